@@ -1,0 +1,1 @@
+"""Readers of foreign graphs: PyTorch FX and ONNX."""

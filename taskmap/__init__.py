@@ -1,0 +1,38 @@
+"""taskmap: a tensor compiler whose schedules are task mappings.
+
+`torch.compile(model, backend="taskmap")` is the main door; the names below are the rest of the public interface.
+Importing this package loads neither torch nor onnx nor cuda: each public name loads its module on first use (PEP 562).
+"""
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskmap.errors import TaskmapError as TaskmapError
+    from taskmap.options import Options as Options
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Options": "taskmap.options",
+    "TaskmapError": "taskmap.errors",
+}
+__all__ = ["Options", "TaskmapError", "__version__"]
+
+# In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder; an installed copy has them inside.
+_checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if all(os.path.exists(os.path.join(_checkout, name)) for name in ("pyproject.toml", "schedules")):
+    __path__.append(_checkout)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'taskmap' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
