@@ -1,0 +1,115 @@
+"""The graph IR: a DAG of operators, each one a compute definition over the operators before it.
+
+A node has one output. An operator with several outputs is several nodes (dead ones are removed) or, when PyTorch must
+run it, one ``extern`` node with ``getitem`` nodes on it. Shapes are logical; where a value lies in memory is decided
+later by layout planning and is not part of the graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.task import Compute
+from taskmap.ir.types import DType
+
+_ids = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a node came from: the operator's name in the model, and the user's line (file, line number, text) if known."""
+
+    operator: str = ""
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file.rsplit('/', 1)[-1]}:{self.line}  {self.text}".strip() if self.file else ""
+        return place or self.operator
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One value of the graph.
+
+    ``op`` is the operator's name; the special ones are input (a graph input, ``attrs["index"]``), constant (a tensor that
+    was part of the model, ``attrs["value"]``), extern and getitem. Every other node has a ``define``: its compute
+    definition, whose formal inputs correspond to ``inputs`` in order. ``attrs`` holds what a template needs beyond the
+    expression. ``strides`` is set where the outside world fixes it: for inputs, and for outputs that must equal eager's.
+    """
+
+    op: str
+    inputs: tuple[Node, ...]
+    shape: tuple[Dim, ...]
+    dtype: DType
+    define: Compute | None = None
+    attrs: dict[str, object] = field(default_factory=dict)
+    origin: Origin = field(default_factory=Origin)
+    strides: tuple[Dim, ...] | None = None
+    id: int = field(default_factory=lambda: next(_ids))
+
+    @property
+    def is_compute(self) -> bool:
+        """True when taskmap compiles the node, false for inputs, constants, externs and their items."""
+        return self.define is not None
+
+    def __repr__(self) -> str:
+        args = ", ".join(f"%{n.id}" for n in self.inputs)
+        return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """Inputs in calling order, outputs in order (None where the model returns None), and the symbolic sizes.
+
+    ``dims`` maps each symbolic size to where its value is found at run time: ("input", i) for the i-th argument when that is
+    an integer, or ("size", i, d) for dimension d of the i-th argument. ``constant_inputs`` holds the positions of inputs whose
+    values stay the same from call to call (parameters and buffers).
+    """
+
+    inputs: list[Node]
+    outputs: list[Node | None]
+    dims: dict[Var, tuple[object, ...]] = field(default_factory=dict)
+    constant_inputs: frozenset[int] = frozenset()
+
+    def nodes(self) -> list[Node]:
+        """Every node reachable from the outputs, each after its inputs; then inputs not used by any are not listed."""
+        return topological([n for n in self.outputs if n is not None])
+
+    def users(self) -> dict[Node, list[Node]]:
+        """For every node, the nodes that read it, in order; outputs of the graph are not counted."""
+        users: dict[Node, list[Node]] = {n: [] for n in self.nodes()}
+        for node in users:
+            for source in dict.fromkeys(node.inputs):
+                users[source].append(node)
+        return users
+
+    def __str__(self) -> str:
+        lines = [repr(n) for n in self.nodes()]
+        returned = ", ".join("None" if n is None else f"%{n.id}" for n in self.outputs)
+        return "\n".join([*lines, f"return {returned}"])
+
+
+def topological(roots: Iterable[Node]) -> list[Node]:
+    """Nodes reachable from ``roots`` through inputs, every node after its inputs; iterative, so depth does not matter."""
+    order: dict[Node, None] = {}
+    for root in roots:
+        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter(root.inputs))]
+        seen = {root}
+        while stack:
+            node, rest = stack[-1]
+            if node in order:
+                stack.pop()
+                continue
+            child = next((n for n in rest if n not in order and n not in seen), None)
+            if child is None:
+                order[node] = None
+                stack.pop()
+            else:
+                seen.add(child)
+                stack.append((child, iter(child.inputs)))
+    return list(order)

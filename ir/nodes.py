@@ -1,0 +1,440 @@
+"""The tensor IR. All of it:
+
+expressions   Const Var Unary Binary Compare Select Cast Load Call      scalar, or vector when lanes > 1
+              Ramp Broadcast LaneReduce                                 vector only
+              Reduce                                                    only inside compute definitions
+statements    Store For MappedFor If Let Allocate Barrier Evaluate
+specs         Move MatMul                                               decomposed until an instruction does each piece
+the rest      Buffer Region Kernel
+
+Every node is frozen. Expressions compare by structure, variables and buffers by identity. ``Let`` and ``Allocate`` are
+visible in the statements that follow them in the same body. Comparison operators build IR (``a < b``); equality does not,
+because structural equality needs it: write ``eq(a, b)``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Union
+
+from taskmap.ir.types import DType, boolean, i64
+
+if TYPE_CHECKING:
+    from taskmap.ir.mapping import TaskMapping
+    from taskmap.ir.source import SourceLocation
+
+_ids = itertools.count()
+
+
+class Expr:
+    """An expression: ``dtype`` is its element type, ``lanes`` its vector width (1 for a scalar)."""
+
+    __slots__ = ()
+    dtype: DType
+    lanes: int
+
+    def __add__(self, other: ExprLike) -> Expr:
+        return _build.binary("add", self, other)
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return _build.binary("add", other, self)
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return _build.binary("sub", self, other)
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return _build.binary("sub", other, self)
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return _build.binary("mul", self, other)
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return _build.binary("mul", other, self)
+
+    def __truediv__(self, other: ExprLike) -> Expr:
+        return _build.binary("div", self, other)
+
+    def __rtruediv__(self, other: ExprLike) -> Expr:
+        return _build.binary("div", other, self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return _build.binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return _build.binary("floordiv", other, self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return _build.binary("mod", self, other)
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return _build.binary("mod", other, self)
+
+    def __and__(self, other: ExprLike) -> Expr:
+        return _build.binary("and", self, other)
+
+    def __or__(self, other: ExprLike) -> Expr:
+        return _build.binary("or", self, other)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return _build.binary("xor", self, other)
+
+    def __lshift__(self, other: ExprLike) -> Expr:
+        return _build.binary("shl", self, other)
+
+    def __rshift__(self, other: ExprLike) -> Expr:
+        return _build.binary("shr", self, other)
+
+    def __neg__(self) -> Expr:
+        return _build.unary("neg", self)
+
+    def __invert__(self) -> Expr:
+        return _build.unary("not", self)
+
+    def __lt__(self, other: ExprLike) -> Expr:
+        return _build.compare("lt", self, other)
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return _build.compare("le", self, other)
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return _build.compare("gt", self, other)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return _build.compare("ge", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the value of {self!r} is not known while the program is being built; use select() or if_()")
+
+
+ExprLike = Union[Expr, int, float, bool]
+Dim = Union[int, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expr):
+    """A literal. Integers and bools hold int or bool, floats hold float (inf and nan included)."""
+
+    value: int | float | bool
+    dtype: DType
+    lanes: int = 1
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.dtype.name))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var(Expr):
+    """A named value: a loop index, a Let, or a symbolic size. Equal only to itself; ``uid`` orders variables by age."""
+
+    name: str
+    dtype: DType = i64
+    lanes: int = 1
+    uid: int = field(default_factory=lambda: next(_ids))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Expr):
+    """op: neg, not (logical on bool, bitwise on integers), abs."""
+
+    op: str
+    a: Expr
+    dtype: DType
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Expr):
+    """op: add sub mul div floordiv mod min max and or xor shl shr; operands share type and lanes.
+
+    floordiv and mod round toward minus infinity. tdiv and tmod are the same for operands proved not negative (a pass
+    makes them). min and max return NaN when either operand is NaN, as torch.minimum and torch.maximum.
+    """
+
+    op: str
+    a: Expr
+    b: Expr
+    dtype: DType
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Expr):
+    """op: lt le gt ge eq ne; the result is bool."""
+
+    op: str
+    a: Expr
+    b: Expr
+    lanes: int
+    dtype: DType = boolean
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expr):
+    """a where cond holds, else b. Both sides are evaluated: loads in either must be in bounds."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+    dtype: DType
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expr):
+    """Conversion of value, as Tensor.to(dtype)."""
+
+    a: Expr
+    dtype: DType
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Expr):
+    """buffer[indices]; a vector when an index is one."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    """A mathematical function by name (exp, tanh, ...; ``taskmap.ir.functions`` has the table), element-wise."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: DType
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp(Expr):
+    """base, base + stride, ..., base + (lanes - 1) * stride."""
+
+    base: Expr
+    stride: Expr
+    lanes: int
+    dtype: DType = i64
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast(Expr):
+    """A scalar in every lane."""
+
+    a: Expr
+    lanes: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReduce(Expr):
+    """All lanes of a vector folded into one scalar; op: sum prod max min or and."""
+
+    op: str
+    a: Expr
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Expr):
+    """A reduction inside a compute definition. op: sum prod max min any all argmax argmin (first winner; NaN wins)."""
+
+    op: str
+    axes: tuple[tuple[Var, Dim], ...]
+    body: Expr
+    dtype: DType
+    lanes: int = 1
+
+
+class Scope(Enum):
+    """Where a buffer lives: global memory, a core's (or block's) scratch, registers, or an instruction's fragment."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+    LOCAL = "local"
+    REGISTER = "register"
+    FRAGMENT = "fragment"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A tensor in memory: logical ``shape``, and the address of each element as offset + sum(index * stride), in elements.
+
+    ``strides`` None means row-major. A buffer whose addresses are not strided has a ``layout``, a callable from indices
+    to address (``taskmap.ir.layout``). ``owner`` distributes a register buffer over workers.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    scope: Scope = Scope.GLOBAL
+    strides: tuple[Dim, ...] | None = None
+    offset: Dim = 0
+    layout: object | None = None
+    owner: TaskMapping | None = None
+
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Expr:
+        return _build.load(self, indices if isinstance(indices, tuple) else (indices,))
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class LoopKind(Enum):
+    """How a loop runs."""
+
+    SERIAL = "serial"
+    UNROLLED = "unrolled"
+    PARALLEL = "parallel"
+    VECTOR = "vector"
+
+
+class Stmt:
+    """A statement."""
+
+    __slots__ = ()
+
+
+Body = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Store(Stmt):
+    """buffer[indices] = value."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class For(Stmt):
+    """for var in range(extent). Start is always 0 and step 1. ``unroll`` is a hint to the C compiler (0: none)."""
+
+    var: Var
+    extent: Expr
+    kind: LoopKind
+    body: Body
+    unroll: int = 0
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFor(Stmt):
+    """for vars in mapping.on(worker): the tasks that the worker does, in order."""
+
+    vars: tuple[Var, ...]
+    mapping: TaskMapping
+    worker: Expr
+    body: Body
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class If(Stmt):
+    """if cond: then, else: orelse; cond is a scalar bool."""
+
+    cond: Expr
+    then: Body
+    orelse: Body = ()
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Stmt):
+    """var names value from here to the end of the body."""
+
+    var: Var
+    value: Expr
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate(Stmt):
+    """The buffer exists from here to the end of the body; its content is undefined at first."""
+
+    buffer: Buffer
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier(Stmt):
+    """All threads of the block arrive before any goes on, and see each other's writes."""
+
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate(Stmt):
+    """An expression evaluated for its effect."""
+
+    value: Expr
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A rectangular part of a buffer: its first element and its extent in each dimension."""
+
+    buffer: Buffer
+    start: tuple[Expr, ...]
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Stmt):
+    """dst = src, element by element; regions of equal shape (dimensions of extent one aside)."""
+
+    dst: Region
+    src: Region
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul(Stmt):
+    """c[i, j] += sum over k of a[i, k] * b[k, j], on regions whose last two dimensions are the matrices."""
+
+    c: Region
+    a: Region
+    b: Region
+    source: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A function on buffers and sizes: ``buffers`` in argument order, then ``dims``, the symbolic sizes, each an i64.
+
+    ``outputs`` are the buffers it writes; ``grid`` and ``threads`` are set for a GPU only; ``note`` says how it was made.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    dims: tuple[Var, ...]
+    body: Body
+    grid: tuple[Dim, ...] = ()
+    threads: int = 0
+    note: str = ""
+    source: SourceLocation | None = None
+
+
+from taskmap.ir import construct as _build  # noqa: E402  operators build nodes, and the constructors need the nodes
+
+__all__ = [
+    "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim", "Evaluate",
+    "Expr", "ExprLike", "For", "If", "Kernel", "LaneReduce", "Let", "Load", "LoopKind", "MappedFor", "MatMul", "Move",
+    "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "Unary", "Var",
+]  # fmt: skip

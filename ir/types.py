@@ -1,0 +1,90 @@
+"""Element types and PyTorch's promotion rules.
+
+Source of the promotion rules: PyTorch documentation, "Tensor Attributes", section "type promotion".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.errors import TypeMismatchError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type: its short name, its size in bits, and its kind (f float, i signed, u unsigned, b bool)."""
+
+    name: str
+    bits: int
+    kind: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of one element in memory, in bytes."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        """True for f64, f32, f16 and bf16."""
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        """True for the integer types; bool is not one of them."""
+        return self.kind in "iu"
+
+    @property
+    def is_bool(self) -> bool:
+        """True for bool."""
+        return self.kind == "b"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+f64 = DType("f64", 64, "f")
+f32 = DType("f32", 32, "f")
+f16 = DType("f16", 16, "f")
+bf16 = DType("bf16", 16, "f")
+i64 = DType("i64", 64, "i")
+i32 = DType("i32", 32, "i")
+i16 = DType("i16", 16, "i")
+i8 = DType("i8", 8, "i")
+u8 = DType("u8", 8, "u")
+boolean = DType("bool", 8, "b")
+
+ALL_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean)
+_BY_NAME = {t.name: t for t in ALL_DTYPES}
+
+
+def dtype_named(name: str) -> DType:
+    """The type called ``name`` ("f32", "bool", ...). Raises TypeMismatchError for an unknown name."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    raise TypeMismatchError(f"unknown element type {name!r}; taskmap has {', '.join(_BY_NAME)}")
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The type in which two operands of equal rank of abstraction meet, as torch.promote_types(a, b).
+
+    float beats integer beats bool; f16 with bf16 gives f32; u8 with a signed type gives the next wider signed type.
+    """
+    if a == b:
+        return a
+    if a.is_bool:
+        return b
+    if b.is_bool:
+        return a
+    if a.is_float != b.is_float:
+        return a if a.is_float else b
+    if a.is_float:
+        return f32 if a.bits == b.bits else max(a, b, key=lambda t: t.bits)
+    if a.kind == b.kind:
+        return max(a, b, key=lambda t: t.bits)
+    signed = a if a.kind == "i" else b
+    return i16 if signed.bits == 8 else signed
+
+
+def compute_type(dtype: DType) -> DType:
+    """The type in which arithmetic on ``dtype`` is carried out: f16 and bf16 are computed in f32 and rounded at the end."""
+    return f32 if dtype in (f16, bf16) else dtype
