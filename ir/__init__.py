@@ -4,13 +4,19 @@ The names a kernel author needs are here; each loads its module on first use (PE
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskmap.ir.layout import column_major as column_major
+    from taskmap.ir.layout import row_major as row_major
+    from taskmap.ir.mapping import repeat as repeat
+    from taskmap.ir.mapping import spatial as spatial
 
 _HOME = {
-    "repeat": "mapping",
-    "spatial": "mapping",
-    "row_major": "layout",
-    "column_major": "layout",
+    "column_major": "taskmap.ir.layout",
+    "repeat": "taskmap.ir.mapping",
+    "row_major": "taskmap.ir.layout",
+    "spatial": "taskmap.ir.mapping",
 }
 __all__ = ["column_major", "repeat", "row_major", "spatial"]
 
@@ -18,7 +24,7 @@ __all__ = ["column_major", "repeat", "row_major", "spatial"]
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'taskmap.ir' has no attribute {name!r}")
-    value = getattr(import_module(f"taskmap.ir.{_HOME[name]}"), name)
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 

@@ -20,7 +20,7 @@ _HOME = {
 }
 __all__ = ["Options", "TaskmapError", "__version__"]
 
-# In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder; an installed copy has them inside.
+# In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if all(os.path.exists(os.path.join(_checkout, name)) for name in ("pyproject.toml", "schedules")):
     __path__.append(_checkout)

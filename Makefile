@@ -1,0 +1,38 @@
+# Each target does the set-up that it needs, once; `make clean` removes it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:
+	@echo "make demo    compile a ResNet-50 through torch.compile and compare it with eager"
+	@echo "make test    run the tests            (PYTEST_ARGS=... is passed on)"
+	@echo "make lint    ruff and mypy --strict"
+	@echo "make bench   measure the models and write the tables"
+	@echo "make clean   remove the virtual environment and all that was built"
+
+demo: $(VENV)/.base
+	$(BIN)/python examples/demo_resnet50.py
+
+# Two workers, because one test often waits for a compiler.
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
+
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$(abspath $(BIN)):$$PATH" scripts/mypy.sh
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+# One stamp for each set of extras. It is older than its inputs when they change, and absent when an install was cut off.
+$(VENV)/.%: pyproject.toml setup.py requirements/dev.txt scripts/setup.sh
+	PYTHON="$(PYTHON)" VENV="$(VENV)" scripts/setup.sh $*
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_src .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

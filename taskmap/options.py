@@ -1,0 +1,109 @@
+"""What a user may set: one frozen record, passed down from the front door; nothing global."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+
+from taskmap.ir.errors import InvalidOptionError
+
+# The names torch.compile knows. All are accepted, so that a script need not change with its backend; configs come from
+# rules today, so every mode compiles the same kernels.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+TARGETS = ("cpu",)
+ISAS = ("avx2", "avx512", "generic")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one compilation, as in `torch.compile(model, backend="taskmap", options={"isa": "avx2"})`.
+
+    target: the kind of device compiled for.
+    isa: the vector instructions to use; None asks the host.
+    threads: how many threads a kernel uses; None follows `torch.set_num_threads`.
+    dump_dir: a folder that receives every stage as a numbered file.
+    freeze: parameters are constants when grad is off, folded and packed once, and refreshed when they change.
+    fast_math: allow arithmetic that does not follow IEEE 754.
+    cache_dir: the folder of the kernel store; None is TASKMAP_CACHE_DIR if set, else the user's cache folder.
+    verify_passes: verify the IR between all passes.
+    profile: measure each kernel, for `taskmap.explain`.
+
+    Raises InvalidOptionError for a value of the wrong type or out of range.
+    """
+
+    target: str = "cpu"
+    isa: str | None = None
+    threads: int | None = None
+    dump_dir: str | None = None
+    freeze: bool = True
+    fast_math: bool = False
+    cache_dir: str | None = None
+    verify_passes: bool = False
+    profile: bool = False
+
+    def __post_init__(self) -> None:
+        for name, (accepts, wanted) in _RULES.items():
+            value = getattr(self, name)
+            if not accepts(value):
+                raise InvalidOptionError(f"option {name!r} cannot be {value!r}", hint=f"It takes {wanted}.")
+
+    @classmethod
+    def from_user(cls, mode: str | None = None, options: Mapping[str, object] | None = None) -> "Options":
+        """The options for the `mode` and `options` that were given to torch.compile.
+
+        Raises InvalidOptionError for a mode or a key that does not exist (naming the nearest that does) and for a
+        value that its key does not take.
+        """
+        if mode is not None and mode not in MODES:
+            raise InvalidOptionError(f"unknown mode {mode!r}", hint=_choices("modes", mode, MODES))
+        if options is None:
+            return cls()
+        if not isinstance(options, Mapping):
+            kind = type(options).__name__
+            raise InvalidOptionError(f"options cannot be a {kind}", hint='Pass a dictionary, as in {"isa": "avx2"}.')
+        names = tuple(field.name for field in fields(cls))
+        for key in options:
+            if key not in names:
+                raise InvalidOptionError(f"unknown option {key!r}", hint=_choices("options", key, names))
+        # The values are checked by __post_init__, which a type checker cannot know.
+        return cls(**{key: _plain(value) for key, value in options.items()})  # type: ignore[arg-type]
+
+
+def _plain(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _choices(kind: str, given: object, valid: tuple[str, ...]) -> str:
+    nearest = get_close_matches(str(given), valid, n=1)
+    guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{guess}Valid {kind}: {', '.join(valid)}."
+
+
+def _is_folder(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value != "" and "\0" not in value)
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_one_of(*valid: str | None) -> Callable[[object], bool]:
+    # Compared only with strings: a value such as a tensor has an == of its own.
+    return lambda value: (value is None or isinstance(value, str)) and value in valid
+
+
+_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "target": (_is_one_of(*TARGETS), "'cpu'"),
+    "isa": (_is_one_of(None, *ISAS), "None, 'avx2', 'avx512' or 'generic'"),
+    "threads": (_is_count, "None or an integer of at least 1"),
+    "dump_dir": (_is_folder, "None or a path"),
+    "freeze": (_is_flag, "True or False"),
+    "fast_math": (_is_flag, "True or False"),
+    "cache_dir": (_is_folder, "None or a path"),
+    "verify_passes": (_is_flag, "True or False"),
+    "profile": (_is_flag, "True or False"),
+}

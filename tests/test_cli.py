@@ -1,0 +1,30 @@
+"""The command line says what it has and what it has not yet."""
+
+import pytest
+
+import taskmap
+from taskmap.cli import main
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"taskmap {taskmap.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["run", "model.onnx", "--threads", "2"], ["cache"], ["cache", "tune", "--help"]])
+def test_what_is_coming_says_so(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert f"taskmap {arguments[0]}: coming" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["tidy"], ["--no-such-flag", "run"]])
+def test_what_does_not_exist_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "usage: taskmap" in capsys.readouterr().err
+
+
+def test_no_command_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: taskmap" in capsys.readouterr().err

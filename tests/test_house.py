@@ -1,0 +1,215 @@
+"""The arrows between the rooms, the lightness of the import, and what holds for every file."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("taskmap", "ir", "graph", "schedules", "backend")
+OUTSIDE = ("tests", "examples", "benchmarks")
+MAY_IMPORT = {
+    "ir": {"ir"},
+    "graph": {"graph", "ir"},
+    "schedules": {"schedules", "ir"},
+    "backend": {"backend", "ir"},
+    "taskmap": set(ROOMS),
+}
+LONGEST = 600
+
+
+def files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    """The dotted package in which the file's relative imports are resolved."""
+    parts = path.relative_to(ROOT).parts[:-1]
+    return ".".join(parts if parts[0] == "taskmap" else ("taskmap", *parts))
+
+
+def imports(source: str, package: str) -> Iterator[str]:
+    """Every module that the source imports, as a dotted name; `from a import b` counts as a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            # Only what stands before the first {...} of an f-string is known here.
+            name = node.args[0]
+            head = name.values[0] if isinstance(name, ast.JoinedStr) else name
+            if isinstance(head, ast.Constant):
+                yield str(head.value)
+
+
+def room_of(module: str) -> str | None:
+    """The room that a dotted name leads into, or None for one that is not ours."""
+    parts = module.split(".")
+    if parts[0] != "taskmap":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS[1:] else "taskmap"
+
+
+def wrong_imports(source: str, room: str, package: str) -> list[str]:
+    """The imports by which a file of the room breaks an arrow or names a room barely."""
+    names = list(imports(source, package))
+    bare = [name for name in names if name.split(".")[0] in ROOMS[1:]]
+    allowed = MAY_IMPORT.get(room, set(ROOMS))
+    return bare + [name for name in names if (target := room_of(name)) is not None and target not in allowed]
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *OUTSIDE])
+def test_arrows(room: str) -> None:
+    found = {}
+    for path in files(room):
+        if wrong := wrong_imports(path.read_text(encoding="utf-8"), room, package_of(path)):
+            found[str(path.relative_to(ROOT))] = wrong
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("ir", "import taskmap"),
+        ("ir", "from taskmap.graph import Graph"),
+        ("graph", "from taskmap import schedules"),
+        ("graph", "from taskmap import Options"),
+        ("graph", "from ..backend.cpu import codegen"),
+        ("graph", "import graph.ops"),
+        ("schedules", "def f():\n    import taskmap.backend.store"),
+        ("backend", "from taskmap.options import Options"),
+        ("backend", "import_module('taskmap.graph')"),
+        ("backend", "importlib.import_module(f'taskmap.schedules.{name}')"),
+        ("taskmap", "from ir import repeat"),
+        ("tests", "import backend"),
+    ],
+)
+def test_a_wrong_arrow_is_noticed(room: str, source: str) -> None:
+    assert wrong_imports(source, room, f"taskmap.{room}")
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("ir", "from taskmap.ir.errors import TaskmapError\nfrom . import source\nimport numpy"),
+        ("graph", "from taskmap import ir\nfrom ..ir.types import f32\nfrom taskmap.graph.ops import add"),
+        ("taskmap", "import taskmap\nfrom taskmap.graph import Graph\nfrom taskmap.options import Options"),
+    ],
+)
+def test_a_right_arrow_is_accepted(room: str, source: str) -> None:
+    assert wrong_imports(source, room, f"taskmap.{room}") == []
+
+
+def test_the_foundation_needs_only_the_standard_library_and_numpy() -> None:
+    known = {*sys.stdlib_module_names, "numpy", "taskmap"}
+    foreign = {
+        (str(path.relative_to(ROOT)), name)
+        for path in files("ir")
+        for name in imports(path.read_text(encoding="utf-8"), package_of(path))
+        if name.split(".")[0] not in known
+    }
+    assert not foreign
+
+
+def in_fresh_python(code: str) -> dict[str, object]:
+    """What the code leaves in `result`, run in a process of its own from the root of the checkout."""
+    script = f"import json, sys, time\nresult = {{}}\n{code}\nprint(json.dumps(result))"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    result: dict[str, object] = json.loads(run.stdout.splitlines()[-1])
+    return result
+
+
+def test_import_is_light() -> None:
+    code = """
+start = time.perf_counter()
+import taskmap
+result["seconds"] = time.perf_counter() - start
+result["heavy"] = sorted({"torch", "onnx", "cuda", "numpy", "tqdm"} & set(sys.modules))
+"""
+    runs = [in_fresh_python(code) for _ in range(5)]
+    assert runs[0]["heavy"] == []
+    # The best of five: the others were slow for reasons that are not ours.
+    assert min(float(str(run["seconds"])) for run in runs) < 0.1
+
+
+def test_the_foundation_loads_no_framework() -> None:
+    code = (
+        "import taskmap.ir\ntaskmap.ir.repeat\nresult['heavy'] = sorted({'torch', 'onnx', 'cuda'} & set(sys.modules))"
+    )
+    assert in_fresh_python(code)["heavy"] == []
+
+
+@pytest.fixture
+def installed() -> None:
+    try:
+        metadata.distribution("taskmap")
+    except metadata.PackageNotFoundError:
+        pytest.skip("taskmap is not installed: a bare checkout has no entry points")
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_backend_is_found_by_name_without_importing_taskmap() -> None:
+    code = """
+from importlib.metadata import entry_points
+import torch._dynamo
+result["value"] = [entry.value for entry in entry_points(group="torch_dynamo_backends", name="taskmap")]
+result["listed"] = "taskmap" in torch._dynamo.list_backends()
+result["imported"] = "taskmap" in sys.modules
+"""
+    expected = {"value": ["taskmap.torch_backend:compile_fx"], "listed": True, "imported": False}
+    assert in_fresh_python(code) == expected
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("group", "name"), [("torch_dynamo_backends", "taskmap"), ("console_scripts", "taskmap")])
+def test_entry_points_lead_somewhere(group: str, name: str) -> None:
+    (entry,) = metadata.entry_points(group=group, name=name)
+    assert callable(entry.load())
+
+
+@pytest.mark.parametrize("package", ["taskmap", "taskmap.ir"])
+def test_public_names(package: str) -> None:
+    """The names a type checker sees, the names that load lazily and the names listed are the same, and all load."""
+    module = import_module(package)
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    typed = {
+        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert typed == module._HOME
+    assert {name for name in module.__all__ if not name.startswith("__")} == set(typed)
+    for name in typed:
+        assert getattr(module, name) is getattr(import_module(module._HOME[name]), name)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = module.no_such_name
+
+
+@pytest.mark.parametrize("folder", [*ROOMS, *OUTSIDE])
+def test_files_are_small(folder: str) -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in files(folder)
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_all_that_stands_in_the_rooms_is_installed() -> None:
+    """A folder without __init__.py, or a data file of another kind than setup.py packs, would miss from a wheel."""
+    data = {".h", ".c", ".cuh", ".typed"}
+    lost = []
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()):
+        if "__pycache__" in path.parts:
+            continue
+        if path.suffix not in {".py", *data} or not (path.parent / "__init__.py").exists():
+            lost.append(str(path.relative_to(ROOT)))
+    assert lost == []

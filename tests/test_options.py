@@ -1,0 +1,67 @@
+"""Options are accepted or refused at the front door, never further in."""
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from taskmap import Options
+from taskmap.errors import InvalidOptionError, TaskmapError
+
+
+def test_defaults() -> None:
+    assert Options.from_user() == Options() == Options.from_user(mode=None, options={})
+    assert Options().freeze
+    assert hash(Options()) == hash(Options())
+
+
+def test_values_are_taken_over(tmp_path: Path) -> None:
+    options = Options.from_user("max-autotune", {"isa": "avx2", "threads": 1, "dump_dir": tmp_path, "freeze": False})
+    assert options == Options(isa="avx2", threads=1, dump_dir=str(tmp_path), freeze=False)
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Options().threads = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("mode", [None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes_of_torch_compile(mode: str | None) -> None:
+    assert Options.from_user(mode) == Options()
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "message"),
+    [
+        ("max-autotun", None, r"unknown mode 'max-autotun'\n  Did you mean 'max-autotune'\? Valid modes: default"),
+        (
+            None,
+            {"thread": 1},
+            r"unknown option 'thread'\n  Did you mean 'threads'\? Valid options: target, isa, threads",
+        ),
+        (None, {"xyzzy": 1}, r"unknown option 'xyzzy'\n  Valid options: target"),
+        (None, {3: 1}, "unknown option 3"),
+        (None, ["isa"], "options cannot be a list"),
+        (None, {"target": "cuda"}, r"option 'target' cannot be 'cuda'\n  It takes 'cpu'\."),
+        (None, {"isa": "avx"}, "It takes None, 'avx2', 'avx512' or 'generic'"),
+        (None, {"isa": 512}, "option 'isa' cannot be 512"),
+        (None, {"threads": 0}, "at least 1"),
+        (None, {"threads": True}, "option 'threads' cannot be True"),
+        (None, {"threads": 2.0}, "at least 1"),
+        (None, {"freeze": 1}, "It takes True or False"),
+        (None, {"fast_math": "yes"}, "It takes True or False"),
+        (None, {"verify_passes": None}, "It takes True or False"),
+        (None, {"profile": 0}, "It takes True or False"),
+        (None, {"cache_dir": ""}, "It takes None or a path"),
+        (None, {"dump_dir": 3}, "It takes None or a path"),
+        (None, {"dump_dir": "a\0b"}, "It takes None or a path"),
+    ],
+)
+def test_what_is_wrong_is_refused(mode: str | None, options: object, message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        Options.from_user(mode, options)  # type: ignore[arg-type]
+
+
+def test_the_constructor_refuses_too() -> None:
+    with pytest.raises(TaskmapError, match="threads"):
+        Options(threads=-1)
