@@ -1,0 +1,348 @@
+"""Generic traversal: the children of every node, rebuilding from new children, substitution.
+
+A new node kind is entered in the four tables here and nowhere else. Rebuilding goes through the constructors, so that
+constants fold as they arrive. Expressions are DAGs in memory: a node that is shared is visited once and stays shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast as typed
+
+from taskmap.ir import construct as make
+from taskmap.ir.nodes import (
+    Allocate,
+    Barrier,
+    Binary,
+    Body,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Dim,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    LaneReduce,
+    Let,
+    Load,
+    MappedFor,
+    MatMul,
+    Move,
+    Ramp,
+    Reduce,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)
+
+ExprMap = Callable[[Expr], Expr]
+Node = TypeVar("Node", Expr, Body)
+
+
+def _symbolic(dims: Sequence[Dim]) -> tuple[Expr, ...]:
+    return tuple(d for d in dims if isinstance(d, Expr))
+
+
+def _with_symbolic(dims: Sequence[Dim], kids: Iterator[Expr]) -> tuple[Dim, ...]:
+    return tuple(_plain(next(kids)) if isinstance(d, Expr) else d for d in dims)
+
+
+def _plain(dim: Expr) -> Dim:
+    value = make.value_of(dim)
+    return dim if value is None else int(value)
+
+
+_CHILDREN: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
+    Const: lambda e: (),
+    Var: lambda e: (),
+    Unary: lambda e: (e.a,),
+    Binary: lambda e: (e.a, e.b),
+    Compare: lambda e: (e.a, e.b),
+    Select: lambda e: (e.cond, e.a, e.b),
+    Cast: lambda e: (e.a,),
+    Load: lambda e: e.indices,
+    Call: lambda e: e.args,
+    Ramp: lambda e: (e.base, e.stride),
+    Broadcast: lambda e: (e.a,),
+    LaneReduce: lambda e: (e.a,),
+    Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
+}
+
+
+def _rebuild_reduce(e: Reduce, kids: Sequence[Expr]) -> Expr:
+    extents = _with_symbolic([extent for _, extent in e.axes], iter(kids[1:]))
+    return Reduce(e.op, tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True)), kids[0], e.dtype)
+
+
+_REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
+    Unary: lambda e, k: make.unary(e.op, k[0]),
+    Binary: lambda e, k: make.binary(e.op, k[0], k[1]),
+    Compare: lambda e, k: make.compare(e.op, k[0], k[1]),
+    Select: lambda e, k: make.select(k[0], k[1], k[2]),
+    Cast: lambda e, k: make.cast(k[0], e.dtype),
+    Load: lambda e, k: make.load(e.buffer, k),
+    Call: lambda e, k: make.call(e.name, *k, dtype=e.dtype),
+    Ramp: lambda e, k: make.ramp(k[0], k[1], e.lanes),
+    Broadcast: lambda e, k: make.widen(k[0], e.lanes),
+    LaneReduce: lambda e, k: make.lane_reduce(e.op, k[0]),
+    Reduce: _rebuild_reduce,
+}
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that ``expr`` is made of, in order; a Reduce gives its body, then its symbolic extents."""
+    return _CHILDREN[type(expr)](expr)
+
+
+def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
+    """``expr`` with other children, as the constructors would make it; ``expr`` itself when none differs.
+
+    A scalar child that became a vector makes the node a vector.
+    """
+    old = _CHILDREN[type(expr)](expr)
+    if all(new is was for new, was in zip(kids, old, strict=True)):
+        return expr
+    return _REBUILD[type(expr)](expr, kids)
+
+
+def map_expr(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
+    """``fn`` on every node, children first; ``fn`` sees the rebuilt node and returns what stands for it (None: itself)."""
+    done: dict[int, Expr] = {}
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        if id(node) in done:
+            stack.pop()
+            continue
+        kids = _CHILDREN[type(node)](node)
+        waiting = [k for k in kids if id(k) not in done]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        new = rebuild(node, [done[id(k)] for k in kids]) if kids else node
+        mapped = fn(new)
+        done[id(node)] = new if mapped is None else mapped
+    return done[id(expr)]
+
+
+def walk_exprs(root: Expr | Stmt | Body) -> Iterator[Expr]:
+    """Every expression node under an expression, a statement or a body, parents first, a shared node once.
+
+    Extents, region corners and symbolic sizes are included; the shapes of the buffers that are loaded are not.
+    """
+    if not isinstance(root, Expr):
+        seen: set[int] = set()
+        for stmt in walk_stmts(root):
+            for expr in stmt_exprs(stmt):
+                yield from _walk(expr, seen)
+        return
+    yield from _walk(root, set())
+
+
+def _walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack.extend(reversed(_CHILDREN[type(node)](node)))
+
+
+def _region_exprs(region: Region) -> tuple[Expr, ...]:
+    return (*region.start, *_symbolic(region.shape))
+
+
+def _map_dim(dim: Dim, fn: ExprMap) -> Dim:
+    return _plain(fn(dim)) if isinstance(dim, Expr) else dim
+
+
+def _map_region(region: Region, fn: ExprMap) -> Region:
+    start = tuple(fn(e) for e in region.start)
+    return Region(region.buffer, start, tuple(_map_dim(d, fn) for d in region.shape))
+
+
+_STMT_EXPRS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
+    Store: lambda s: (*s.indices, s.value),
+    For: lambda s: (s.extent,),
+    MappedFor: lambda s: (s.worker,),
+    If: lambda s: (s.cond,),
+    Let: lambda s: (s.value,),
+    Allocate: lambda s: (),
+    Barrier: lambda s: (),
+    Evaluate: lambda s: (s.value,),
+    Move: lambda s: (*_region_exprs(s.dst), *_region_exprs(s.src)),
+    MatMul: lambda s: (*_region_exprs(s.c), *_region_exprs(s.a), *_region_exprs(s.b)),
+}
+
+_MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], Stmt]] = {
+    Store: lambda s, fn: replace(s, indices=tuple(fn(e) for e in s.indices), value=fn(s.value)),
+    For: lambda s, fn: replace(s, extent=fn(s.extent)),
+    MappedFor: lambda s, fn: replace(s, worker=fn(s.worker)),
+    If: lambda s, fn: replace(s, cond=fn(s.cond)),
+    Let: lambda s, fn: replace(s, value=fn(s.value)),
+    Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
+    Move: lambda s, fn: replace(s, dst=_map_region(s.dst, fn), src=_map_region(s.src, fn)),
+    MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
+}
+
+
+def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions that stand directly in ``stmt``, not those of the statements inside it."""
+    return _STMT_EXPRS[type(stmt)](stmt)
+
+
+def stmt_bodies(stmt: Stmt) -> tuple[Body, ...]:
+    """The bodies inside ``stmt``: one for a loop, two for an If, else none."""
+    if isinstance(stmt, (For, MappedFor)):
+        return (stmt.body,)
+    return (stmt.then, stmt.orelse) if isinstance(stmt, If) else ()
+
+
+def walk_stmts(root: Stmt | Body) -> Iterator[Stmt]:
+    """Every statement, in program order, a loop before its body."""
+    for stmt in (root,) if isinstance(root, Stmt) else root:
+        yield stmt
+        for body in stmt_bodies(stmt):
+            yield from walk_stmts(body)
+
+
+def map_stmt_exprs(stmt: Stmt, fn: ExprMap) -> Stmt:
+    """``stmt`` with ``fn`` applied to each of its own expressions; the same object when none changed."""
+    old = stmt_exprs(stmt)
+    new = [fn(e) for e in old]
+    if all(now is was for now, was in zip(new, old, strict=True)):
+        return stmt
+    results = iter(new)
+    return _MAP_STMT_EXPRS[type(stmt)](stmt, lambda _: next(results))
+
+
+def with_bodies(stmt: Stmt, bodies: Sequence[Body]) -> Stmt:
+    """``stmt`` with other bodies, as many as ``stmt_bodies`` gives."""
+    if all(new is was for new, was in zip(bodies, stmt_bodies(stmt), strict=True)):
+        return stmt
+    if isinstance(stmt, If):
+        return replace(stmt, then=bodies[0], orelse=bodies[1])
+    return replace(typed(For, stmt), body=bodies[0])
+
+
+StmtMap = Callable[[Stmt], "Stmt | Sequence[Stmt] | None"]
+
+
+def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = None) -> Body:
+    """Rewrite a body, inner statements first.
+
+    expr: applied to each expression that a statement holds, as a whole (use ``map_expr`` in it to reach every node).
+    stmt: sees the rebuilt statement and returns its replacement: a statement, several, ``()`` to drop it, None to keep.
+    An If whose condition has become constant is replaced by the branch taken. The same object comes back when nothing changed.
+    """
+    out: list[Stmt] = []
+    for old in body:
+        new = map_stmt_exprs(old, expr) if expr else old
+        new = with_bodies(new, [map_body(b, stmt, expr) for b in stmt_bodies(old)])
+        replaced = stmt(new) if stmt else None
+        if replaced is not None:
+            new_stmts: Sequence[Stmt] = (replaced,) if isinstance(replaced, Stmt) else replaced
+        else:
+            new_stmts = _fold_if(new)
+        out.extend(new_stmts)
+    unchanged = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
+    return body if unchanged else tuple(out)
+
+
+def _fold_if(stmt: Stmt) -> Sequence[Stmt]:
+    if not isinstance(stmt, If):
+        return (stmt,)
+    known = make.value_of(stmt.cond)
+    if known is None:
+        return (stmt,)
+    return stmt.then if known else stmt.orelse
+
+
+def substitute(root: Node, values: Mapping[Var, Expr]) -> Node:
+    """``root``, an expression or a body, with each variable replaced by its value; constants fold."""
+    if not values:
+        return root
+
+    def leaf(e: Expr) -> Expr | None:
+        return values.get(e) if isinstance(e, Var) else None
+
+    if isinstance(root, Expr):
+        return map_expr(root, leaf)
+    return map_body(root, expr=lambda e: map_expr(e, leaf))
+
+
+def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
+    """``root`` with each buffer replaced wherever it is loaded, stored, moved, multiplied or allocated."""
+    if not buffers:
+        return root
+
+    def in_expr(e: Expr) -> Expr | None:
+        return make.load(buffers[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in buffers else None
+
+    def region(r: Region) -> Region:
+        return replace(r, buffer=buffers.get(r.buffer, r.buffer))
+
+    def in_stmt(s: Stmt) -> Stmt | None:
+        if isinstance(s, (Store, Allocate)):
+            return replace(s, buffer=buffers[s.buffer]) if s.buffer in buffers else None
+        if isinstance(s, Move):
+            return replace(s, dst=region(s.dst), src=region(s.src))
+        if isinstance(s, MatMul):
+            return replace(s, c=region(s.c), a=region(s.a), b=region(s.b))
+        return None
+
+    if isinstance(root, Expr):
+        return map_expr(root, in_expr)
+    return map_body(root, in_stmt, lambda e: map_expr(e, in_expr))
+
+
+def fresh(body: Body) -> Body:
+    """A copy of ``body`` with new variables and buffers for all that it defines, so that both may stand in one kernel."""
+    variables: dict[Var, Expr] = {}
+    buffers: dict[Buffer, Buffer] = {}
+    for stmt in walk_stmts(body):
+        for var in defined_vars(stmt):
+            variables[var] = Var(var.name, var.dtype, var.lanes)
+        if isinstance(stmt, Allocate):
+            buffers[stmt.buffer] = replace(stmt.buffer)
+
+    def rename(s: Stmt) -> Stmt | None:
+        if isinstance(s, (For, Let)):
+            return replace(s, var=typed(Var, variables[s.var]))
+        if isinstance(s, MappedFor):
+            return replace(s, vars=tuple(typed(Var, variables[v]) for v in s.vars))
+        return None
+
+    return replace_buffers(map_body(substitute(body, variables), rename), buffers)
+
+
+def defined_vars(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables that ``stmt`` defines: a loop's, or a Let's."""
+    if isinstance(stmt, (For, Let)):
+        return (stmt.var,)
+    return stmt.vars if isinstance(stmt, MappedFor) else ()
+
+
+def free_vars(root: Expr | Body) -> set[Var]:
+    """The variables that ``root`` uses and does not define (a loop's, a Let's, or a reduction's axes)."""
+    used: set[Var] = set()
+    bound: set[Var] = set()
+    for e in walk_exprs(root):
+        if isinstance(e, Var):
+            used.add(e)
+        elif isinstance(e, Reduce):
+            bound.update(var for var, _ in e.axes)
+    if not isinstance(root, Expr):
+        bound.update(v for s in walk_stmts(root) for v in defined_vars(s))
+    return used - bound
