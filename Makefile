@@ -16,9 +16,9 @@ help:
 demo: $(VENV)/.base
 	$(BIN)/python examples/demo_resnet50.py
 
-# Two workers, because one test often waits for a compiler.
+# Two workers, because one test often waits for a compiler. They share the cores, so a thread that waits must not spin.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -12,11 +12,15 @@ command -v "$PYTHON" >/dev/null || fail "no '$PYTHON' was found. Install Python 
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     fail "'$PYTHON' is $("$PYTHON" --version 2>&1), but taskmap needs Python 3.10 or newer. Name another: make PYTHON=python3.12"
 
-if [ -n "${CC:-}" ]; then
-    command -v "${CC%% *}" >/dev/null || fail "CC names '$CC', which was not found. Set CC to a C compiler, or unset it."
-elif ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
-    fail "no C compiler was found (looked for cc, gcc, clang). taskmap compiles its kernels with one." \
-        "Install it, for example: apt-get install gcc   (or: dnf install gcc), or name one in CC."
+if [ -n "${TASKMAP_CC:-}" ]; then
+    command -v "${TASKMAP_CC%% *}" >/dev/null || fail "TASKMAP_CC names '$TASKMAP_CC', which was not found. Set it to a C compiler, or unset it."
+else
+    compiler=
+    for candidate in ${CC:+"${CC%% *}"} cc gcc clang; do
+        command -v "$candidate" >/dev/null && compiler=$candidate && break
+    done
+    [ -n "$compiler" ] || fail "no C compiler was found (looked for \$TASKMAP_CC, \$CC, cc, gcc, clang). taskmap compiles its kernels with one." \
+        "Install it, for example: apt-get install gcc   (or: dnf install gcc)"
 fi
 
 if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then

@@ -184,9 +184,8 @@ def test_public_names(package: str) -> None:
     module = import_module(package)
     tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    typed = {
-        alias.asname: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    lines = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    typed = {str(alias.asname): str(node.module) for node in lines for alias in node.names}
     assert typed == module._HOME
     assert {name for name in module.__all__ if not name.startswith("__")} == set(typed)
     for name in typed:
