@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taskmap.ir.layout import column_major as column_major
     from taskmap.ir.layout import row_major as row_major
+    from taskmap.ir.mapping import TaskMapping as TaskMapping
+    from taskmap.ir.mapping import from_function as from_function
     from taskmap.ir.mapping import repeat as repeat
+    from taskmap.ir.mapping import replicate as replicate
     from taskmap.ir.mapping import spatial as spatial
 
 _HOME = {
+    "TaskMapping": "taskmap.ir.mapping",
     "column_major": "taskmap.ir.layout",
+    "from_function": "taskmap.ir.mapping",
     "repeat": "taskmap.ir.mapping",
+    "replicate": "taskmap.ir.mapping",
     "row_major": "taskmap.ir.layout",
     "spatial": "taskmap.ir.mapping",
 }
-__all__ = ["column_major", "repeat", "row_major", "spatial"]
+__all__ = ["TaskMapping", "column_major", "from_function", "repeat", "replicate", "row_major", "spatial"]
 
 
 def __getattr__(name: str) -> Any:
