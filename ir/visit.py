@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast as typed
+from typing import Any, TypeVar
+from typing import cast as typed
 
 from taskmap.ir import construct as make
 from taskmap.ir.nodes import (
@@ -114,7 +115,7 @@ def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
 
 
 def map_expr(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
-    """``fn`` on every node, children first; ``fn`` sees the rebuilt node and returns what stands for it (None: itself)."""
+    """``fn`` on every node, children first; ``fn`` sees the rebuilt node and returns its replacement, or None."""
     done: dict[int, Expr] = {}
     stack = [expr]
     while stack:
@@ -244,7 +245,7 @@ def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = Non
 
     expr: applied to each expression that a statement holds, as a whole (use ``map_expr`` in it to reach every node).
     stmt: sees the rebuilt statement and returns its replacement: a statement, several, ``()`` to drop it, None to keep.
-    An If whose condition has become constant is replaced by the branch taken. The same object comes back when nothing changed.
+    An If whose condition has become constant is replaced by the branch taken. Unchanged, the same object comes back.
     """
     out: list[Stmt] = []
     for old in body:
@@ -308,7 +309,7 @@ def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
 
 
 def fresh(body: Body) -> Body:
-    """A copy of ``body`` with new variables and buffers for all that it defines, so that both may stand in one kernel."""
+    """A copy of ``body`` with new variables and buffers for all that it defines: both may stand in one kernel."""
     variables: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
     for stmt in walk_stmts(body):
