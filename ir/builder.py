@@ -40,7 +40,7 @@ from taskmap.ir.nodes import (
     Store,
     Var,
 )
-from taskmap.ir.types import DType, i64
+from taskmap.ir.types import DType
 
 if TYPE_CHECKING:
     from taskmap.ir.mapping import TaskMapping
@@ -89,7 +89,7 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, extent: ExprLike, kind: LoopKind = LoopKind.SERIAL, *, unroll: int = 0) -> Iterator[Expr]:
-        """for name in range(extent). An extent of 1 leaves only the body, with index 0; an extent of 0 leaves nothing."""
+        """for name in range(extent). Extent 1 leaves only the body, with index 0; extent 0 leaves nothing."""
         count = index_of(extent)
         known = value_of(count)
         source = self.source
@@ -222,7 +222,7 @@ def _known(dim: Dim) -> Dim:
 
 
 def region(buffer: Buffer, start: Sequence[ExprLike], shape: Sequence[Dim]) -> Region:
-    """The part of ``buffer`` of ``shape`` with its first element at ``start``. Raises TypeMismatchError for a wrong rank."""
+    """The part of ``buffer`` of ``shape`` that begins at ``start``. Raises TypeMismatchError for a wrong rank."""
     if not len(start) == len(shape) == buffer.rank:
         raise TypeMismatchError(
             f"{buffer!r} has {buffer.rank} dimensions; region is given {len(start)} and {len(shape)}"
