@@ -1,0 +1,83 @@
+"""Compiler processes that can all be ended at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+
+_SHOWN_BYTES = 1 << 20
+
+
+class CancelledError(Exception):
+    """No process is started any more, or this one was ended, because the whole compilation was given up."""
+
+
+class OutOfTimeError(Exception):
+    """A process ran longer than it may, and was ended."""
+
+
+@dataclass(slots=True)
+class Children:
+    """Processes started from several threads. Each leads its own group, so that what it starts ends with it."""
+
+    _running: set[int] = field(default_factory=set)
+    _cancelled: bool = False
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def run(
+        self, command: Sequence[str], *, stdin: bytes, environment: Mapping[str, str], folder: str, timeout: float
+    ) -> tuple[int, str]:
+        """Run `command` in `folder` to its end, at most `timeout` seconds; its exit status and what it complained of.
+
+        Raises CancelledError, OutOfTimeError, and OSError when the command cannot be started.
+        """
+        with self._lock:
+            if self._cancelled:
+                raise CancelledError
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+            self._running.add(process.pid)
+        try:
+            _, complaints = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired:
+            raise OutOfTimeError from None
+        finally:
+            self._end(process)
+        if self._cancelled:
+            raise CancelledError
+        return process.returncode, complaints[:_SHOWN_BYTES].decode(errors="replace")
+
+    def cancel(self) -> None:
+        """End every process, and start none from now on."""
+        with self._lock:
+            self._cancelled = True
+            for pid in self._running:
+                _kill_group(pid)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(process.pid)
+        if process.poll() is None:
+            _kill_group(process.pid)
+            process.wait()
+        for pipe in (process.stdin, process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

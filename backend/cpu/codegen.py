@@ -1,0 +1,280 @@
+"""C from a lowered kernel.
+
+The text includes no header. Vector types and functions come from the prelude, which is asked for exactly what the kernel
+uses; a scalar is written as C's own arithmetic. Names are made here, numbered in order of appearance, so that equal
+kernels have equal text, and no name from a model reaches it.
+
+A vector predicate is a mask, an integer vector as wide as the elements it was compared from (m8, m16, m32, m64 per lane);
+a scalar predicate is an int.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import dataclass, field
+
+from taskmap.backend.cpu.prelude import Request, prelude
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir.errors import CodegenError
+from taskmap.ir.nodes import (
+    Allocate,
+    Binary,
+    Body,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Kernel,
+    LaneReduce,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Scope,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)
+from taskmap.ir.types import DType, boolean, compute_type, i64
+
+_C_TYPES = {"bool": "b8"}
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
+    "tdiv": "/", "tmod": "%",
+}  # fmt: skip
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_FOLDS = {"sum": "hsum", "prod": "hprod", "max": "hmax", "min": "hmin", "or": "hor", "and": "hand"}
+
+
+def c_type(dtype: DType, lanes: int = 1) -> str:
+    """The name of a type in generated C: f32, i64, b8; f32x16 for a vector."""
+    base = _C_TYPES.get(dtype.name, dtype.name)
+    return base if lanes == 1 else f"{base}x{lanes}"
+
+
+def generate(kernel: Kernel) -> KernelSource:
+    """The C function of a lowered kernel: pointers in the order of its buffers, then its sizes, then ``int *error`` if any
+    index is checked. The symbol is the kernel's name followed by a hash of the text.
+
+    Raises CodegenError for a node that lowering should have removed.
+    """
+    emitter = _Emitter(kernel)
+    text = emitter.function()
+    needed = prelude(sorted(emitter.requests, key=repr))
+    stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
+    digest = hashlib.sha256((text + needed).encode()).hexdigest()[:16]
+    symbol = f"tm_{stem}_{digest}"
+    return KernelSource(symbol, text.replace("@SYMBOL@", symbol), needed, emitter.needs_error)
+
+
+@dataclass(slots=True)
+class _Emitter:
+    kernel: Kernel
+    requests: set[Request] = field(default_factory=set)
+    names: dict[object, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    needs_error: bool = False
+    counter: int = 0
+    registers: dict[Buffer, dict[int, int]] = field(default_factory=dict)
+
+    def function(self) -> str:
+        outputs = set(self.kernel.outputs)
+        params: list[str] = []
+        for b in self.kernel.buffers:
+            self.type(b.dtype)
+            qualifier = "" if b in outputs else "const "
+            params.append(f"{qualifier}{c_type(b.dtype)} *restrict {self.name(b, 'p')}")
+        params += [f"const i64 {self.name(d, 'd')}" for d in self.kernel.dims]
+        self.type(i64)
+        self.collect_registers(self.kernel.body)
+        self.body(self.kernel.body)
+        if self.needs_error:
+            params.append("int *error")
+        note = self.kernel.note.replace("*/", "* /").replace("\n", " ")
+        head = f"/* {note} */\n" if note else ""
+        return f"{head}void @SYMBOL@({', '.join(params) or 'void'})\n{{\n" + "\n".join(self.lines) + "\n}\n"
+
+    def name(self, key: Var | Buffer, prefix: str = "") -> str:
+        known = self.names.get(key)
+        if known is None:
+            stem = re.sub(r"[^a-zA-Z0-9]", "", key.name)[:12]
+            known = self.names[key] = f"{prefix}{stem}_{self.counter}"
+            self.counter += 1
+        return known
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def type(self, dtype: DType, lanes: int = 1) -> str:
+        self.requests.add(Request.type(dtype.name, lanes))
+        return c_type(dtype, lanes)
+
+    def collect_registers(self, body: Body) -> None:
+        """The vector width of every element group of each register buffer, from how it is used."""
+        from taskmap.ir.visit import walk_exprs, walk_stmts
+
+        def use(b: Buffer, where: Expr, lanes: int) -> None:
+            if b.scope is not Scope.REGISTER:
+                return
+            start = self.register_index(b, where)
+            known = self.registers.setdefault(b, {}).setdefault(start, lanes)
+            if known != lanes:
+                raise CodegenError(f"register {b.name}[{start}] is used with {known} and with {lanes} lanes")
+
+        for s in walk_stmts(body):
+            if isinstance(s, Store):
+                use(s.buffer, s.indices[0], s.indices[0].lanes)
+        for e in walk_exprs(body):
+            if isinstance(e, Load):
+                use(e.buffer, e.indices[0], e.lanes)
+
+    def register_index(self, b: Buffer, where: Expr) -> int:
+        base = where.base if isinstance(where, Ramp) else where
+        start = value_of(base)
+        if start is None or (isinstance(where, Ramp) and value_of(where.stride) != 1):
+            raise CodegenError(
+                f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
+                hint="Unroll the loops that index it.",
+            )
+        return int(start)
+
+    def body(self, body: Body) -> None:
+        for s in body:
+            self.stmt(s)
+
+    def block(self, head: str, body: Body) -> None:
+        self.line(head + " {")
+        self.depth += 1
+        self.body(body)
+        self.depth -= 1
+        self.line("}")
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Store):
+            self.line(self.store(s))
+        elif isinstance(s, Let):
+            self.line(f"const {self.value_type(s.value)} {self.name(s.var)} = {self.expr(s.value)};")
+        elif isinstance(s, For):
+            self.loop(s)
+        elif isinstance(s, If):
+            self.block(f"if ({self.expr(s.cond)})", s.then)
+            if s.orelse:
+                self.block("else", s.orelse)
+        elif isinstance(s, Allocate):
+            self.allocate(s.buffer)
+        elif isinstance(s, Evaluate):
+            self.line(f"(void){self.expr(s.value)};")
+        else:
+            raise CodegenError(f"{type(s).__name__} cannot be written in C; a lowering pass should have removed it")
+
+    def loop(self, s: For) -> None:
+        if s.kind is LoopKind.PARALLEL:
+            self.line("#pragma omp parallel for schedule(static)")
+        elif s.unroll:
+            self.line(f"#pragma GCC unroll {s.unroll}")
+        v = self.name(s.var)
+        self.block(f"for (i64 {v} = 0; {v} < {self.expr(s.extent)}; {v}++)", s.body)
+
+    def allocate(self, b: Buffer) -> None:
+        self.type(b.dtype)
+        name = self.name(b, "r" if b.scope is Scope.REGISTER else "t")
+        if b.scope is Scope.REGISTER:
+            for start, lanes in sorted(self.registers.get(b, {}).items()):
+                kind = self.mask(32, lanes) if b.dtype.is_bool and lanes > 1 else self.type(b.dtype, lanes)
+                self.line(f"{kind} {name}_{start};")
+            return
+        size = constant_dim(b.shape[0])
+        if size is None:
+            raise CodegenError(f"local buffer {b.name!r} has a size that is not known when compiling")
+        self.line(f"{c_type(b.dtype)} {name}[{max(size, 1)}] __attribute__((aligned(64)));")
+
+    def store(self, s: Store) -> str:
+        (where,) = s.indices
+        b = s.buffer
+        lanes = where.lanes
+        if b.scope is Scope.REGISTER:
+            value = self.as_mask(s.value, 32) if b.dtype.is_bool and lanes > 1 else self.expr(s.value)
+            return f"{self.name(b, 'r')}_{self.register_index(b, where)} = {value};"
+        value = self.stored(s.value, b.dtype)
+        if lanes == 1:
+            return f"{self.name(b)}[{self.expr(where)}] = {value};"
+        t = self.type(b.dtype, lanes)
+        if isinstance(where, Ramp) and value_of(where.stride) == 1:
+            self.requests.add(Request.function("store", b.dtype.name, lanes))
+            return f"tm_store_{t}({self.name(b)} + {self.expr(where.base)}, {value});"
+        self.requests.add(Request.function("scatter", b.dtype.name, lanes))
+        self.type(i64, lanes)
+        return f"tm_scatter_{c_type(b.dtype)}_i64x{lanes}({self.name(b)}, {self.expr(where)}, {value});"
+
+    def stored(self, value: Expr, dtype: DType) -> str:
+        if not dtype.is_bool or value.lanes == 1:
+            return self.expr(value)
+        bits = self.mask_bits(value)
+        self.requests.add(Request.mask_to_bool(bits, value.lanes))
+        return f"tm_mask_m{bits}x{value.lanes}_to_b8x{value.lanes}({self.expr(value)})"
+
+    def value_type(self, e: Expr) -> str:
+        if e.dtype.is_bool:
+            return "int" if e.lanes == 1 else self.mask(self.mask_bits(e), e.lanes)
+        return self.type(e.dtype, e.lanes)
+
+    def mask(self, bits: int, lanes: int) -> str:
+        self.requests.add(Request.mask(bits, lanes))
+        return f"m{bits}x{lanes}"
+
+    def mask_bits(self, e: Expr) -> int:
+        """The element width in bits of the mask that ``e`` evaluates to."""
+        if isinstance(e, Compare):
+            return compute_type(e.a.dtype).bits
+        if isinstance(e, (Unary, Broadcast)):
+            return self.mask_bits(e.a)
+        if isinstance(e, Binary):
+            return max(self.mask_bits(e.a), self.mask_bits(e.b))
+        if isinstance(e, Select):
+            return max(self.mask_bits(e.a), self.mask_bits(e.b))
+        if isinstance(e, Cast):
+            return self.mask_bits(e.a) if e.a.dtype.is_bool else compute_type(e.a.dtype).bits
+        if isinstance(e, Call):
+            return compute_type(e.args[0].dtype).bits
+        if isinstance(e, Load) and e.buffer.scope is not Scope.REGISTER:
+            return 8
+        if isinstance(e, Var):
+            return self.var_bits.get(e, 32) if False else 32
+        return 32
+
+    def as_mask(self, e: Expr, bits: int) -> str:
+        have = self.mask_bits(e)
+        code = self.expr(e)
+        if have == bits:
+            return code
+        self.mask(bits, e.lanes)
+        self.requests.add(Request.mask_cast(have, bits, e.lanes))
+        return f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"
+
+    def expr(self, e: Expr) -> str:
+        if isinstance(e, Var):
+            return self.name(e)
+        if isinstance(e, Const):
+            return _literal(e)
+        method = getattr(self, f"_{type(e).__name__.lower()}", None)
+        if method is None:
+            raise CodegenError(f"{type(e).__name__} cannot be written in C; a lowering pass should have removed it")
+        return str(method(e))
+
+    def helper(self, name: str, e: Expr, *args: str) -> str:
+        dtype = e.dtype
+        self.type(dtype, e.lanes)
+        self.requests.add(Request.function(name, dtype.name, e.lanes))
+        return f"tm_{name}_{c_type(dtype)}x{e.lanes}({', '.join(args)})"

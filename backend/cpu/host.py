@@ -1,0 +1,120 @@
+"""What the host CPU is: instruction set, cores and caches, read from /proc and /sys."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.target import Target, cpu_target
+
+Isa = Literal["generic", "avx2", "avx512"]
+ISAS: tuple[Isa, ...] = get_args(Isa)
+"""The instruction sets that C is generated for, each containing the ones before it."""
+
+_NEEDED_FLAGS: dict[Isa, frozenset[str]] = {
+    "generic": frozenset(),
+    "avx2": frozenset({"avx2", "fma", "f16c"}),
+    "avx512": frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class HostInfo:
+    """One CPU. Cache sizes are in bytes: L1d and L2 of one core, L3 of one cluster of cores (0 when there is none)."""
+
+    machine: str
+    vendor: str
+    model: str
+    isa: Isa
+    logical_cpus: int
+    physical_cores: int
+    l1d: int
+    l2: int
+    l3: int
+
+    def supports(self, isa: Isa) -> bool:
+        """Whether code for `isa` runs on this CPU."""
+        return ISAS.index(isa) <= ISAS.index(self.isa)
+
+    def target(self, isa: Isa | None = None) -> Target:
+        """This CPU as schedules see it, limited to `isa` when one is given."""
+        return cpu_target(isa or self.isa, self.physical_cores, self.l1d, self.l2, self.l3 or self.l2)
+
+
+def parse_isa(name: str) -> Isa:
+    """The instruction set called `name`; InvalidOptionError when there is none."""
+    for isa in ISAS:
+        if isa == name:
+            return isa
+    raise InvalidOptionError(f"unknown instruction set {name!r}", hint=f"Use one of {', '.join(ISAS)}.")
+
+
+@lru_cache(maxsize=8)
+def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInfo:
+    """The CPU described by `proc` and `sys`. What they do not tell is replaced by a cautious guess, never an error.
+
+    Only CPUs that this process may run on are counted.
+    """
+    info = _first_cpuinfo_block(proc / "cpuinfo")
+    flags = frozenset(info.get("flags", info.get("Features", "")).split())
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    caches = _cache_sizes(sys / f"devices/system/cpu/cpu{allowed[0]}/cache")
+    return HostInfo(
+        machine=platform.machine(),
+        vendor=info.get("vendor_id", info.get("CPU implementer", "unknown")),
+        model=info.get("model name", info.get("CPU part", "unknown")),
+        isa=next(isa for isa in reversed(ISAS) if flags >= _NEEDED_FLAGS[isa]),
+        logical_cpus=len(allowed),
+        physical_cores=_physical_cores(sys, allowed),
+        l1d=caches.get(1, 32 << 10),
+        l2=caches.get(2, 512 << 10),
+        l3=caches.get(3, 0),
+    )
+
+
+def _first_cpuinfo_block(path: Path) -> dict[str, str]:
+    """Key and value of each line of the first processor in `path`; later processors of one machine say the same."""
+    fields: dict[str, str] = {}
+    for line in _read(path).splitlines():
+        key, colon, value = line.partition(":")
+        if not colon and fields:
+            break
+        if colon:
+            fields[key.strip()] = value.strip()
+    return fields
+
+
+def _cache_sizes(folder: Path) -> dict[int, int]:
+    """Bytes of each level's data or unified cache, by level."""
+    sizes: dict[int, int] = {}
+    for index in sorted(folder.glob("index*")):
+        level, kind, size = (_read(index / name).strip() for name in ("level", "type", "size"))
+        digits = size.rstrip("KMG")
+        if kind not in ("Data", "Unified") or not (level.isdigit() and digits.isdigit()):
+            continue
+        if int(digits) > 0:
+            sizes[int(level)] = int(digits) * _UNITS.get(size[len(digits) :], 1)
+    return sizes
+
+
+def _physical_cores(sys: Path, cpus: list[int]) -> int:
+    """How many cores the logical `cpus` belong to; a CPU of unknown topology counts as a core of its own."""
+    cores: set[tuple[str, str]] = set()
+    for cpu in cpus:
+        topology = sys / f"devices/system/cpu/cpu{cpu}/topology"
+        core = _read(topology / "core_id").strip()
+        cores.add((_read(topology / "physical_package_id").strip(), core) if core else ("cpu", str(cpu)))
+    return len(cores)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,196 @@
+"""The C compiler: how it is found, what identifies it, and the commands that turn C into a shared object."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from taskmap.backend.cpu.host import Isa, detect_host, parse_isa
+from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, UnsupportedError
+
+Family = Literal["gcc", "clang"]
+
+_INSTALL = "Install a C compiler (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc), or set TASKMAP_CC to one."
+
+# No -mtune=native: it changed no measured kernel, and would tie a stored kernel to one model of CPU.
+_ISA_FLAGS: dict[Isa, tuple[str, ...]] = {
+    "generic": (),
+    "avx2": ("-mavx2", "-mfma", "-mf16c"),
+    "avx512": (
+        *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"),
+        "-mprefer-vector-width=512",  # with the default of 256, element-wise loops ran 10 % slower
+    ),
+}
+# No -fwrapv: it stops the vectorisation of loops over int (4 times slower), so generated code has to compute integers
+# that may wrap as unsigned.
+_COMPILE_FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-fPIC",
+    "-fno-math-errno",  # nobody reads errno after a kernel, and sqrt becomes one instruction
+    "-fno-trapping-math",  # nobody reads the floating-point exception flags; both sides of a select may be computed
+    "-fno-strict-aliasing",  # generated code reads arrays of float through vector types
+    "-fno-semantic-interposition",  # a kernel is never replaced at load time, so it may be inlined
+    "-Wall",
+    "-Wno-unused",  # not every unit uses every helper of its prelude
+)
+# The C library is linked only where a kernel calls it. The OpenMP runtime is never linked: the loader finds its symbols
+# in the runtime that the process already has, whatever file that is (see library.ensure_openmp).
+_LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
+# Variables that would add headers, libraries or programs of which the kernel key knows nothing.
+_DROPPED_VARIABLES = frozenset({"CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"})
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A C compiler with everything that decides what it makes of a source.
+
+    command: program and leading arguments. identity: version and target, whatever the program's path. fast_math: give
+    up IEEE arithmetic for speed. contract: a * b + c may be one fused operation. timeout: seconds that one
+    compilation may take.
+    """
+
+    command: tuple[str, ...]
+    identity: str
+    family: Family
+    isa: Isa
+    fast_math: bool = False
+    contract: bool = True
+    timeout: float = 300.0
+
+    @property
+    def openmp(self) -> bool:
+        """Whether `#pragma omp parallel` makes threads.
+
+        Not with clang: its code needs libomp, a second pool of threads beside that of PyTorch's libgomp. There the
+        pragmas are ignored, and kernels run on one thread.
+        """
+        return self.family == "gcc"
+
+    @property
+    def compile_flags(self) -> tuple[str, ...]:
+        return (
+            *self.command[1:],
+            *_COMPILE_FLAGS,
+            *_ISA_FLAGS[self.isa],
+            "-fopenmp" if self.openmp else "-fopenmp-simd",
+            "-ffp-contract=fast" if self.contract else "-ffp-contract=off",
+            *(("-ffast-math",) if self.fast_math else ()),
+        )
+
+    @property
+    def link_flags(self) -> tuple[str, ...]:
+        """Free of -ffast-math, with which gcc links start-up code that flushes denormals in the whole process."""
+        return (*self.command[1:], *_LINK_FLAGS)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Every argument that can change the result, in order, without paths."""
+        return (*self.compile_flags, *self.link_flags)
+
+    def compile_command(self, output: str) -> list[str]:
+        """Argument list that compiles C from standard input into the object file `output`."""
+        return [self.command[0], *self.compile_flags, "-c", "-x", "c", "-", "-o", output]
+
+    def link_command(self, compiled: str, output: str) -> list[str]:
+        """Argument list that links the object file `compiled` into the shared object `output`."""
+        return [self.command[0], compiled, *self.link_flags, "-o", output]
+
+    def environment(self, scratch: str) -> dict[str, str]:
+        """The compiler's environment: messages in English, temporary files in `scratch`."""
+        kept = {name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES}
+        return {**kept, "LC_ALL": "C", "TMPDIR": scratch}
+
+
+def find_toolchain(
+    *,
+    isa: str | None = None,
+    fast_math: bool = False,
+    contract: bool = True,
+    timeout: float = 300.0,
+    environ: Mapping[str, str] | None = None,
+) -> Toolchain:
+    """The first compiler of $TASKMAP_CC, $CC, cc, gcc, clang, set up for `isa` (default: the host's).
+
+    A TASKMAP_CC that cannot be run is an error; a CC that cannot be run is passed over, since it was not set for us.
+    Raises CompilerNotFoundError, CompilerFailedError when the compiler does not say what it is, and UnsupportedError
+    when the host has no such `isa`.
+    """
+    host = detect_host()
+    chosen = host.isa if isa is None else parse_isa(isa)
+    if not host.supports(chosen):
+        raise UnsupportedError(
+            f"cannot compile for {chosen}",
+            why=f"this CPU ({host.model}) does not have it.",
+            hint=f"Leave the instruction set to detection, or use {host.isa}.",
+        )
+    command = _find_command(os.environ if environ is None else environ)
+    family, identity = _identify(command, _fingerprint(command[0]))
+    return Toolchain(command, identity, family, chosen, fast_math, contract, timeout)
+
+
+def _find_command(environ: Mapping[str, str]) -> tuple[str, ...]:
+    search = environ.get("PATH", os.defpath)
+    wanted = environ.get("TASKMAP_CC", "").strip()
+    if wanted:
+        program, *arguments = shlex.split(wanted)
+        path = shutil.which(program, path=search)
+        if path is None:
+            raise CompilerNotFoundError(
+                f"cannot run the C compiler {program!r}", where="environment variable TASKMAP_CC", hint=_INSTALL
+            )
+        return (os.path.abspath(path), *arguments)
+    for candidate in (environ.get("CC", ""), "cc", "gcc", "clang"):
+        program, *arguments = shlex.split(candidate) or [""]
+        path = shutil.which(program, path=search) if program else None
+        if path is not None:
+            return (os.path.abspath(path), *arguments)
+    raise CompilerNotFoundError(
+        "no C compiler found", why=f"none of cc, gcc and clang is in PATH ({search}).", hint=_INSTALL
+    )
+
+
+def _fingerprint(program: str) -> tuple[str, int, int]:
+    """What changes when another compiler is installed under the same name."""
+    real = os.path.realpath(program)
+    status = os.stat(real)
+    return real, status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=32)
+def _identify(command: tuple[str, ...], _fingerprint: tuple[str, int, int]) -> tuple[Family, str]:
+    """Family and identity of a compiler from `cc -v`, which costs some milliseconds: so once per process."""
+    try:
+        answer = subprocess.run(
+            [*command, "-v"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unknown_compiler(command, str(error)) from error
+    text = (answer.stderr + answer.stdout).decode(errors="replace")
+    version = re.search(r"^.*\bversion \d.*$", text, re.MULTILINE)
+    target = re.search(r"^Target: (\S+)", text, re.MULTILINE)
+    if answer.returncode != 0 or version is None or target is None:
+        raise _unknown_compiler(command, f"it answered (exit status {answer.returncode}): {text.strip()[:300]}")
+    family: Family = "clang" if "clang" in version.group() else "gcc"
+    return family, f"{version.group().strip()}; {target.group(1)}"
+
+
+def _unknown_compiler(command: tuple[str, ...], why: str) -> CompilerFailedError:
+    return CompilerFailedError(
+        "the C compiler does not say its version",
+        where=shlex.join([*command, "-v"]),
+        why=why,
+        hint="Set TASKMAP_CC to a working gcc or clang.",
+    )

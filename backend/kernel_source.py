@@ -1,0 +1,56 @@
+"""The source of one kernel, and the key under which its binary is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RUNTIME_ABI = 1
+"""Version of what kernels assume of their caller; counted up when a stored kernel may no longer be called."""
+
+_SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """C source of one kernel.
+
+    symbol: the one external name that `text` defines; everything else in it must be static, and so named that many
+    kernels fit into one translation unit. prelude: what stands once at the head of a unit (types, inline helpers);
+    only kernels with the same prelude share a unit.
+    """
+
+    symbol: str
+    text: str
+    prelude: str = ""
+
+    def __post_init__(self) -> None:
+        if not _SYMBOL.fullmatch(self.symbol):
+            raise ValueError(f"not a C identifier: {self.symbol!r}")
+
+
+def key_parts(
+    source: KernelSource, *, compiler: str, flags: tuple[str, ...], isa: str, abi: int = RUNTIME_ABI
+) -> dict[str, str]:
+    """Everything that can change the binary of a kernel, or whether it may be called, by name."""
+    return {
+        "symbol": source.symbol,
+        "text": _digest(source.text),
+        "prelude": _digest(source.prelude),
+        "compiler": compiler,
+        "flags": json.dumps(flags),
+        "isa": isa,
+        "abi": str(abi),
+    }
+
+
+def kernel_key(parts: Mapping[str, str]) -> str:
+    """The store's key for these parts: 64 hexadecimal digits."""
+    return _digest(json.dumps(parts, sort_keys=True))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

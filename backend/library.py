@@ -1,0 +1,57 @@
+"""Loading shared objects, and the OpenMP runtime that they find in the process."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A loaded shared object. It is never unloaded: threads of the OpenMP pool may still return through its code."""
+
+    path: Path
+    handle: ctypes.CDLL
+
+    def address(self, symbol: str) -> int:
+        """Where the function `symbol` lies; AttributeError when the object does not define it."""
+        address = ctypes.cast(self.handle[symbol], ctypes.c_void_p).value
+        if address is None:
+            raise AttributeError(symbol)
+        return address
+
+
+def load_library(path: Path) -> Library:
+    """Map `path` into the process, every symbol bound at once; OSError says which could not be."""
+    ensure_openmp()
+    return Library(path, ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL))
+
+
+def ensure_openmp() -> bool:
+    """Make the symbols of one GNU-compatible OpenMP runtime visible to kernels; False when there is none.
+
+    Kernels are not linked against a runtime. `import torch` makes its own visible to the whole process, under whatever
+    file name its wheel gives it, and that one is taken, so that there is one pool of threads. Without torch the
+    system's libgomp is loaded; a torch imported later shares it, because the loader matches the name libgomp.so.1.
+    """
+    if hasattr(ctypes.CDLL(None), "GOMP_parallel"):
+        return True
+    for name in (*_mapped_runtimes(), "libgomp.so.1"):
+        try:
+            runtime = ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        if hasattr(runtime, "GOMP_parallel"):
+            return True
+    return False
+
+
+def _mapped_runtimes() -> list[str]:
+    """OpenMP runtimes that are loaded, but visible only to those who loaded them."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if "omp" in line and len(line.split()) > 5}
+    return sorted(path for path in paths if Path(path).name.startswith(("libgomp", "libiomp5", "libomp")))
