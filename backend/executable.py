@@ -1,0 +1,99 @@
+"""An executable: a program with its kernels loaded, ready to be called with addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from taskmap.backend.arena import ArenaPool
+from taskmap.backend.launch import launch_sources
+from taskmap.backend.memory_plan import MemoryPlan
+from taskmap.backend.program import ExternCall, Launch, Program
+from taskmap.backend.sizes import SizesFunction, sizes_function
+from taskmap.ir.errors import IndexOutOfRangeError, InputError
+
+_Run = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)  # releases the interpreter's lock while it runs
+_NONE = array("q")
+Extern = Callable[[int, "array[int]"], None]
+
+
+@dataclass(slots=True, eq=False)
+class Executable:
+    """Runs a program. ``addresses`` maps every symbol, kernels and launch functions alike, to where it is loaded.
+
+    Threads may call one executable at once: each call has an arena of its own.
+    """
+
+    program: Program
+    plan: MemoryPlan
+    addresses: Mapping[str, int]
+    single: bool = False
+    threads: int | None = None
+    steps: tuple[int | Callable[..., int], ...] = field(init=False)
+    _kernels: array[int] = field(init=False)
+    _counts: tuple[int, int, int] = field(init=False)
+    _arena_bytes: SizesFunction = field(init=False)
+    _arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
+
+    def __post_init__(self) -> None:
+        program = self.program
+        self._kernels = array("q", [self.addresses[s] for s in program.symbols])
+        self._counts = (len(program.io), len(program.dims), len(program.constants))
+        self._arena_bytes = sizes_function([self.plan.bytes], program.dims)
+        sources = iter(launch_sources(program, self.plan, single=self.single, threads=self.threads))
+        self.steps = tuple(
+            run.index if isinstance(run, ExternCall) else _Run(self.addresses[next(sources).symbol])
+            for run in program.segments(self.single)
+        )
+
+    def __call__(
+        self,
+        io: array[int],
+        dims: Sequence[int] = (),
+        constants: array[int] = _NONE,
+        extern: Extern | None = None,
+    ) -> None:
+        """Run all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
+
+        ``extern`` is called with the number of each extern call and with ``io``, where it may write the addresses of
+        what it made. Raises IndexOutOfRangeError when data indexed beyond a tensor, naming the operator, and
+        InputError when the number of addresses or sizes is wrong.
+        """
+        if (len(io), len(dims), len(constants)) != self._counts:
+            raise self._wrong_counts(len(io), len(dims), len(constants))
+        sizes = array("q", dims)
+        io_address = io.buffer_info()[0]
+        arena = self._arenas.take(self._arena_bytes(dims)[0])
+        try:
+            for step in self.steps:
+                if isinstance(step, int):
+                    if extern is None:
+                        raise InputError(f"extern call {step} has nothing to call")
+                    extern(step, io)
+                    continue
+                failed = step(
+                    arena.address,
+                    io_address,
+                    constants.buffer_info()[0],
+                    self._kernels.buffer_info()[0],
+                    sizes.buffer_info()[0],
+                )
+                if failed:
+                    raise self._out_of_range(failed - 1)
+        finally:
+            self._arenas.give(arena)
+
+    def _wrong_counts(self, *given: int) -> InputError:
+        needed, got = (f"{io} addresses, {d} sizes and {c} constants" for io, d, c in (self._counts, given))
+        return InputError(f"a program that needs {needed} was called with {got}")
+
+    def _out_of_range(self, position: int) -> IndexOutOfRangeError:
+        launch = self.program.steps[position]
+        label, where = (launch.label, launch.where) if isinstance(launch, Launch) else ("", "")
+        return IndexOutOfRangeError(
+            f"index out of range in {label or 'a kernel'}",
+            where=where or None,
+            why="an index tensor holds a value outside the dimension that it indexes.",
+        )

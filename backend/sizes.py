@@ -1,0 +1,104 @@
+"""Sizes as source: a symbolic size becomes a C expression, or a Python function of the symbolic dimensions.
+
+Only integer arithmetic on known nodes is written, and variables appear under names chosen here, so nothing that a
+model names reaches the generated text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from taskmap.ir.errors import CodegenError
+from taskmap.ir.nodes import Binary, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
+
+SizesFunction = Callable[[Sequence[int]], tuple[int, ...]]
+
+_PYTHON = {
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "mul": "({} * {})",
+    "floordiv": "({} // {})",
+    "mod": "({} % {})",
+    "tdiv": "({} // {})",
+    "tmod": "({} % {})",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "and": "({} & {})",
+    "or": "({} | {})",
+    "xor": "({} ^ {})",
+    "shl": "({} << {})",
+    "shr": "({} >> {})",
+    "neg": "(-{})",
+    "abs": "abs({})",
+    "not": "(not {})",
+    "select": "({1} if {0} else {2})",
+}
+_C = {
+    **_PYTHON,
+    "floordiv": "tm_floordiv({}, {})",
+    "mod": "tm_mod({}, {})",
+    "tdiv": "({} / {})",
+    "min": "tm_min({}, {})",
+    "max": "tm_max({}, {})",
+    "abs": "tm_max({0}, -{0})",
+    "not": "(!{})",
+    "select": "({} ? {} : {})",
+}
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+C_HELPERS = """\
+static inline long long tm_mod(long long a, long long b) {
+  long long r = a % b;
+  return r && (r < 0) != (b < 0) ? r + b : r;
+}
+static inline long long tm_floordiv(long long a, long long b) { return (a - tm_mod(a, b)) / b; }
+static inline long long tm_min(long long a, long long b) { return a < b ? a : b; }
+static inline long long tm_max(long long a, long long b) { return a > b ? a : b; }
+"""
+"""What the C expressions of this module call; it stands once before them."""
+
+
+def c_size(size: Dim, names: Mapping[Var, str]) -> str:
+    """``size`` as a C expression of type long long over variables called ``names``.
+
+    Raises CodegenError for a node that is not integer arithmetic, or a variable without a name.
+    """
+    return _write(size, names, _C, suffix="LL")
+
+
+def sizes_function(sizes: Sequence[Dim], dims: Sequence[Var]) -> SizesFunction:
+    """The function from the values of ``dims``, in order, to the values of ``sizes``; division rounds down.
+
+    Raises CodegenError as c_size does.
+    """
+    if not any(isinstance(s, Expr) and not isinstance(s, Const) for s in sizes):
+        known = tuple(int(s.value) if isinstance(s, Const) else int(str(s)) for s in sizes)
+        return lambda _: known
+    names = {var: f"d[{i}]" for i, var in enumerate(dims)}
+    body = "".join(f"{_write(size, names, _PYTHON, suffix='')}, " for size in sizes)
+    # Only operators and numbers from the tables above stand in the text.
+    function: SizesFunction = eval(f"lambda d: ({body})", {"__builtins__": {"min": min, "max": max, "abs": abs}})
+    return function
+
+
+def _write(size: Dim, names: Mapping[Var, str], table: Mapping[str, str], suffix: str) -> str:
+    def go(expr: Dim) -> str:
+        if not isinstance(expr, Expr):
+            return f"{int(expr)}{suffix}" if expr >= 0 else f"({int(expr)}{suffix})"
+        if isinstance(expr, Const) and not expr.dtype.is_float:
+            return go(int(expr.value))
+        if isinstance(expr, Var) and expr in names:
+            return names[expr]
+        if isinstance(expr, Binary) and expr.op in table and not expr.dtype.is_float:
+            return table[expr.op].format(go(expr.a), go(expr.b))
+        if isinstance(expr, Unary) and expr.op in table:
+            return table[expr.op].format(go(expr.a))
+        if isinstance(expr, Compare):
+            return f"({go(expr.a)} {_COMPARE[expr.op]} {go(expr.b)})"
+        if isinstance(expr, Select):
+            return table["select"].format(go(expr.cond), go(expr.a), go(expr.b))
+        if isinstance(expr, Cast) and expr.dtype.is_int:
+            return go(expr.a)
+        raise CodegenError(f"cannot write the size {size!r}", why=f"{expr!r} is not integer arithmetic on known sizes.")
+
+    return go(size)
