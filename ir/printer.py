@@ -1,0 +1,217 @@
+"""The IR as text: Python-like, close to script, one statement a line.
+
+Variables and buffers of the same name are told apart by a number (``i``, ``i_1``) in order of first appearance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskmap.ir.nodes import (
+    Allocate,
+    Barrier,
+    Binary,
+    Body,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Dim,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Kernel,
+    LaneReduce,
+    Let,
+    Load,
+    LoopKind,
+    MappedFor,
+    MatMul,
+    Move,
+    Ramp,
+    Reduce,
+    Region,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)
+from taskmap.ir.types import boolean, f32, i64
+
+_ATOM, _UNARY, _LOWEST = 12, 10, 0
+
+# Binding strength and spelling of each infix operator, as Python's.
+_INFIX = {
+    "mul": (9, "*"), "div": (9, "/"), "floordiv": (9, "//"), "mod": (9, "%"),
+    "add": (8, "+"), "sub": (8, "-"), "shl": (7, "<<"), "shr": (7, ">>"),
+    "and": (6, "&"), "xor": (5, "^"), "or": (4, "|"),
+}  # fmt: skip
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_BOOL = {"and": (2, "and"), "or": (1, "or")}
+_COMPARE_LEVEL, _NOT_LEVEL = 3, 2
+_LOOP = {
+    LoopKind.SERIAL: "range",
+    LoopKind.UNROLLED: "unroll",
+    LoopKind.PARALLEL: "parallel",
+    LoopKind.VECTOR: "vector",
+}
+
+
+@dataclass(slots=True)
+class _Printer:
+    """Prints nodes and remembers the names given out."""
+
+    names: dict[Var | Buffer, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def name(self, item: Var | Buffer) -> str:
+        known = self.names.get(item)
+        if known is not None:
+            return known
+        name, count = item.name, 0
+        while name in self.taken:
+            count += 1
+            name = f"{item.name}_{count}"
+        self.taken.add(name)
+        self.names[item] = name
+        return name
+
+    def expr(self, e: Expr, level: int = _LOWEST) -> str:
+        strength, text = _EXPR[type(e)](self, e)
+        return text if strength >= level else f"({text})"
+
+    def exprs(self, items: Sequence[Expr | int]) -> str:
+        return ", ".join(self.dim(e) for e in items)
+
+    def dim(self, d: Dim) -> str:
+        return self.expr(d) if isinstance(d, Expr) else str(d)
+
+    def const(self, e: Const) -> tuple[int, str]:
+        plain = e.dtype in (f32, i64, boolean)
+        text = repr(e.value) if plain else f"{e.dtype}({e.value!r})"
+        text = f'{e.dtype}("{e.value!r}")' if text in ("inf", "-inf", "nan") else text
+        text = text if e.lanes == 1 else f"broadcast({text}, {e.lanes})"
+        return (_UNARY if text.startswith("-") else _ATOM), text
+
+    def unary(self, e: Unary) -> tuple[int, str]:
+        if e.op == "abs":
+            return _ATOM, f"abs({self.expr(e.a)})"
+        if e.op == "not" and e.dtype == boolean:
+            return _NOT_LEVEL, f"not {self.expr(e.a, _COMPARE_LEVEL)}"
+        return _UNARY, f"{'-' if e.op == 'neg' else '~'}{self.expr(e.a, _UNARY)}"
+
+    def binary(self, e: Binary) -> tuple[int, str]:
+        infix = (_BOOL if e.dtype == boolean else _INFIX).get(e.op) or _INFIX.get(e.op)
+        if infix is None:
+            return _ATOM, f"{e.op}({self.expr(e.a)}, {self.expr(e.b)})"
+        level, sign = infix
+        return level, f"{self.expr(e.a, level)} {sign} {self.expr(e.b, level + 1)}"
+
+    def compare(self, e: Compare) -> tuple[int, str]:
+        level = _COMPARE_LEVEL + 1
+        return _COMPARE_LEVEL, f"{self.expr(e.a, level)} {_COMPARE[e.op]} {self.expr(e.b, level)}"
+
+    def reduce(self, e: Reduce) -> tuple[int, str]:
+        axes = " ".join(f"for {self.name(var)} in range({self.dim(extent)})" for var, extent in e.axes)
+        return _ATOM, f"{e.op}({self.expr(e.body)} {axes})"
+
+    def region(self, r: Region) -> str:
+        parts = (f"{self.expr(s)} .. +{self.dim(n)}" for s, n in zip(r.start, r.shape, strict=True))
+        return f"{self.name(r.buffer)}[{', '.join(parts)}]"
+
+    def tensor(self, b: Buffer, separator: str = ", ") -> str:
+        parts = [f"{b.dtype}[{self.exprs(b.shape)}]"]
+        if b.strides is not None:
+            parts.append(f"strides=({self.exprs(b.strides)})")
+        if not (isinstance(b.offset, int) and b.offset == 0):
+            parts.append(f"offset={self.dim(b.offset)}")
+        if b.layout is not None:
+            parts.append(f"layout={b.layout}")
+        if b.owner is not None:
+            parts.append(f"owner={b.owner}")
+        return separator.join(parts)
+
+    def body(self, body: Body, indent: int) -> Iterator[str]:
+        pad = "    " * indent
+        if not body:
+            yield f"{pad}pass"
+        for s in body:
+            if isinstance(s, For):
+                hint = f", unroll={s.unroll}" if s.unroll else ""
+                yield f"{pad}for {self.name(s.var)} in {_LOOP[s.kind]}({self.expr(s.extent)}{hint}):"
+                yield from self.body(s.body, indent + 1)
+            elif isinstance(s, MappedFor):
+                names = ", ".join(self.name(v) for v in s.vars)
+                yield f"{pad}for {names} in ({s.mapping}).on({self.expr(s.worker)}):"
+                yield from self.body(s.body, indent + 1)
+            elif isinstance(s, If):
+                yield f"{pad}if {self.expr(s.cond)}:"
+                yield from self.body(s.then, indent + 1)
+                if s.orelse:
+                    yield f"{pad}else:"
+                    yield from self.body(s.orelse, indent + 1)
+            else:
+                yield pad + _STMT[type(s)](self, s)
+
+    def kernel(self, k: Kernel) -> Iterator[str]:
+        for var in k.dims:
+            self.name(var)
+        buffers = [f"{self.name(b)}: {'out ' if b in k.outputs else ''}{self.tensor(b, ' ')}" for b in k.buffers]
+        dims = [f"{self.name(v)}: {v.dtype}" for v in k.dims]
+        launch = f" grid=({self.exprs(k.grid)}) threads={k.threads}" if k.grid else ""
+        yield f"kernel {k.name}({', '.join(buffers + dims)}){launch}:" + (f"  # {k.note}" if k.note else "")
+        yield from self.body(k.body, 1)
+
+
+def _let(p: _Printer, s: Let) -> str:
+    value = p.expr(s.value)
+    vector = f": {s.var.dtype}x{s.var.lanes}" if s.var.lanes > 1 else ""
+    return f"{p.name(s.var)}{vector} = {value}"
+
+
+_EXPR: dict[type, Callable[[_Printer, Any], tuple[int, str]]] = {
+    Const: _Printer.const,
+    Var: lambda p, e: (_ATOM, p.name(e)),
+    Unary: _Printer.unary,
+    Binary: _Printer.binary,
+    Compare: _Printer.compare,
+    Select: lambda p, e: (_ATOM, f"select({p.exprs((e.cond, e.a, e.b))})"),
+    Cast: lambda p, e: (_ATOM, f"{e.dtype}({p.expr(e.a)})"),
+    Load: lambda p, e: (_ATOM, f"{p.name(e.buffer)}[{p.exprs(e.indices) or '()'}]"),
+    Call: lambda p, e: (_ATOM, f"{e.name}({p.exprs(e.args)})"),
+    Ramp: lambda p, e: (_ATOM, f"ramp({p.exprs((e.base, e.stride, e.lanes))})"),
+    Broadcast: lambda p, e: (_ATOM, f"broadcast({p.exprs((e.a, e.lanes))})"),
+    LaneReduce: lambda p, e: (_ATOM, f"lane_{e.op}({p.expr(e.a)})"),
+    Reduce: _Printer.reduce,
+}
+
+_STMT: dict[type, Callable[[_Printer, Any], str]] = {
+    Store: lambda p, s: f"{p.name(s.buffer)}[{p.exprs(s.indices) or '()'}] = {p.expr(s.value)}",
+    Let: _let,
+    Allocate: lambda p, s: f"{p.name(s.buffer)} = {s.buffer.scope.value}({p.tensor(s.buffer)})",
+    Barrier: lambda p, s: "barrier()",
+    Evaluate: lambda p, s: p.expr(s.value),
+    Move: lambda p, s: f"move({p.region(s.dst)}, {p.region(s.src)})",
+    MatMul: lambda p, s: f"{p.region(s.c)} += {p.region(s.a)} @ {p.region(s.b)}",
+}
+
+
+def print_expr(expr: Expr) -> str:
+    """An expression on one line, as Python would write it."""
+    return _Printer().expr(expr)
+
+
+def print_body(body: Body | Stmt) -> str:
+    """Statements, one a line."""
+    return "\n".join(_Printer().body((body,) if isinstance(body, Stmt) else body, 0))
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """A whole kernel: its parameters (``out`` marks what it writes), its note, and its body."""
+    return "\n".join(_Printer().kernel(kernel)) + "\n"
