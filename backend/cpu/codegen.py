@@ -88,6 +88,7 @@ class _Emitter:
     needs_error: bool = False
     counter: int = 0
     registers: dict[Buffer, dict[int, int]] = field(default_factory=dict)
+    mask_vars: dict[Var, int] = field(default_factory=dict)
 
     def function(self) -> str:
         outputs = set(self.kernel.outputs)
@@ -165,6 +166,8 @@ class _Emitter:
         if isinstance(s, Store):
             self.line(self.store(s))
         elif isinstance(s, Let):
+            if s.value.dtype.is_bool and s.value.lanes > 1:
+                self.mask_vars[s.var] = self.mask_bits(s.value)
             self.line(f"const {self.value_type(s.value)} {self.name(s.var)} = {self.expr(s.value)};")
         elif isinstance(s, For):
             self.loop(s)
@@ -250,9 +253,7 @@ class _Emitter:
             return compute_type(e.args[0].dtype).bits
         if isinstance(e, Load) and e.buffer.scope is not Scope.REGISTER:
             return 8
-        if isinstance(e, Var):
-            return self.var_bits.get(e, 32) if False else 32
-        return 32
+        return self.mask_vars.get(e, 32) if isinstance(e, Var) else 32
 
     def as_mask(self, e: Expr, bits: int) -> str:
         have = self.mask_bits(e)
@@ -278,3 +279,135 @@ class _Emitter:
         self.type(dtype, e.lanes)
         self.requests.add(Request.function(name, dtype.name, e.lanes))
         return f"tm_{name}_{c_type(dtype)}x{e.lanes}({', '.join(args)})"
+
+    def _load(self, e: Load) -> str:
+        (where,) = e.indices
+        b = e.buffer
+        if b.scope is Scope.REGISTER:
+            return f"{self.name(b, 'r')}_{self.register_index(b, where)}"
+        if e.lanes == 1:
+            return f"{self.name(b)}[{self.expr(where)}]"
+        t = self.type(b.dtype, e.lanes)
+        if isinstance(where, Ramp) and value_of(where.stride) == 1:
+            self.requests.add(Request.function("load", b.dtype.name, e.lanes))
+            code = f"tm_load_{t}({self.name(b)} + {self.expr(where.base)})"
+        else:
+            self.requests.add(Request.function("gather", b.dtype.name, e.lanes))
+            self.type(i64, e.lanes)
+            code = f"tm_gather_{c_type(b.dtype)}_i64x{e.lanes}({self.name(b)}, {self.expr(where)})"
+        if not b.dtype.is_bool:
+            return code
+        self.requests.add(Request.bool_to_mask(8, e.lanes))
+        return f"tm_b8x{e.lanes}_to_mask_m8x{e.lanes}({code})"
+
+    def _unary(self, e: Unary) -> str:
+        if e.op == "neg":
+            return f"(-{self.expr(e.a)})"
+        if e.op == "not":
+            return f"(!{self.expr(e.a)})" if e.dtype.is_bool and e.lanes == 1 else f"(~{self.expr(e.a)})"
+        return self.helper("abs", e, self.expr(e.a))
+
+    def _binary(self, e: Binary) -> str:
+        if e.dtype.is_bool and e.lanes > 1:
+            bits = self.mask_bits(e)
+            return f"({self.as_mask(e.a, bits)} {_INFIX[e.op]} {self.as_mask(e.b, bits)})"
+        a, b = self.expr(e.a), self.expr(e.b)
+        if e.op in _INFIX:
+            return f"({a} {_INFIX[e.op]} {b})"
+        names = {"floordiv": "floor_div", "mod": "remainder", "min": "min", "max": "max"}
+        return self.helper(names[e.op], e, a, b)
+
+    def _compare(self, e: Compare) -> str:
+        if e.a.dtype.is_bool and e.lanes > 1:
+            bits = max(self.mask_bits(e.a), self.mask_bits(e.b))
+            return f"({self.as_mask(e.a, bits)} {_COMPARE[e.op]} {self.as_mask(e.b, bits)})"
+        code = f"({self.expr(e.a)} {_COMPARE[e.op]} {self.expr(e.b)})"
+        return code if e.lanes == 1 else f"(({self.mask(compute_type(e.a.dtype).bits, e.lanes)}){code})"
+
+    def _select(self, e: Select) -> str:
+        if e.lanes == 1:
+            return f"({self.expr(e.cond)} ? {self.expr(e.a)} : {self.expr(e.b)})"
+        if e.dtype.is_bool:
+            bits = self.mask_bits(e)
+            cond, a, b = self.as_mask(e.cond, bits), self.as_mask(e.a, bits), self.as_mask(e.b, bits)
+            return f"(({cond} & {a}) | (~{cond} & {b}))"
+        cond = self.as_mask(e.cond, e.dtype.bits)
+        self.mask(e.dtype.bits, e.lanes)
+        return self.helper("select", e, cond, self.expr(e.a), self.expr(e.b))
+
+    def _cast(self, e: Cast) -> str:
+        source, dtype, lanes = e.a.dtype, e.dtype, e.lanes
+        code = self.expr(e.a)
+        if dtype.is_bool:
+            zero = self.splat("0", source, lanes)
+            test = f"({code} != {zero})"
+            return test if lanes == 1 else f"(({self.mask(source.bits, lanes)}){test})"
+        self.type(dtype, lanes)
+        if source.is_bool:
+            if lanes == 1:
+                return f"(({c_type(dtype)})({code} != 0))"
+            one, zero = self.splat("1", dtype, lanes), self.splat("0", dtype, lanes)
+            return self.helper("select", e, self.as_mask(e.a, dtype.bits), one, zero)
+        self.type(source, lanes)
+        self.requests.add(Request.cast(source.name, dtype.name, lanes))
+        return f"tm_cast_{c_type(source)}x{lanes}_to_{c_type(dtype)}x{lanes}({code})"
+
+    def splat(self, code: str, dtype: DType, lanes: int) -> str:
+        self.type(dtype, lanes)
+        if lanes == 1:
+            return f"(({c_type(dtype)}){code})"
+        self.requests.add(Request.function("splat", dtype.name, lanes))
+        return f"tm_splat_{c_type(dtype, lanes)}({code})"
+
+    def _call(self, e: Call) -> str:
+        if e.name == "checked_index":
+            self.needs_error = True
+            return self.helper("checked_index", e, *(self.expr(a) for a in e.args), "error")
+        a = e.args[0]
+        self.type(a.dtype, e.lanes)
+        self.requests.add(Request.function(e.name, a.dtype.name, e.lanes))
+        code = f"tm_{e.name}_{c_type(a.dtype)}x{e.lanes}({', '.join(self.expr(x) for x in e.args)})"
+        return code
+
+    def _ramp(self, e: Ramp) -> str:
+        self.type(i64, e.lanes)
+        self.requests.add(Request.function("iota", "i64", e.lanes))
+        self.requests.add(Request.function("splat", "i64", e.lanes))
+        t = f"i64x{e.lanes}"
+        return f"(tm_splat_{t}({self.expr(e.base)}) + tm_iota_{t}() * tm_splat_{t}({self.expr(e.stride)}))"
+
+    def _broadcast(self, e: Broadcast) -> str:
+        if e.dtype.is_bool:
+            bits = self.mask_bits(e.a)
+            self.requests.add(Request.function("splat", f"i{bits}", e.lanes))
+            return f"(({self.mask(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}(-(i{bits})({self.expr(e.a)} != 0)))"
+        return self.splat(self.expr(e.a), e.dtype, e.lanes)
+
+    def _lanereduce(self, e: LaneReduce) -> str:
+        name = _FOLDS[e.op]
+        if e.a.dtype.is_bool:
+            bits = self.mask_bits(e.a)
+            self.mask(bits, e.a.lanes)
+            self.requests.add(Request.mask_fold("any" if e.op == "or" else "all", bits, e.a.lanes))
+            return f"tm_{'any' if e.op == 'or' else 'all'}_m{bits}x{e.a.lanes}({self.expr(e.a)})"
+        t = self.type(e.a.dtype, e.a.lanes)
+        self.requests.add(Request.function(name, e.a.dtype.name, e.a.lanes))
+        return f"tm_{name}_{t}({self.expr(e.a)})"
+
+
+def _literal(e: Const) -> str:
+    if e.dtype.is_bool:
+        return "1" if e.value else "0"
+    if not e.dtype.is_float:
+        value = int(e.value)
+        if value == -(1 << 63):
+            return "(-9223372036854775807LL - 1)"
+        suffix = "LL" if e.dtype == i64 else ""
+        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+    value = float(e.value)
+    suffix = "" if e.dtype.name == "f64" else "f"
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if math.isinf(value):
+        return f"({'-' if value < 0 else ''}__builtin_inf{suffix}())"
+    return f"({value!r}{suffix})" if value < 0 or math.copysign(1, value) < 0 else f"{value!r}{suffix}"

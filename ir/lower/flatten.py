@@ -1,0 +1,87 @@
+"""Flatten: every buffer becomes one-dimensional, every access an address.
+
+    c: f32[64, 8] strides (8, 1);  c[i, j]     ->     c: f32[512];  c[i * 8 + j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast as typed
+
+from taskmap.ir.construct import binary, index, load, product
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Kernel, Load, Ramp, Stmt, Store
+from taskmap.ir.visit import map_body, map_expr, walk_exprs, walk_stmts
+
+
+def row_major_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Strides of a dense row-major tensor of ``shape``, in elements."""
+    return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def strides_of(buffer: Buffer) -> tuple[Dim, ...]:
+    """The strides of a buffer in elements, row-major unless it has its own."""
+    return row_major_strides(buffer.shape) if buffer.strides is None else buffer.strides
+
+
+def address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    """The address of an element in elements from the start of the storage; vector when an index is a ramp."""
+    if buffer.layout is not None:
+        return typed(Callable[..., Expr], buffer.layout)(*indices)
+    total: Expr = index(buffer.offset)
+    step: Expr | None = None
+    lanes = 1
+    for i, stride in zip(indices, strides_of(buffer), strict=True):
+        if isinstance(i, Ramp):
+            scaled = binary("mul", i.stride, stride)
+            step = scaled if step is None else binary("add", step, scaled)
+            lanes = i.lanes
+            i = i.base
+        total = binary("add", total, binary("mul", i, stride))
+    return total if step is None else Ramp(total, step, lanes)
+
+
+def span(buffer: Buffer) -> Dim:
+    """How many elements the storage of a buffer has, from its start to its last element."""
+    if buffer.strides is None and buffer.layout is None:
+        return product(buffer.shape) + buffer.offset
+    if buffer.layout is not None:
+        return typed(Dim, buffer.layout.size)  # type: ignore[attr-defined]  # layouts are duck-typed here
+    last: Dim = buffer.offset + 1
+    for size, stride in zip(buffer.shape, strides_of(buffer), strict=True):
+        last = last + (size - 1) * stride
+    return last
+
+
+@dataclass(frozen=True, slots=True)
+class Flatten:
+    """Addresses instead of indices. After it, every buffer has rank 1, stride 1 and offset 0."""
+
+    name: str = "flatten"
+    why_here: str = "first: simplification and vectorisation reason about addresses, not about indices of unknown strides"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel on flat buffers."""
+        buffers = dict.fromkeys(kernel.buffers)
+        for s in walk_stmts(kernel.body):
+            if isinstance(s, (Allocate, Store)):
+                buffers.setdefault(s.buffer)
+        for e in walk_exprs(kernel.body):
+            if isinstance(e, Load):
+                buffers.setdefault(e.buffer)
+        flat = {b: replace(b, shape=(span(b),), strides=None, offset=0, layout=None) for b in buffers}
+
+        def in_expr(e: Expr) -> Expr | None:
+            return load(flat[e.buffer], (address(e.buffer, e.indices),)) if isinstance(e, Load) else None
+
+        def in_stmt(s: Stmt) -> Stmt | None:
+            if isinstance(s, Store):
+                return replace(s, buffer=flat[s.buffer], indices=(address(s.buffer, s.indices),))
+            return replace(s, buffer=flat[s.buffer]) if isinstance(s, Allocate) else None
+
+        return replace(
+            kernel,
+            body=map_body(kernel.body, in_stmt, lambda e: map_expr(e, in_expr)),
+            buffers=tuple(flat[b] for b in kernel.buffers),
+            outputs=tuple(flat[b] for b in kernel.outputs),
+        )

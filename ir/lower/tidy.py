@@ -1,0 +1,112 @@
+"""Tidy: simplify every expression under the ranges that its loops give.
+
+Index arithmetic named by a Let is substituted into its uses, where it can cancel; values stay named. Loops that run once
+and branches that are decided disappear. The last run also marks quotients of operands that are not negative, which C
+divides directly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from taskmap.ir.construct import const, index, value_of
+from taskmap.ir.nodes import Binary, Body, Call, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.types import i64
+from taskmap.ir.visit import fresh, map_body, map_expr, map_stmt_exprs, substitute, walk_exprs
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Simplification of all expressions; ``divisions`` turns floordiv and mod of non-negative operands into C's own."""
+
+    divisions: bool = False
+    name: str = "tidy"
+    why_here: str = "after flatten, where addresses cancel, and after unrolling, which makes constants"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel with simpler expressions."""
+        simplifier = Simplifier()
+        for dim in kernel.dims:
+            simplifier.bind_range(dim, (1, math.inf))
+        body = _body(kernel.body, simplifier)
+        return replace(kernel, body=_plain_divisions(body, simplifier) if self.divisions else body)
+
+
+def _body(body: Body, simplifier: Simplifier) -> Body:
+    out: list[Stmt] = []
+    for s in body:
+        out.extend(_stmt(s, simplifier))
+    return tuple(out)
+
+
+def _stmt(s: Stmt, simplifier: Simplifier) -> Body:
+    if isinstance(s, For):
+        extent = simplifier(s.extent)
+        known = value_of(extent)
+        if known == 0:
+            return ()
+        if known == 1:
+            simplifier.replace(s.var, const(0, i64))
+            return _body(s.body, simplifier)
+        simplifier.bind(s.var, extent)
+        return (replace(s, extent=extent, body=_body(s.body, simplifier)),)
+    if isinstance(s, If):
+        cond = simplifier(s.cond)
+        known = value_of(cond)
+        if known is not None:
+            return _body(s.then if known else s.orelse, simplifier)
+        return (replace(s, cond=cond, then=_body(s.then, simplifier), orelse=_body(s.orelse, simplifier)),)
+    if isinstance(s, Let):
+        value = simplifier(s.value)
+        if isinstance(value, Var) or value_of(value) is not None or _is_index(value):
+            simplifier.replace(s.var, value)
+            return ()
+        if value.dtype == i64 and value.lanes == 1:
+            simplifier.bind_range(s.var, simplifier.range(value))
+        return (replace(s, value=value),)
+    return (map_stmt_exprs(s, simplifier),)
+
+
+def _is_index(value: Expr) -> bool:
+    """Pure i64 arithmetic on loop variables: nothing is read and nothing costly is computed."""
+    return value.dtype == i64 and value.lanes == 1 and not any(isinstance(e, (Load, Call)) for e in walk_exprs(value))
+
+
+def _plain_divisions(body: Body, simplifier: Simplifier) -> Body:
+    plain = {"floordiv": "tdiv", "mod": "tmod"}
+
+    def one(e: Expr) -> Expr | None:
+        if not isinstance(e, Binary) or e.op not in plain or e.dtype != i64 or e.lanes != 1:
+            return None
+        if simplifier.range(e.a)[0] >= 0 and simplifier.range(e.b)[0] >= 1:
+            return Binary(plain[e.op], e.a, e.b, e.dtype, e.lanes)
+        return None
+
+    return map_body(body, expr=lambda e: map_expr(e, one))
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll:
+    """Unrolled loops written out: for i in unroll(2): S(i)  ->  S(0); S(1)."""
+
+    name: str = "unroll"
+    why_here: str = "after vectorise, which then works on one copy; before the last tidy, which folds the constants it makes"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel without unrolled loops."""
+        def one(s: Stmt) -> Body | None:
+            if not isinstance(s, For) or s.kind is not LoopKind.UNROLLED:
+                return None
+            extent = value_of(s.extent)
+            if extent is None:
+                return (replace(s, kind=LoopKind.SERIAL),)
+            copies: list[Stmt] = []
+            for k in range(int(extent)):
+                copies.extend(fresh(substitute(s.body, {s.var: index(k)})))
+            return tuple(copies)
+
+        return replace(kernel, body=map_body(kernel.body, one))
+
+

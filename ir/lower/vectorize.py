@@ -1,0 +1,174 @@
+"""Vectorise: a vector loop becomes straight-line code on vectors, one lane per iteration.
+
+    for l in vector(16): y[i*16 + l] = x[i*16 + l] * s     ->     y[ramp(i*16, 1)] = x[ramp(i*16, 1)] * broadcast(s)
+
+Inner loops stay loops and work on vectors. A load whose address is linear in the lane becomes a contiguous or strided
+vector load, any other a gather. Register buffers allocated inside get one copy per lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir import polynomial as poly
+from taskmap.ir.construct import binary, const, load, value_of, widen
+from taskmap.ir.errors import LoweringError
+from taskmap.ir.nodes import (
+    Allocate,
+    Body,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Stmt,
+    Store,
+    Var,
+)
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.types import i64
+from taskmap.ir.visit import children, map_body, rebuild
+
+
+@dataclass(frozen=True, slots=True)
+class Vectorize:
+    """Vector loops become vector code. Before: flat buffers, tidy addresses. After: no vector loops."""
+
+    name: str = "vectorize"
+    why_here: str = "after tidy, so that addresses are linear in the lane where they can be; before unroll, to do it once"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel without vector loops. Raises LoweringError when a loop cannot be vectorised."""
+
+        def one(s: Stmt) -> Body | None:
+            if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
+                return None
+            lanes = value_of(s.extent)
+            if lanes is None:
+                raise LoweringError(
+                    f"kernel {kernel.name!r}: the extent of vector loop {s.var.name!r} is not a constant",
+                    where=s.source, hint="Split the loop into a serial one and a vector one of the hardware's width.",
+                )  # fmt: skip
+            return _Lanes(s.var, int(lanes)).body(s.body)
+
+        return replace(kernel, body=map_body(kernel.body, one))
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """One vector loop being written out."""
+
+    lane: Var
+    count: int
+    vars: dict[Var, Var] = field(default_factory=dict)
+    buffers: dict[Buffer, Buffer] = field(default_factory=dict)
+    memo: dict[Expr, Expr] = field(default_factory=dict)
+    simplifier: Simplifier = field(default_factory=Simplifier)
+
+    def body(self, body: Body) -> Body:
+        return tuple(self.stmt(s) for s in body)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        if isinstance(s, Store):
+            return self.store(s)
+        if isinstance(s, Let):
+            value = self.expr(s.value)
+            if value.lanes == 1:
+                return replace(s, value=value)
+            vector = self.vars[s.var] = Var(s.var.name, s.var.dtype, self.count)
+            return replace(s, var=vector, value=value)
+        if isinstance(s, For):
+            return replace(s, extent=self.uniform(s.extent, s), body=self.body(s.body))
+        if isinstance(s, If):
+            return replace(s, cond=self.uniform(s.cond, s), then=self.body(s.then), orelse=self.body(s.orelse))
+        if isinstance(s, Allocate):
+            (size,) = s.buffer.shape
+            wide = self.buffers[s.buffer] = replace(s.buffer, shape=(size * self.count,))
+            return replace(s, buffer=wide)
+        raise LoweringError(f"{type(s).__name__} cannot stand inside vector loop {self.lane.name!r}", where=s.source)  # type: ignore[attr-defined]  # every statement that reaches here has one
+
+    def uniform(self, e: Expr, s: For | If) -> Expr:
+        value = self.expr(e)
+        if value.lanes == 1:
+            return value
+        raise LoweringError(
+            f"inside vector loop {self.lane.name!r}, a loop extent or condition differs from lane to lane",
+            where=s.source, hint="Use select(), or take the statement out of the vector loop.",
+        )  # fmt: skip
+
+    def store(self, s: Store) -> Stmt:
+        value = self.expr(s.value)
+        (position,) = s.indices
+        if s.buffer in self.buffers:
+            where = self.private(position)
+            return replace(s, buffer=self.buffers[s.buffer], indices=(where,), value=widen(value, self.count))
+        where = self.address(position)
+        if where.lanes > 1:
+            return replace(s, indices=(where,), value=widen(value, self.count))
+        if value.lanes == 1:
+            return replace(s, indices=(where,), value=value)
+        raise LoweringError(
+            f"every lane of vector loop {self.lane.name!r} stores to the same element of {s.buffer.name!r}",
+            where=s.source, hint="Give each lane its own element and fold the lanes after the loop.",
+        )  # fmt: skip
+
+    def private(self, position: Expr) -> Expr:
+        where = self.expr(position)
+        if where.lanes > 1:
+            raise LoweringError(f"a register buffer is indexed by the lane of vector loop {self.lane.name!r}")
+        return Ramp(binary("mul", where, self.count), const(1, i64), self.count)
+
+    def address(self, position: Expr) -> Expr:
+        """The address for all lanes: a scalar, a ramp when it is linear in the lane, else a vector."""
+        if position.lanes > 1:
+            return self.expr(position)
+        p = self.simplifier.poly(position)
+        if all(self.scalar(a) or a is self.lane for m in p for a in m):
+            stride: poly.Poly = {}
+            base: poly.Poly = {}
+            for monomial, coefficient in p.items():
+                if self.lane not in monomial:
+                    base[monomial] = coefficient
+                    continue
+                rest = list(monomial)
+                rest.remove(self.lane)
+                if self.lane in rest:
+                    return self.expr(position)
+                stride[tuple(rest)] = coefficient
+            if not stride:
+                return poly.to_expr(base)
+            return Ramp(poly.to_expr(base), poly.to_expr(stride), self.count)
+        return self.expr(position)
+
+    def scalar(self, e: Expr) -> bool:
+        return e is not self.lane and self.expr(e).lanes == 1
+
+    def expr(self, e: Expr) -> Expr:
+        known = self.memo.get(e)
+        if known is None:
+            known = self.memo[e] = self.rewrite(e)
+        return known
+
+    def rewrite(self, e: Expr) -> Expr:
+        if isinstance(e, Var):
+            if e is self.lane:
+                return Ramp(const(0, i64), const(1, i64), self.count)
+            return self.vars.get(e, e)
+        if isinstance(e, Load):
+            if e.buffer in self.buffers:
+                return load(self.buffers[e.buffer], (self.private(e.indices[0]),))
+            return load(e.buffer, (self.address(e.indices[0]),))
+        kids = children(e)
+        if not kids:
+            return e
+        new = [self.expr(k) for k in kids]
+        if e.dtype == i64 and e.lanes == 1 and any(k.lanes > 1 for k in new):
+            p = self.simplifier.poly(e)
+            if any(self.lane in m for m in p) and all(m == (self.lane,) or self.lane not in m for m in p):
+                if all(self.scalar(a) for m in p for a in m if a is not self.lane):
+                    return self.address(e)
+        return rebuild(e, new)

@@ -1,0 +1,106 @@
+"""How a task walks through memory: the step of every access along every axis, and which axes can be merged into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.ir import polynomial as poly
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.lower.flatten import address, strides_of
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Store, Var
+from taskmap.ir.polynomial import Poly
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs, walk_stmts
+from taskmap.schedules.values import Values
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store: its step along each axis as a polynomial, None where the address is not linear in the axis."""
+
+    buffer: Buffer
+    steps: tuple[Poly | None, ...]
+
+    def step(self, axis: int) -> int | None:
+        """The constant step along an axis in elements, or None."""
+        p = self.steps[axis]
+        return None if p is None else poly.constant_value(p)
+
+
+def accesses(task: Task, axes: Sequence[Var], outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]]) -> list[Access]:
+    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``."""
+    simplifier = Simplifier()
+    for axis, extent in zip(axes, _extents(task, axes, outputs), strict=True):
+        simplifier.bind(axis, extent)
+    builder = Builder()
+    values = Values(task, builder, simplifier)
+    found: list[tuple[Buffer, Expr]] = []
+    for buffer, where in outputs:
+        values.at(buffer, where)
+        found.append((buffer, address(buffer, where)))
+    body = builder.body()
+    local = {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}
+    found += [(e.buffer, address(e.buffer, e.indices)) for e in walk_exprs(body) if isinstance(e, Load)]
+    found = [(b, a) for b, a in found if b not in local and b.scope is Scope.GLOBAL]
+    return [Access(b, tuple(_step(simplifier.poly(a), v) for v in axes)) for b, a in found]
+
+
+def _extents(
+    task: Task, axes: Sequence[Var], outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]]
+) -> tuple[Dim, ...]:
+    buffer, where = outputs[0]
+    extents = {v: d for v, d in zip(where, buffer.shape, strict=True) if isinstance(v, Var)}
+    return tuple(extents.get(a, 1) for a in axes)
+
+
+def _step(p: Poly, axis: Var) -> Poly | None:
+    step: Poly = {}
+    for monomial, coefficient in p.items():
+        if axis in monomial:
+            rest = list(monomial)
+            rest.remove(axis)
+            if axis in rest:
+                return None
+            step[tuple(rest)] = coefficient
+        elif any(axis in walk_exprs(a) for a in monomial if not isinstance(a, Var)):
+            return None
+    return step
+
+
+def storage_order(buffer: Buffer) -> list[int]:
+    """The axes of a buffer from the largest step in memory to the smallest; equal steps keep their order."""
+
+    def step(d: int) -> tuple[bool, int]:
+        stride = constant_dim(strides_of(buffer)[d])
+        return (stride is not None, -(stride or 0))
+
+    return sorted(range(buffer.rank), key=step)
+
+
+def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[Access]) -> list[list[int]]:
+    """Neighbouring axes in runs that every access crosses as if they were one; axes of extent 1 are left out.
+
+    Two axes merge when each access steps over the outer one by extent(inner) times its step over the inner one.
+    """
+    simplifier = Simplifier()
+    runs: list[list[int]] = []
+    for axis in order:
+        if constant_dim(shape[axis]) == 1:
+            continue
+        if runs and all(_continues(w, runs[-1][-1], axis, shape, simplifier) for w in walks):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
+
+
+def _continues(walk: Access, outer: int, inner: int, shape: Sequence[Dim], simplifier: Simplifier) -> bool:
+    far, near = walk.steps[outer], walk.steps[inner]
+    if far is None or near is None:
+        return False
+    size = shape[inner]
+    extent = poly.constant(size) if isinstance(size, int) else simplifier.poly(size)
+    return far == poly.multiply(near, extent)

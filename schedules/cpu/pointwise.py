@@ -1,0 +1,144 @@
+"""The rule for everything without a template: one loop nest over the output, vectorised and parallel.
+
+Axes are walked in the storage order of the first output, merged where every access allows it, the best axis for vectors
+innermost. Reductions inside (windows, leading axes) become loops inside the vector loop, each lane its own element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.access import Access, accesses, merged_axes, storage_order
+from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.values import Values
+
+_PARALLEL_ABOVE = 20_000
+_TASKS_PER_CORE = 8
+
+
+def schedule_pointwise(task: Task, target: Target) -> Kernel:
+    """A kernel for a task whose outputs are all computed over one iteration domain."""
+    domain = task.outputs[0]
+    axes = tuple(Var(f"i{d}") for d in range(domain.rank))
+    positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
+    walks = accesses(task, axes, positions)
+    runs = merged_axes(storage_order(domain), domain.shape, walks)
+    extents = [product([domain.shape[a] for a in run]) for run in runs]
+    lanes = target.lanes(vector_bytes(task))
+    best = best_vector_run(runs, extents, walks, lanes)
+    order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
+    runs, extents = [runs[r] for r in order], [extents[r] for r in order]
+
+    b = Builder()
+    values = Values(task, b)
+    parallel = (work(task, domain.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+    _nest(b, values, domain, runs, extents, lanes, parallel, target, task.outputs)
+    return Kernel(
+        task.name, (*task.inputs, *task.outputs), task.outputs, task.dims, b.body(),
+        note=f"cpu.pointwise({'x'.join(map(str, extents)) or 1}, lanes={lanes})",
+    )  # fmt: skip
+
+
+def _nest(
+    b: Builder,
+    values: Values,
+    domain: Buffer,
+    runs: Sequence[Sequence[int]],
+    extents: Sequence[Dim],
+    lanes: int,
+    parallel: bool,
+    target: Target,
+    outputs: Sequence[Buffer],
+) -> None:
+    def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Values) -> None:
+        where = [index(0)] * domain.rank
+        for run, position in zip(runs, (*outer, *inner), strict=True):
+            for d, axis in enumerate(run):
+                below = product([domain.shape[a] for a in run[d + 1 :]])
+                at = position // below
+                where[axis] = local.simplifier(at % domain.shape[axis] if d else at)
+        for out in outputs:
+            place = tuple(local.simplifier(i) for i in positions_in(out, domain, where))
+            b.store(out, place, local.at(out, place))
+
+    if not runs:
+        element((), (), values)
+        return
+    if len(runs) == 1:
+        from taskmap.ir.nodes import LoopKind
+
+        kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
+        vector_loop(b, "v", extents[0], lanes, values, lambda i, local, _: element((), (i,), local), kind)
+        return
+    names = [f"o{r}" for r in range(len(runs) - 1)]
+    enough = _TASKS_PER_CORE * target.cores
+    with parallel_grid(b, names, extents[:-1], values, parallel, enough) as outer:
+        inside = values.nested()
+        vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, _: element(outer, (i,), local))
+
+
+def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major rank."""
+    if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
+        return tuple(axes)
+    flat: Expr = index(0)
+    for a, size in zip(axes, domain.shape, strict=True):
+        flat = flat * size + a
+    where: list[Expr] = []
+    for d, size in enumerate(out.shape):
+        at = flat // product(out.shape[d + 1 :])
+        where.append(at % size if d else at)
+    return tuple(where)
+
+
+def _same(a: Dim, b: Dim) -> bool:
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b) or (not isinstance(a, int) and a == b)
+
+
+def best_vector_run(runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[Access], lanes: int) -> int:
+    """The run of axes whose vectors cost least: contiguous and constant accesses are cheap, strided ones are not."""
+
+    def cost(r: int) -> tuple[float, int]:
+        total = 0.0
+        for w in walks:
+            step = w.step(runs[r][-1])
+            total += 0.25 if step == 0 else 1 if step == 1 else lanes / 2
+        size = constant_dim(extents[r])
+        filled = 1.0 if size is None or size >= lanes else size / lanes
+        return total / filled, -r
+
+    return min(range(len(runs)), key=cost, default=-1)
+
+
+def vector_bytes(task: Task) -> int:
+    """The width in bytes of the elements that set the vector length: the widest float computed, or the widest output."""
+    floats = [s.out.dtype.bits for s in task.stages if s.out.dtype.is_float]
+    if floats:
+        return max(4, max(floats) // 8)
+    return max((s.out.dtype.bytes for s in task.stages), default=4)
+
+
+def work(task: Task, shape: Sequence[Dim]) -> int | None:
+    """A rough count of scalar operations of a task, None when a size is symbolic; a function call counts as ten."""
+    size = constant_dim(product(shape))
+    if size is None:
+        return None
+    total = 0
+    for stage in task.stages:
+        here = constant_dim(product(stage.shape))
+        if here is None:
+            return None
+        folded = 1
+        calls = 1
+        for e in walk_exprs(stage.body):
+            if isinstance(e, Reduce):
+                folded *= constant_dim(product([d for _, d in e.axes])) or 1024
+            calls += 10 * isinstance(e, Call)
+        total += min(here, size) * folded * calls
+    return max(total, size)

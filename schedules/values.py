@@ -1,0 +1,191 @@
+"""Values of a task's stages at given indices: the inlining behind every schedule.
+
+``Values.at(buffer, indices)`` is the expression of one element. An input, or a stage whose output is in memory already, is
+a load; any other stage is expanded in place: its operands are named by a Let and evaluated once per index, its reductions
+become loops over an accumulator. So prologues and chains of element-wise stages fuse without any schedule knowing of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import binary, const, constant_dim, index, ne, select
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Buffer, Compare, Const, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType, i64
+from taskmap.ir.visit import children, rebuild
+
+_PAIRWISE_ABOVE = 1024
+_PARTIAL = 512
+
+Reader = Callable[[tuple[Expr, ...]], Expr]
+
+
+def identity(op: str, dtype: DType) -> Const:
+    """What a reduction by ``op`` starts from: x op identity = x."""
+    if op in ("sum", "any"):
+        return const(0, dtype)
+    if op in ("prod", "all"):
+        return const(1, dtype)
+    low = op in ("max", "argmax")
+    if dtype.is_float:
+        return const(-math.inf if low else math.inf, dtype)
+    if dtype.is_bool:
+        return const(not low, dtype)
+    bottom = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    top = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
+    return const(bottom if low else top, dtype)
+
+
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def combine(op: str, a: Expr, b: Expr) -> Expr:
+    """One step of a reduction."""
+    return binary(_COMBINE[op], a, b)
+
+
+@dataclass(slots=True)
+class Values:
+    """The elements of a task's tensors as expressions, emitted into ``builder``.
+
+    ``readers`` says how a tensor that is already computed is read; inputs are loaded from memory. Values named in a block
+    must not be used after it: open a ``nested`` one inside each loop.
+    """
+
+    task: Task
+    builder: Builder
+    simplifier: Simplifier = field(default_factory=Simplifier)
+    readers: dict[Buffer, Reader] = field(default_factory=dict)
+    memo: dict[tuple[Buffer, tuple[Expr, ...]], Expr] = field(default_factory=dict)
+
+    def nested(self) -> Values:
+        """The same values, with room for names that end with the current block."""
+        return Values(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo))
+
+    def bind(self, var: ExprLike, extent: Dim) -> None:
+        """A loop variable in [0, extent) for simplification; a constant (an elided loop) needs none."""
+        if isinstance(var, Var):
+            self.simplifier.bind(var, extent)
+
+    def at(self, buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
+        """The element of ``buffer`` at ``indices``."""
+        where = tuple(self.simplifier(index(i)) for i in indices)  # type: ignore[arg-type]  # floats never index
+        key = (buffer, where)
+        known = self.memo.get(key)
+        if known is None:
+            known = self.memo[key] = self._element(buffer, where)
+        return known
+
+    def _element(self, buffer: Buffer, where: tuple[Expr, ...]) -> Expr:
+        reader = self.readers.get(buffer)
+        if reader is not None:
+            return reader(where)
+        stage = self.task.producers.get(buffer)
+        if stage is None:
+            return self.builder.let(buffer.name, buffer[where])
+        if len(where) != len(stage.axes):
+            raise ScheduleError(f"stage {stage.label!r} has {len(stage.axes)} axes and is read with {len(where)} indices")
+        value = self.expand(stage.body, dict(zip(stage.axes, where, strict=True)))
+        return self.builder.let(stage.label or "value", value)
+
+    def expand(self, expr: Expr, axes: dict[Var, Expr]) -> Expr:
+        """``expr`` of a definition with its axes replaced, its loads resolved and its reductions emitted."""
+        done: dict[Expr, Expr] = {}
+
+        def visit(e: Expr) -> Expr:
+            known = done.get(e)
+            if known is None:
+                known = done[e] = one(e)
+            return known
+
+        def one(e: Expr) -> Expr:
+            if isinstance(e, Var):
+                return axes.get(e, e)
+            if isinstance(e, Load):
+                return self.at(e.buffer, tuple(visit(i) for i in e.indices))
+            if isinstance(e, Reduce):
+                return self.reduce(e, axes)
+            kids = children(e)
+            if not kids:
+                return e
+            new = rebuild(e, [visit(k) for k in kids])
+            return self.simplifier(new) if new.dtype == i64 or (new.dtype.is_bool and isinstance(new, Compare)) else new
+
+        return visit(expr)
+
+    def reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
+        """A reduction as serial loops over an accumulator in a register; the folded value."""
+        if e.op in ("argmax", "argmin"):
+            return self._arg_reduce(e, axes)
+        b = self.builder
+        total = b.allocate(f"{e.op}", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
+        count = math.prod(constant_dim(d) or _PAIRWISE_ABOVE + 1 for _, d in e.axes)
+        if e.op == "sum" and e.dtype.is_float and count > _PAIRWISE_ABOVE:
+            self._two_level(e, axes, total)
+        else:
+            self._fold(e, axes, list(e.axes), total)
+        return b.let(e.op, total[0])
+
+    def _fold(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
+        if not loops:
+            value = self.nested().expand(e.body, axes)
+            self.builder.store(total, 0, combine(e.op, total[0], value))
+            return
+        (var, extent), rest = loops[0], loops[1:]
+        with self.builder.loop(var.name, extent) as i:
+            self.bind(i, extent)
+            self.nested()._fold(e, {**axes, var: i}, rest, total)
+
+    def _two_level(self, e: Reduce, axes: dict[Var, Expr], total: Buffer) -> None:
+        """Partial sums of at most about 512 terms, so that the rounding error of a long sum stays small."""
+        b = self.builder
+        (var, extent), rest = e.axes[0], list(e.axes[1:])
+
+        def partial(loops: list[tuple[Var, Dim]], known: dict[Var, Expr]) -> None:
+            part = b.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
+            self.nested()._fold(e, known, loops, part)
+            b.store(total, 0, combine(e.op, total[0], part[0]))
+
+        if rest:
+            with b.loop(var.name, extent) as i:
+                self.bind(i, extent)
+                partial(rest, {**axes, var: i})
+            return
+        whole = index(extent) // _PARTIAL
+        with b.loop(f"{var.name}_block", whole) as i:
+            self.bind(i, constant_dim(whole) or whole)
+            inner = Var(var.name)
+            part = b.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
+            with b.loop(inner.name, _PARTIAL) as j:
+                self.bind(j, _PARTIAL)
+                self.nested()._fold(e, {**axes, var: i * _PARTIAL + j}, [], part)
+            b.store(total, 0, combine(e.op, total[0], part[0]))
+        tail = index(extent) % _PARTIAL
+        with b.loop(f"{var.name}_tail", tail) as j:
+            self.bind(j, constant_dim(tail) or _PARTIAL)
+            self.nested()._fold(e, {**axes, var: whole * _PARTIAL + j}, [], total)
+
+    def _arg_reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
+        b = self.builder
+        ((var, extent),) = e.axes
+        dtype = e.body.dtype
+        best = b.allocate("best", dtype, (1,), Scope.REGISTER, init=identity(e.op, dtype))
+        where = b.allocate("where", i64, (1,), Scope.REGISTER, init=0)
+        with b.loop(var.name, extent) as i:
+            self.bind(i, extent)
+            inner = self.nested()
+            value = b.let("value", inner.expand(e.body, {**axes, var: i}))
+            wins = value > best[0] if e.op == "argmax" else value < best[0]
+            if dtype.is_float:
+                wins = wins | (ne(value, value) & ~ne(best[0], best[0]))
+            found = b.let("wins", wins)
+            b.store(where, 0, select(found, i, where[0]))
+            b.store(best, 0, select(found, value, best[0]))
+        return b.let(e.op, where[0])
+
