@@ -1,6 +1,6 @@
 """What a pass is, and how a pipeline of passes runs. The pipelines themselves are lists, each in one file of its own.
 
-A pass is a frozen dataclass: its options are its fields, and four words say what it is and why it stands where it stands.
+A pass is a frozen dataclass: its options are its fields, and four texts say what it is and why it stands where it does.
 
     @dataclass(frozen=True, slots=True)
     class LowerMappings:
@@ -79,7 +79,8 @@ def run_pipeline(passes: Iterable[Pass], kernel: Kernel, observe: Observer | Non
         try:
             result = step.run(kernel)
         except TaskmapError as error:
-            raise error.at(kernel.source)
+            error.at(kernel.source)
+            raise
         seconds = time.perf_counter() - start
         if observe:
             observe(Step(place, step, kernel, result, seconds))
