@@ -1,0 +1,87 @@
+"""Where values lie in memory: strides and offsets of placed values, and views that need no memory of their own.
+
+Coordinates in the graph are logical and stay so (NCHW stays NCHW). Storage order is a property of a placement alone:
+channels-last is a stride order. A view of a placed value, a slice or a permutation, is a placement in the same storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.graph.build import same_dim
+from taskmap.graph.graph import Node
+from taskmap.ir import polynomial as poly
+from taskmap.ir.construct import constant_dim, index, product, value_of
+from taskmap.ir.nodes import Dim, Expr, Load
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.task import Compute
+from taskmap.ir.visit import walk_exprs
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a value lies: in the storage of ``root``, element (i, j, ...) at offset + i * strides[0] + ...
+
+    Strides and offset are counted in elements.
+    """
+
+    root: Node
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+
+def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides of a dense tensor whose last axis is contiguous."""
+    return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def channels_last(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides of a dense tensor stored with axis 1, the channels, innermost: N, spatial axes, C."""
+    stored = (shape[0], *shape[2:], shape[1])
+    batch, *spatial, channel = row_major(stored)
+    return (batch, channel, *spatial)
+
+
+def equal_strides(shape: Sequence[Dim], a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two stride tuples address the elements of ``shape`` alike; the stride of an axis of size 1 is free."""
+    return all(constant_dim(n) == 1 or same_dim(p, q) for n, p, q in zip(shape, a, b, strict=True))
+
+
+def view_placement(view: Compute, source: Placement) -> Placement | None:
+    """The placement of ``view``, a pure re-indexing of a value placed at ``source``, in the same storage.
+
+    None when the view's addresses are not linear in its axes, so that it needs memory of its own.
+    """
+    if not isinstance(view.body, Load):
+        return None
+    simplify = Simplifier()
+    for axis, size in zip(view.axes, view.shape, strict=True):
+        simplify.bind(axis, size)
+    address: Expr = index(source.offset)
+    for position, stride in zip(view.body.indices, source.strides, strict=True):
+        address = address + position * index(stride)
+    terms = dict(simplify.poly(address))
+    strides: list[Dim] = []
+    for axis in view.axes:
+        mine = {m: c for m, c in terms.items() if axis in m}
+        slope: poly.Poly = {}
+        for monomial, coefficient in mine.items():
+            del terms[monomial]
+            rest = list(monomial)
+            rest.remove(axis)
+            slope[tuple(rest)] = coefficient
+        strides.append(_as_dim(slope))
+    if any(_mentions(d, view) for d in (*strides, _as_dim(terms))):
+        return None
+    return Placement(source.root, tuple(strides), _as_dim(terms))
+
+
+def _as_dim(p: poly.Poly) -> Dim:
+    size = poly.to_expr(p)
+    value = value_of(size)
+    return size if value is None else int(value)
+
+
+def _mentions(dim: Dim, view: Compute) -> bool:
+    return isinstance(dim, Expr) and any(e in view.axes or isinstance(e, Load) for e in walk_exprs(dim))

@@ -1,0 +1,68 @@
+"""A fused group of nodes as a Task: definitions over buffers that know their place in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from taskmap.graph.graph import Node
+from taskmap.graph.layout import Placement
+from taskmap.ir.errors import GraphError
+from taskmap.ir.nodes import Buffer, Dim, Expr, Var
+from taskmap.ir.task import Compute, Stage, Task
+from taskmap.ir.visit import free_vars, replace_buffers, walk_exprs
+
+
+def build_task(
+    name: str,
+    nodes: Sequence[Node],
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    placements: Mapping[Node, Placement],
+    anchor: Node | None,
+) -> Task:
+    """The task that computes ``outputs`` from ``inputs`` by the definitions of ``nodes``, given in dependency order.
+
+    Inputs and outputs have a placement, and their buffers its strides and offset; the other nodes' buffers are logical.
+    """
+    buffers: dict[Node, Buffer] = {n: _placed(f"in{i}", n, placements[n]) for i, n in enumerate(inputs)}
+    written = {n: f"out{i}" for i, n in enumerate(outputs)}
+    stages: list[Stage] = []
+    for node in nodes:
+        out = Buffer(f"t{node.id}", node.dtype, node.shape)
+        if node in written:
+            out = _placed(written[node], node, placements[node])
+        define = definition(node)
+        formals = {f: buffers[n] for f, n in zip(define.inputs, node.inputs, strict=True)}
+        body = replace_buffers(define.body, formals)
+        stages.append(Stage(out, define.axes, body, node.op, tuple(sorted(node.attrs.items()))))
+        buffers[node] = out
+    task_inputs = tuple(buffers[n] for n in inputs)
+    task_outputs = tuple(buffers[n] for n in outputs)
+    at = None if anchor is None else nodes.index(anchor)
+    return Task(name, task_inputs, tuple(stages), task_outputs, _symbolic(task_inputs, stages), at)
+
+
+def definition(node: Node) -> Compute:
+    """The definition of a compute node. Raises GraphError for any other node."""
+    if node.define is None:
+        raise GraphError(f"{node!r} has no compute definition, so it cannot be part of a kernel")
+    return node.define
+
+
+def _placed(name: str, node: Node, placement: Placement) -> Buffer:
+    return Buffer(name, node.dtype, node.shape, strides=placement.strides, offset=placement.offset)
+
+
+def _symbolic(inputs: Iterable[Buffer], stages: Sequence[Stage]) -> tuple[Var, ...]:
+    """The symbolic sizes that the task mentions, oldest first."""
+    found: dict[Var, None] = {}
+    for buffer in (*inputs, *(s.out for s in stages)):
+        for dim in (*buffer.shape, *(buffer.strides or ()), buffer.offset):
+            found.update(dict.fromkeys(_vars(dim)))
+    for stage in stages:
+        found.update(dict.fromkeys(free_vars(stage.body) - set(stage.axes)))
+    return tuple(sorted(found, key=lambda v: v.uid))
+
+
+def _vars(dim: Dim) -> list[Var]:
+    return [e for e in walk_exprs(dim) if isinstance(e, Var)] if isinstance(dim, Expr) else []
