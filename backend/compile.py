@@ -46,7 +46,7 @@ class LoadedKernels(Mapping[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class TranslationUnit:
-    """Kernels that one run of the compiler makes, all with the same prelude."""
+    """Kernels that one run of the compiler makes, with preludes that go together."""
 
     kernels: tuple[KernelSource, ...]
 
@@ -54,7 +54,12 @@ class TranslationUnit:
     def text(self) -> str:
         """C source. Line numbers start anew in each kernel, so that a diagnostic names the kernel by its symbol."""
         kernels = (f'#line 1 "{kernel.symbol}"\n{kernel.text}\n' for kernel in self.kernels)
-        return f'#line 1 "prelude"\n{self.kernels[0].prelude}\n' + "".join(kernels)
+        return f'#line 1 "prelude"\n{self._prelude()}\n' + "".join(kernels)
+
+    def _prelude(self) -> str:
+        whole = [kernel.prelude for kernel in self.kernels if isinstance(kernel.prelude, str)]
+        parts = [part for kernel in self.kernels if isinstance(kernel.prelude, tuple) for part in kernel.prelude]
+        return "\n".join(dict.fromkeys(whole + parts))
 
 
 def compile_kernels(
@@ -92,10 +97,10 @@ def compile_kernels(
 
 
 def partition(kernels: Sequence[KernelSource], count: int) -> list[TranslationUnit]:
-    """About `count` units of equal length, longest first; more where there are more preludes."""
-    groups: defaultdict[str, list[KernelSource]] = defaultdict(list)
+    """About `count` units of equal length, longest first; more where there are more preludes that cannot be united."""
+    groups: defaultdict[str | None, list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
-        groups[kernel.prelude].append(kernel)
+        groups[kernel.prelude if isinstance(kernel.prelude, str) else None].append(kernel)
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
     for group in groups.values():

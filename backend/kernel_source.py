@@ -19,13 +19,16 @@ class KernelSource:
     """C source of one kernel.
 
     symbol: the one external name that `text` defines; everything else in it must be static, and so named that many
-    kernels fit into one translation unit. prelude: what stands once at the head of a unit (types, inline helpers);
-    only kernels with the same prelude share a unit.
+    kernels fit into one translation unit. prelude: what stands once at the head of a unit (types, inline helpers).
+    As one text, it is shared only with kernels of the same prelude; as a tuple of definitions, each after those that it
+    needs, the unit's prelude is the union of its kernels' definitions, so one name must have one definition everywhere.
+    needs_error: the function takes an `int *error` last.
     """
 
     symbol: str
     text: str
-    prelude: str = ""
+    prelude: str | tuple[str, ...] = ""
+    needs_error: bool = False
 
     def __post_init__(self) -> None:
         if not _SYMBOL.fullmatch(self.symbol):
@@ -39,7 +42,7 @@ def key_parts(
     return {
         "symbol": source.symbol,
         "text": _digest(source.text),
-        "prelude": _digest(source.prelude),
+        "prelude": _digest(json.dumps(source.prelude)),
         "compiler": compiler,
         "flags": json.dumps(flags),
         "isa": isa,

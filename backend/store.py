@@ -70,13 +70,11 @@ class KernelStore:
         return None
 
     def add_object(self, data: bytes) -> Path:
-        """Write the content of a shared object; no kernel is found in it before `add_kernels`."""
-        folder = self._writing()
-        try:
-            checksum = folder.add_object(data)
-        except OSError as error:
-            folder = self._fall_back(folder, error)
-            checksum = folder.add_object(data)
+        """Write the content of a shared object; no kernel is found in it before `add_kernels`.
+
+        Raises KernelStoreError when not even the temporary folder can be written.
+        """
+        folder, checksum = self._add_object(self._writing(), data)
         path = folder.object_path(checksum)
         with self._lock:
             self._verified[checksum] = path
@@ -107,6 +105,12 @@ class KernelStore:
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.write(source)
             return Path(name)
+
+    def _add_object(self, folder: StoreFolder, data: bytes) -> tuple[StoreFolder, str]:
+        try:
+            return folder, folder.add_object(data)
+        except OSError as error:
+            return self._add_object(self._fall_back(folder, error), data)
 
     def _folders(self) -> list[StoreFolder]:
         return [self._folder] if self._private is None else [self._private[1], self._folder]
@@ -154,7 +158,7 @@ class KernelStore:
                     "taskmap cannot write to its kernel store %s (%s). Kernels are compiled into a temporary folder "
                     "and are lost when this process ends. Let TASKMAP_CACHE_DIR name a folder that can be written.",
                     failed.root,
-                    error,
+                    str(error),  # not the error itself: its traceback would keep this store alive in the log
                 )
             private = self._private[1]
         if failed.root == private.root:

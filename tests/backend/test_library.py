@@ -1,0 +1,117 @@
+"""Kernels share one OpenMP runtime with PyTorch, or bring in the system's where there is none."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taskmap.backend.library import ensure_openmp, load_library
+
+ROOT = Path(__file__).parent.parent.parent
+KERNEL = """\
+import ctypes
+from pathlib import Path
+from taskmap.backend.compile import compile_kernels
+from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.store import KernelStore
+
+source = KernelSource("team", '''
+int omp_get_max_threads(void); int omp_get_num_threads(void);
+int team(int* members) {
+  *members = 0;
+#pragma omp parallel
+  {
+#pragma omp atomic
+    ++*members;
+  }
+  return omp_get_max_threads();
+}''')
+
+def team():
+    address = compile_kernels([source], find_toolchain(), KernelStore(), Counters())["team"]
+    members = ctypes.c_int(-1)
+    most = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))(address)(ctypes.byref(members))
+    return most, members.value
+
+def runtimes():
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    names = {line.split(maxsplit=5)[5] for line in lines if len(line.split()) > 5}
+    return sorted(name for name in names if any(part in Path(name).name for part in ("gomp", "libomp", "iomp")))
+"""
+
+
+def run(program: str, **environment: str) -> list[str]:
+    """The lines that the program prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL + program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_with_torch_there_is_one_runtime_and_its_thread_count_is_obeyed() -> None:
+    program = """
+import torch
+torch.randn(300, 300) @ torch.randn(300, 300)
+print(len(runtimes()), "torch" in runtimes()[0])
+for threads in (1, 2, 3, 1):
+    torch.set_num_threads(threads)
+    print(*team())
+print(len(runtimes()))
+"""
+    count, *teams, again = run(program)
+    assert count == "1 True"
+    assert teams == ["1 1", "2 2", "3 3", "1 1"]
+    assert again == "1"
+
+
+def test_torch_imported_after_a_kernel_shares_the_kernels_runtime() -> None:
+    program = """
+print(*team())
+import torch
+torch.randn(300, 300) @ torch.randn(300, 300)
+torch.set_num_threads(3)
+print(*team())
+print(len(runtimes()))
+"""
+    assert run(program, OMP_NUM_THREADS="2") == ["2 2", "3 3", "1"]
+
+
+def test_without_torch_the_systems_runtime_is_loaded() -> None:
+    program = """
+import sys
+print(len(runtimes()))
+print(*team())
+print(len(runtimes()), "torch" in sys.modules)
+"""
+    assert run(program, OMP_NUM_THREADS="2") == ["0", "2 2", "1 False"]
+
+
+def test_a_runtime_that_only_its_owner_sees_is_shared() -> None:
+    """A wheel may load its OpenMP runtime for itself alone, and then a second one must not come in."""
+    program = """
+private = ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_LOCAL)
+private.omp_set_num_threads(3)
+print(*team())
+print(len(runtimes()))
+"""
+    assert run(program) == ["3 3", "1"]
+
+
+def test_the_runtime_is_found_here() -> None:
+    assert ensure_openmp()
+
+
+def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "no.so"
+    path.write_text("no library")
+    with pytest.raises(OSError, match=r"no\.so"):
+        load_library(path)
