@@ -1,0 +1,376 @@
+"""The meaning of a kernel: an interpreter that trusts nothing.
+
+It runs any kernel, lowered or not, in the exact element types, and reports what a processor would not: an index out of
+bounds, a read of something uninitialised, a race, a barrier that not every thread reaches, an output left unwritten.
+Parallel loops, blocks and threads run in an order shuffled by a seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.construct import index
+from taskmap.ir.errors import InputError, TaskmapError, VerifyError
+from taskmap.ir.evaluate import convert
+from taskmap.ir.interpreter_memory import Access, Memory, Storage, adopt, row_major, span
+from taskmap.ir.interpreter_values import Expressions, Frame, Value
+from taskmap.ir.nodes import (
+    Allocate,
+    Barrier,
+    Body,
+    Buffer,
+    Dim,
+    Evaluate,
+    For,
+    If,
+    Kernel,
+    Let,
+    LoopKind,
+    MappedFor,
+    MatMul,
+    Move,
+    Region,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+)
+from taskmap.ir.printer import print_body
+from taskmap.ir.visit import walk_stmts
+from taskmap.ir.workers import BLOCKS, THREAD
+
+Array = NDArray[Any]
+Meeting = Generator[Barrier, None, None]
+Plain = Callable[[Frame], None]
+Meets = Callable[[Frame], Meeting]
+
+
+def interpret(
+    kernel: Kernel, arrays: Mapping[Buffer, Array], dims: Mapping[Var, int] | None = None, *, seed: int = 0
+) -> dict[Buffer, Array]:
+    """Run ``kernel``; the result holds a logical array for each output.
+
+    arrays: for each input a logical array (of the buffer's shape), or its flat storage; the same flat array may serve
+    several buffers, which then alias, and is written in place. An output may be given too, where the kernel updates it;
+    one that is not given starts poisoned, and every element of it must be written. bf16 is float32 with bf16 values.
+    dims: the symbolic sizes. seed: the order of what runs concurrently.
+
+    Raises InputError for missing or wrong inputs, IndexOutOfRangeError and VerifyError for what the kernel does wrong.
+    """
+    missing = [b.name for b in kernel.buffers if b not in arrays and b not in kernel.outputs]
+    missing += [v.name for v in kernel.dims if v not in (dims or {})]
+    if missing:
+        raise InputError(f"kernel {kernel.name!r} is run without {', '.join(missing)}")
+    with np.errstate(all="ignore"):
+        return _Machine(kernel, dict(dims or {}), seed).run(arrays)
+
+
+class _Machine:
+    """One run of one kernel."""
+
+    def __init__(self, kernel: Kernel, dims: dict[Var, int], seed: int) -> None:
+        self.kernel = kernel
+        self.dims: dict[Var, Value] = dict(dims)
+        self.random = random.Random(seed)
+        self.expressions = Expressions()
+        self.epochs = itertools.count(1)
+        self.sizes = Frame(self.dims, {}, {})
+        self.on_gpu = bool(kernel.threads)
+
+    def run(self, arrays: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
+        memory: dict[Buffer, Memory] = {}
+        flat: dict[int, Storage] = {}
+        for b in self.kernel.buffers:
+            if b not in arrays:
+                memory[b] = self.new_memory(b, self.sizes)
+                continue
+            shape, strides, offset = self.geometry(b, self.sizes)
+            memory[b] = adopt(b, shape, strides, offset, arrays[b])
+            if arrays[b].ndim == 1:
+                memory[b].storage = flat.setdefault(id(arrays[b]), memory[b].storage)
+        if self.on_gpu:
+            self.run_grid(memory)
+        else:
+            self.plain(self.kernel.body)(Frame(dict(self.dims), memory, {}))
+        for b in self.kernel.outputs:
+            if b not in arrays and (at := memory[b].unwritten()) is not None:
+                raise VerifyError(f"kernel {self.kernel.name!r} leaves {b.name}[{', '.join(map(str, at))}] unwritten")
+        return {b: memory[b].elements() for b in self.kernel.outputs}
+
+    def shuffled(self, items: Iterable[Any]) -> list[Any]:
+        order = list(items)
+        self.random.shuffle(order)
+        return order
+
+    def size(self, dim: Dim, frame: Frame) -> int:
+        return dim if isinstance(dim, int) else int(self.expressions.compile(dim)(frame))
+
+    def geometry(self, b: Buffer, frame: Frame) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        shape = tuple(self.size(d, frame) for d in b.shape)
+        strides = row_major(shape) if b.strides is None else tuple(self.size(s, frame) for s in b.strides)
+        return shape, strides, self.size(b.offset, frame)
+
+    def new_memory(self, b: Buffer, frame: Frame) -> Memory:
+        shape, strides, offset = self.geometry(b, frame)
+        return Memory(b, shape, strides, offset, Storage.uninitialised(span(b, shape, strides, offset), b.dtype))
+
+    # The grid of a GPU kernel: blocks one after the other, threads interleaved at barriers.
+
+    def run_grid(self, memory: dict[Buffer, Memory]) -> None:
+        grid = [self.size(d, self.sizes) for d in self.kernel.grid]
+        launch = next(self.epochs) if len(grid) and np.prod(grid) > 1 else 0
+        body = self.generator(self.kernel.body)
+        for number, block in enumerate(self.shuffled(itertools.product(*map(range, grid)))):
+            shared: dict[Buffer, Memory] = {}
+            frames = []
+            for t in range(self.kernel.threads):
+                names = {**self.dims, THREAD: t, **dict(zip(BLOCKS, block, strict=False))}
+                frames.append(Frame(names, dict(memory), shared, Access(launch, number, t)))
+            self.run_block(frames, body)
+
+    def run_block(self, frames: Sequence[Frame], body: Meets) -> None:
+        """Every thread runs to its next barrier, in any order; then all have met, and go on."""
+        running = {t: body(frame) for t, frame in enumerate(frames)}
+        while running:
+            epoch = next(self.epochs)
+            waiting: dict[int, Barrier] = {}
+            for t in self.shuffled(running):
+                frames[t].shared_access = Access(epoch, t, t)
+                at = next(running[t], None)
+                if at is not None:
+                    waiting[t] = at
+            self.check_meeting(waiting, len(frames))
+            running = {t: running[t] for t in waiting}
+
+    def check_meeting(self, waiting: dict[int, Barrier], threads: int) -> None:
+        if not waiting:
+            return
+        first, at = next(iter(waiting.items()))
+        if len(waiting) < threads:
+            other = next(t for t in range(threads) if t not in waiting)
+            raise VerifyError(
+                f"thread {first} waits at a barrier that thread {other} never reaches",
+                where=at.source,
+                why=f"{len(waiting)} of {threads} threads arrived; the others have finished.",
+            )
+        other_at = {t: b for t, b in waiting.items() if b is not at}
+        if other_at:
+            other = next(iter(other_at))
+            raise VerifyError(f"thread {first} waits at one barrier and thread {other} at another", where=at.source)
+
+    # Statements, each compiled once to a function of a frame, or to a generator that yields at each barrier.
+
+    def plain(self, body: Body) -> Plain:
+        steps = [self.located(s, _PLAIN[type(s)](self, s)) for s in body]
+        if len(steps) == 1:
+            return steps[0]
+
+        def run(frame: Frame) -> None:
+            for step in steps:
+                step(frame)
+
+        return run
+
+    def located(self, stmt: Stmt, step: Plain) -> Plain:
+        """``step`` with its errors placed at the statement, innermost first."""
+        if isinstance(stmt, (For, MappedFor, If)):
+            return step
+
+        def run(frame: Frame) -> None:
+            try:
+                step(frame)
+            except TaskmapError as error:
+                error.at(getattr(stmt, "source", None) or print_body(stmt))
+                raise
+
+        return run
+
+    def generator(self, body: Body) -> Meets:
+        steps: list[tuple[bool, Callable[[Frame], Any]]] = []
+        for s in body:
+            meets = any(isinstance(inner, Barrier) for inner in walk_stmts(s))
+            steps.append((meets, self.meeting(s) if meets else self.plain((s,))))
+
+        def run(frame: Frame) -> Meeting:
+            for meets, step in steps:
+                if meets:
+                    yield from step(frame)
+                else:
+                    step(frame)
+
+        return run
+
+    def meeting(self, stmt: Stmt) -> Meets:
+        if isinstance(stmt, Barrier):
+
+            def barrier(frame: Frame) -> Meeting:
+                yield stmt
+
+            return barrier
+        if isinstance(stmt, If):
+            cond = self.expressions.compile(stmt.cond)
+            then, orelse = self.generator(stmt.then), self.generator(stmt.orelse)
+
+            def branch(frame: Frame) -> Meeting:
+                yield from (then if cond(frame) else orelse)(frame)
+
+            return branch
+        body = self.generator(stmt.body)  # type: ignore[attr-defined]  # only loops are left
+        rounds = self.rounds(stmt)
+
+        def loop(frame: Frame) -> Meeting:
+            for _ in rounds(frame):
+                yield from body(frame)
+
+        return loop
+
+    def rounds(self, stmt: Stmt) -> Callable[[Frame], Iterator[None]]:
+        """A loop's iterations: sets the loop's variables before each."""
+        if isinstance(stmt, MappedFor):
+            worker, mapping, names = self.expressions.compile(stmt.worker), stmt.mapping, stmt.vars
+
+            def mapped(frame: Frame) -> Iterator[None]:
+                for task in mapping(worker(frame)):
+                    frame.vars.update(zip(names, task, strict=True))
+                    yield
+
+            return mapped
+        assert isinstance(stmt, For)
+        extent, var = self.expressions.compile(stmt.extent), stmt.var
+        parallel = stmt.kind is LoopKind.PARALLEL
+
+        def plain(frame: Frame) -> Iterator[None]:
+            for k in range(extent(frame)):
+                frame.vars[var] = k
+                yield
+
+        def shuffled(frame: Frame) -> Iterator[None]:
+            outer = frame.access
+            epoch = outer.epoch or next(self.epochs)
+            for k in self.shuffled(range(extent(frame))):
+                frame.vars[var] = k
+                if not outer.epoch:
+                    frame.access = Access(epoch, k)
+                yield
+            frame.access = outer
+
+        return shuffled if parallel else plain
+
+    def loop(self, stmt: For | MappedFor) -> Plain:
+        rounds, body = self.rounds(stmt), self.plain(stmt.body)
+
+        def run(frame: Frame) -> None:
+            for _ in rounds(frame):
+                body(frame)
+
+        return run
+
+    def branch(self, stmt: If) -> Plain:
+        cond, then, orelse = self.expressions.compile(stmt.cond), self.plain(stmt.then), self.plain(stmt.orelse)
+        return lambda frame: (then if cond(frame) else orelse)(frame)
+
+    def store(self, stmt: Store) -> Plain:
+        indices = [self.expressions.compile(i) for i in stmt.indices]
+        value, buffer = self.expressions.compile(stmt.value), stmt.buffer
+
+        def run(frame: Frame) -> None:
+            result = value(frame)
+            frame.buffer(buffer).store([i(frame) for i in indices], result, frame.access_to(buffer))
+
+        return run
+
+    def let(self, stmt: Let) -> Plain:
+        value, var = self.expressions.compile(stmt.value), stmt.var
+
+        def run(frame: Frame) -> None:
+            frame.vars[var] = value(frame)
+
+        return run
+
+    def evaluate(self, stmt: Evaluate) -> Plain:
+        value = self.expressions.compile(stmt.value)
+
+        def run(frame: Frame) -> None:
+            value(frame)
+
+        return run
+
+    def allocate(self, stmt: Allocate) -> Plain:
+        b = stmt.buffer
+        together = self.on_gpu and b.scope is Scope.SHARED
+
+        def run(frame: Frame) -> None:
+            if not together:
+                frame.memory[b] = self.new_memory(b, frame)
+                return
+            if b not in frame.shared:
+                frame.shared[b] = self.new_memory(b, frame)
+            frame.memory[b] = frame.shared[b]
+
+        return run
+
+    def barrier(self, stmt: Barrier) -> Plain:
+        raise VerifyError("a barrier stands in a kernel without threads", where=stmt.source)
+
+    def region(self, region: Region) -> Callable[[Frame], tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(start, extents) of a region in a frame."""
+        start = [self.expressions.compile(s) for s in region.start]
+        extents = [self.expressions.compile(index(n)) for n in region.shape]
+        return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) for n in extents))
+
+    def read(self, frame: Frame, b: Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
+        at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
+        flat: Array = frame.buffer(b).load([i.reshape(-1) for i in at], frame.access_to(b), frame.lenient > 0)
+        return flat.reshape(tuple(extents))
+
+    def write(self, frame: Frame, b: Buffer, start: Sequence[int], values: Array) -> None:
+        at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, values.shape, strict=True)), indexing="ij")
+        frame.buffer(b).store([i.reshape(-1) for i in at], values.reshape(-1), frame.access_to(b))
+
+    def move(self, stmt: Move) -> Plain:
+        dst, src = self.region(stmt.dst), self.region(stmt.src)
+
+        def run(frame: Frame) -> None:
+            (to, to_extents), (start, extents) = dst(frame), src(frame)
+            if [n for n in to_extents if n != 1] != [n for n in extents if n != 1]:
+                raise VerifyError(f"a region of {extents} is moved to one of {to_extents}")
+            values = self.read(frame, stmt.src.buffer, start, extents)
+            self.write(frame, stmt.dst.buffer, to, convert(values, stmt.dst.buffer.dtype).reshape(to_extents))
+
+        return run
+
+    def matmul(self, stmt: MatMul) -> Plain:
+        regions = [(r.buffer, self.region(r)) for r in (stmt.c, stmt.a, stmt.b)]
+        dtype = stmt.c.buffer.dtype
+
+        def run(frame: Frame) -> None:
+            (c, a, b) = (self.read(frame, buffer, *where(frame)) for buffer, where in regions)
+            if a.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
+                raise VerifyError(f"matrices of {a.shape} and {b.shape} do not make one of {c.shape}")
+            total = c
+            for k in range(a.shape[-1]):
+                term = convert(a[..., :, k, None], dtype) * convert(b[..., k, None, :], dtype)
+                total = convert(total + convert(term, dtype).reshape(c.shape), dtype)
+            self.write(frame, regions[0][0], regions[0][1](frame)[0], total)
+
+        return run
+
+
+_PLAIN: dict[type, Callable[[_Machine, Any], Plain]] = {
+    Store: _Machine.store,
+    For: _Machine.loop,
+    MappedFor: _Machine.loop,
+    If: _Machine.branch,
+    Let: _Machine.let,
+    Allocate: _Machine.allocate,
+    Barrier: _Machine.barrier,
+    Evaluate: _Machine.evaluate,
+    Move: _Machine.move,
+    MatMul: _Machine.matmul,
+}
