@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -80,7 +82,7 @@ class Report:
             "checks": [{**asdict(check), "met": check.met} for check in self.checks],
             "data": self.data,
         }
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        path.write_text(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n")
         return path
 
     def finish(self, arguments: argparse.Namespace) -> int:
@@ -88,6 +90,15 @@ class Report:
         print(self, flush=True)
         print(f"written to {self.write(arguments.out)}\n", flush=True)
         return int(arguments.check and not all(check.met for check in self.checks))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def parser(description: str, rounds: int, engines: Sequence[str]) -> argparse.ArgumentParser:

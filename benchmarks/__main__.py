@@ -1,0 +1,59 @@
+"""Runs all benchmarks, each in a process of its own, and sums up which bounds were met.
+
+python -m benchmarks [--only latency accuracy ...] [--seed N] [--threads N] [--out FOLDER] [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.report import RESULTS, Check
+
+ALL = ("accuracy", "latency", "compile_time", "matmul", "overhead", "memory")
+
+
+def outcome(path: Path) -> list[Check]:
+    """The checks that a benchmark wrote."""
+    found = json.loads(path.read_text())["checks"]
+    missing = float("nan")  # is written as null
+    return [
+        Check(entry["name"], missing if entry["value"] is None else entry["value"], entry["bound"], entry["at_most"])
+        for entry in found
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command: 0, or 1 where a benchmark failed to run or, with `--check`, missed a bound."""
+    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    cli.add_argument("--only", nargs="+", choices=ALL, default=list(ALL))
+    cli.add_argument("--seed", type=int, default=0)
+    cli.add_argument("--threads", type=int, default=2)
+    cli.add_argument("--out", type=Path, default=RESULTS)
+    cli.add_argument("--check", action="store_true", help="exit with status 1 when a bound is missed")
+    arguments = cli.parse_args(argv)
+    common = ["--seed", str(arguments.seed), "--threads", str(arguments.threads), "--out", str(arguments.out.resolve())]
+    broken, summary = [], []
+    for name in arguments.only:
+        done = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", *common], cwd=Path(__file__).parent.parent, check=False
+        )
+        if done.returncode != 0:
+            broken.append(name)
+            continue
+        summary += [(name, check) for check in outcome(arguments.out / f"{name}.json")]
+    print("summary")
+    for name, check in summary:
+        print(f"  {name:<13}{check}")
+    for name in broken:
+        print(f"  {name:<13}did not finish")
+    met = sum(check.met for _, check in summary)
+    print(f"  {met} of {len(summary)} bounds met, {len(broken)} of {len(arguments.only)} benchmarks did not finish")
+    return int(bool(broken) or (arguments.check and met < len(summary)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
