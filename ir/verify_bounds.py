@@ -1,7 +1,7 @@
 """The rule that accesses stay inside their buffers, and the list of those that could not be proved to.
 
 An access is refused when it is certainly wrong: every value of an index lies outside, or the index is linear in loop
-variables of known extents that nothing conditions, and its largest or smallest value, which it then takes, lies outside.
+variables of known extents that nothing conditions, and its largest or smallest value, which it takes, lies outside.
 """
 
 from __future__ import annotations

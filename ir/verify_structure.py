@@ -1,4 +1,4 @@
-"""Rules about where things stand: definitions and uses, loops, barriers, workers, and what lowering must have removed."""
+"""Rules about where things stand: definitions and uses, loops, barriers, workers, and what lowering must remove."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
 
 
 def definitions(kernel: Kernel) -> Iterator[Flaw]:
-    """Every variable and buffer is defined once, before its uses and in an enclosing body; parameters have distinct buffers."""
+    """Every variable and buffer is defined once, before its uses and in a body around them."""
     seen: set[Var | Buffer] = set()
-    for item in (*kernel.dims, *kernel.buffers):
+    parameters: tuple[Var | Buffer, ...] = (*kernel.dims, *kernel.buffers)
+    for item in parameters:
         if item in seen:
             yield Flaw(f"{item!r} is a parameter twice.")
         seen.add(item)
@@ -192,7 +193,7 @@ def lowered(kernel: Kernel) -> Iterator[Flaw]:
 
 
 def registers(kernel: Kernel) -> Iterator[Flaw]:
-    """After lowering: register buffers have constant sizes and are indexed by constants, for registers have no addresses."""
+    """After lowering: register buffers have constant sizes and constant indices, for registers have no addresses."""
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.REGISTER:
             if any(constant_dim(d) is None for d in stmt.buffer.shape):

@@ -215,7 +215,7 @@ def _extents(region: Region) -> list[object]:
 def regions(kernel: Kernel) -> Iterator[Flaw]:
     """Regions have their buffer's rank; a move's are of equal shape, and a matmul's fit together."""
     for stmt in walk_stmts(kernel.body):
-        parts = (stmt.dst, stmt.src) if isinstance(stmt, Move) else ()
+        parts: tuple[Region, ...] = (stmt.dst, stmt.src) if isinstance(stmt, Move) else ()
         parts = (stmt.c, stmt.a, stmt.b) if isinstance(stmt, MatMul) else parts
         for r in parts:
             if not len(r.start) == len(r.shape) == r.buffer.rank:
@@ -231,7 +231,7 @@ def regions(kernel: Kernel) -> Iterator[Flaw]:
 
 
 def buffers(kernel: Kernel) -> Iterator[Flaw]:
-    """Strides are as many as dimensions, layouts have the buffer's shape, owners too, and have a holder for each element."""
+    """Strides are as many as dimensions, a layout is one, and an owner has the buffer's shape and covers it."""
     declared = [(None, b) for b in kernel.buffers]
     allocated = [(s, s.buffer) for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     for stmt, b in [*declared, *allocated]:
