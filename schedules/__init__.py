@@ -6,6 +6,7 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
+from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 
 
 def schedule(task: Task, target: Target) -> Kernel:
@@ -13,6 +14,9 @@ def schedule(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError when no template or rule takes the task.
     """
+    rows = find_rows(task)
+    if rows is not None:
+        return schedule_rows(task, rows, target)
     return schedule_pointwise(task, target)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir import polynomial as poly
@@ -30,10 +30,17 @@ class Access:
         return None if p is None else poly.constant_value(p)
 
 
-def accesses(task: Task, axes: Sequence[Var], outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]]) -> list[Access]:
-    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``."""
+def accesses(
+    task: Task,
+    axes: Sequence[Var],
+    extents: Sequence[Dim],
+    outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+    more: Callable[[Values], None] = lambda values: None,
+) -> list[Access]:
+    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and whatever
+    ``more`` evaluates."""
     simplifier = Simplifier()
-    for axis, extent in zip(axes, _extents(task, axes, outputs), strict=True):
+    for axis, extent in zip(axes, extents, strict=True):
         simplifier.bind(axis, extent)
     builder = Builder()
     values = Values(task, builder, simplifier)
@@ -41,19 +48,12 @@ def accesses(task: Task, axes: Sequence[Var], outputs: Sequence[tuple[Buffer, tu
     for buffer, where in outputs:
         values.at(buffer, where)
         found.append((buffer, address(buffer, where)))
+    more(values)
     body = builder.body()
     local = {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}
     found += [(e.buffer, address(e.buffer, e.indices)) for e in walk_exprs(body) if isinstance(e, Load)]
     found = [(b, a) for b, a in found if b not in local and b.scope is Scope.GLOBAL]
     return [Access(b, tuple(_step(simplifier.poly(a), v) for v in axes)) for b, a in found]
-
-
-def _extents(
-    task: Task, axes: Sequence[Var], outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]]
-) -> tuple[Dim, ...]:
-    buffer, where = outputs[0]
-    extents = {v: d for v, d in zip(where, buffer.shape, strict=True) if isinstance(v, Var)}
-    return tuple(extents.get(a, 1) for a in axes)
 
 
 def _step(p: Poly, axis: Var) -> Poly | None:

@@ -54,7 +54,8 @@ def combine(op: str, a: Expr, b: Expr) -> Expr:
 class Values:
     """The elements of a task's tensors as expressions, emitted into ``builder``.
 
-    ``readers`` says how a tensor that is already computed is read; inputs are loaded from memory. Values named in a block
+    ``readers`` says how a tensor that is already computed is read; inputs are loaded from memory. ``folded`` holds the
+    results of reductions that the schedule carried out itself, by the identity of the Reduce node. Values named in a block
     must not be used after it: open a ``nested`` one inside each loop.
     """
 
@@ -63,10 +64,11 @@ class Values:
     simplifier: Simplifier = field(default_factory=Simplifier)
     readers: dict[Buffer, Reader] = field(default_factory=dict)
     memo: dict[tuple[Buffer, tuple[Expr, ...]], Expr] = field(default_factory=dict)
+    folded: dict[int, Expr] = field(default_factory=dict)
 
     def nested(self) -> Values:
         """The same values, with room for names that end with the current block."""
-        return Values(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo))
+        return Values(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo), self.folded)
 
     def bind(self, var: ExprLike, extent: Dim) -> None:
         """A loop variable in [0, extent) for simplification; a constant (an elided loop) needs none."""
@@ -120,7 +122,9 @@ class Values:
         return visit(expr)
 
     def reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
-        """A reduction as serial loops over an accumulator in a register; the folded value."""
+        """A reduction as serial loops over an accumulator in a register, unless it is folded already; its value."""
+        if id(e) in self.folded:
+            return self.folded[id(e)]
         if e.op in ("argmax", "argmin"):
             return self._arg_reduce(e, axes)
         b = self.builder

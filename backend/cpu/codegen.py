@@ -1,11 +1,11 @@
 """C from a lowered kernel.
 
-The text includes no header. Vector types and functions come from the prelude, which is asked for exactly what the kernel
+The text includes no header. Vector types and functions come from the prelude, which finds in the text what the kernel
 uses; a scalar is written as C's own arithmetic. Names are made here, numbered in order of appearance, so that equal
 kernels have equal text, and no name from a model reaches it.
 
-A vector predicate is a mask, an integer vector as wide as the elements it was compared from (m8, m16, m32, m64 per lane);
-a scalar predicate is an int.
+A vector predicate is a mask, an integer vector as wide as the elements it was compared from (m8 to m64 per lane); a
+scalar predicate is an int.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from taskmap.backend.cpu.prelude import Request, prelude
+from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.errors import CodegenError
@@ -46,7 +46,8 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
-from taskmap.ir.types import DType, boolean, compute_type, i64
+from taskmap.ir.types import DType, compute_type, i64
+from taskmap.ir.visit import walk_exprs, walk_stmts
 
 _C_TYPES = {"bool": "b8"}
 _INFIX = {
@@ -63,17 +64,17 @@ def c_type(dtype: DType, lanes: int = 1) -> str:
     return base if lanes == 1 else f"{base}x{lanes}"
 
 
-def generate(kernel: Kernel) -> KernelSource:
-    """The C function of a lowered kernel: pointers in the order of its buffers, then its sizes, then ``int *error`` if any
-    index is checked. The symbol is the kernel's name followed by a hash of the text.
+def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
+    """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if any index
+    is checked. The symbol is the kernel's name followed by a hash of the text.
 
     Raises CodegenError for a node that lowering should have removed.
     """
     emitter = _Emitter(kernel)
     text = emitter.function()
-    needed = prelude(sorted(emitter.requests, key=repr))
+    needed = prelude_parts(text, vector_bytes)
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
-    digest = hashlib.sha256((text + needed).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join([text, *needed]).encode()).hexdigest()[:16]
     symbol = f"tm_{stem}_{digest}"
     return KernelSource(symbol, text.replace("@SYMBOL@", symbol), needed, emitter.needs_error)
 
@@ -81,7 +82,6 @@ def generate(kernel: Kernel) -> KernelSource:
 @dataclass(slots=True)
 class _Emitter:
     kernel: Kernel
-    requests: set[Request] = field(default_factory=set)
     names: dict[object, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
@@ -94,11 +94,9 @@ class _Emitter:
         outputs = set(self.kernel.outputs)
         params: list[str] = []
         for b in self.kernel.buffers:
-            self.type(b.dtype)
             qualifier = "" if b in outputs else "const "
             params.append(f"{qualifier}{c_type(b.dtype)} *restrict {self.name(b, 'p')}")
         params += [f"const i64 {self.name(d, 'd')}" for d in self.kernel.dims]
-        self.type(i64)
         self.collect_registers(self.kernel.body)
         self.body(self.kernel.body)
         if self.needs_error:
@@ -118,14 +116,8 @@ class _Emitter:
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
 
-    def type(self, dtype: DType, lanes: int = 1) -> str:
-        self.requests.add(Request.type(dtype.name, lanes))
-        return c_type(dtype, lanes)
-
     def collect_registers(self, body: Body) -> None:
         """The vector width of every element group of each register buffer, from how it is used."""
-        from taskmap.ir.visit import walk_exprs, walk_stmts
-
         def use(b: Buffer, where: Expr, lanes: int) -> None:
             if b.scope is not Scope.REGISTER:
                 return
@@ -191,11 +183,10 @@ class _Emitter:
         self.block(f"for (i64 {v} = 0; {v} < {self.expr(s.extent)}; {v}++)", s.body)
 
     def allocate(self, b: Buffer) -> None:
-        self.type(b.dtype)
         name = self.name(b, "r" if b.scope is Scope.REGISTER else "t")
         if b.scope is Scope.REGISTER:
             for start, lanes in sorted(self.registers.get(b, {}).items()):
-                kind = self.mask(32, lanes) if b.dtype.is_bool and lanes > 1 else self.type(b.dtype, lanes)
+                kind = _mask(32, lanes) if b.dtype.is_bool and lanes > 1 else c_type(b.dtype, lanes)
                 self.line(f"{kind} {name}_{start};")
             return
         size = constant_dim(b.shape[0])
@@ -213,29 +204,21 @@ class _Emitter:
         value = self.stored(s.value, b.dtype)
         if lanes == 1:
             return f"{self.name(b)}[{self.expr(where)}] = {value};"
-        t = self.type(b.dtype, lanes)
+        t = c_type(b.dtype, lanes)
         if isinstance(where, Ramp) and value_of(where.stride) == 1:
-            self.requests.add(Request.function("store", b.dtype.name, lanes))
             return f"tm_store_{t}({self.name(b)} + {self.expr(where.base)}, {value});"
-        self.requests.add(Request.function("scatter", b.dtype.name, lanes))
-        self.type(i64, lanes)
         return f"tm_scatter_{c_type(b.dtype)}_i64x{lanes}({self.name(b)}, {self.expr(where)}, {value});"
 
     def stored(self, value: Expr, dtype: DType) -> str:
         if not dtype.is_bool or value.lanes == 1:
             return self.expr(value)
         bits = self.mask_bits(value)
-        self.requests.add(Request.mask_to_bool(bits, value.lanes))
         return f"tm_mask_m{bits}x{value.lanes}_to_b8x{value.lanes}({self.expr(value)})"
 
     def value_type(self, e: Expr) -> str:
         if e.dtype.is_bool:
-            return "int" if e.lanes == 1 else self.mask(self.mask_bits(e), e.lanes)
-        return self.type(e.dtype, e.lanes)
-
-    def mask(self, bits: int, lanes: int) -> str:
-        self.requests.add(Request.mask(bits, lanes))
-        return f"m{bits}x{lanes}"
+            return "int" if e.lanes == 1 else _mask(self.mask_bits(e), e.lanes)
+        return c_type(e.dtype, e.lanes)
 
     def mask_bits(self, e: Expr) -> int:
         """The element width in bits of the mask that ``e`` evaluates to."""
@@ -260,8 +243,6 @@ class _Emitter:
         code = self.expr(e)
         if have == bits:
             return code
-        self.mask(bits, e.lanes)
-        self.requests.add(Request.mask_cast(have, bits, e.lanes))
         return f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"
 
     def expr(self, e: Expr) -> str:
@@ -276,8 +257,6 @@ class _Emitter:
 
     def helper(self, name: str, e: Expr, *args: str) -> str:
         dtype = e.dtype
-        self.type(dtype, e.lanes)
-        self.requests.add(Request.function(name, dtype.name, e.lanes))
         return f"tm_{name}_{c_type(dtype)}x{e.lanes}({', '.join(args)})"
 
     def _load(self, e: Load) -> str:
@@ -287,18 +266,14 @@ class _Emitter:
             return f"{self.name(b, 'r')}_{self.register_index(b, where)}"
         if e.lanes == 1:
             return f"{self.name(b)}[{self.expr(where)}]"
-        t = self.type(b.dtype, e.lanes)
+        t = c_type(b.dtype, e.lanes)
         if isinstance(where, Ramp) and value_of(where.stride) == 1:
-            self.requests.add(Request.function("load", b.dtype.name, e.lanes))
             code = f"tm_load_{t}({self.name(b)} + {self.expr(where.base)})"
         else:
-            self.requests.add(Request.function("gather", b.dtype.name, e.lanes))
-            self.type(i64, e.lanes)
             code = f"tm_gather_{c_type(b.dtype)}_i64x{e.lanes}({self.name(b)}, {self.expr(where)})"
         if not b.dtype.is_bool:
             return code
-        self.requests.add(Request.bool_to_mask(8, e.lanes))
-        return f"tm_b8x{e.lanes}_to_mask_m8x{e.lanes}({code})"
+        return f"tm_mask_b8x{e.lanes}_to_m8x{e.lanes}({code})"
 
     def _unary(self, e: Unary) -> str:
         if e.op == "neg":
@@ -322,7 +297,7 @@ class _Emitter:
             bits = max(self.mask_bits(e.a), self.mask_bits(e.b))
             return f"({self.as_mask(e.a, bits)} {_COMPARE[e.op]} {self.as_mask(e.b, bits)})"
         code = f"({self.expr(e.a)} {_COMPARE[e.op]} {self.expr(e.b)})"
-        return code if e.lanes == 1 else f"(({self.mask(compute_type(e.a.dtype).bits, e.lanes)}){code})"
+        return code if e.lanes == 1 else f"(({_mask(compute_type(e.a.dtype).bits, e.lanes)}){code})"
 
     def _select(self, e: Select) -> str:
         if e.lanes == 1:
@@ -332,67 +307,64 @@ class _Emitter:
             cond, a, b = self.as_mask(e.cond, bits), self.as_mask(e.a, bits), self.as_mask(e.b, bits)
             return f"(({cond} & {a}) | (~{cond} & {b}))"
         cond = self.as_mask(e.cond, e.dtype.bits)
-        self.mask(e.dtype.bits, e.lanes)
         return self.helper("select", e, cond, self.expr(e.a), self.expr(e.b))
 
     def _cast(self, e: Cast) -> str:
         source, dtype, lanes = e.a.dtype, e.dtype, e.lanes
         code = self.expr(e.a)
         if dtype.is_bool:
-            zero = self.splat("0", source, lanes)
+            zero = _splat("0", source, lanes)
             test = f"({code} != {zero})"
-            return test if lanes == 1 else f"(({self.mask(source.bits, lanes)}){test})"
-        self.type(dtype, lanes)
+            return test if lanes == 1 else f"(({_mask(source.bits, lanes)}){test})"
         if source.is_bool:
             if lanes == 1:
                 return f"(({c_type(dtype)})({code} != 0))"
-            one, zero = self.splat("1", dtype, lanes), self.splat("0", dtype, lanes)
+            one, zero = _splat("1", dtype, lanes), _splat("0", dtype, lanes)
             return self.helper("select", e, self.as_mask(e.a, dtype.bits), one, zero)
-        self.type(source, lanes)
-        self.requests.add(Request.cast(source.name, dtype.name, lanes))
         return f"tm_cast_{c_type(source)}x{lanes}_to_{c_type(dtype)}x{lanes}({code})"
-
-    def splat(self, code: str, dtype: DType, lanes: int) -> str:
-        self.type(dtype, lanes)
-        if lanes == 1:
-            return f"(({c_type(dtype)}){code})"
-        self.requests.add(Request.function("splat", dtype.name, lanes))
-        return f"tm_splat_{c_type(dtype, lanes)}({code})"
 
     def _call(self, e: Call) -> str:
         if e.name == "checked_index":
             self.needs_error = True
-            return self.helper("checked_index", e, *(self.expr(a) for a in e.args), "error")
-        a = e.args[0]
-        self.type(a.dtype, e.lanes)
-        self.requests.add(Request.function(e.name, a.dtype.name, e.lanes))
-        code = f"tm_{e.name}_{c_type(a.dtype)}x{e.lanes}({', '.join(self.expr(x) for x in e.args)})"
-        return code
+            return _checked_index(e.lanes, *(self.expr(a) for a in e.args))
+        args = ", ".join(self.expr(a) for a in e.args)
+        return f"tm_{e.name}_{c_type(e.args[0].dtype)}x{e.lanes}({args})"
 
     def _ramp(self, e: Ramp) -> str:
-        self.type(i64, e.lanes)
-        self.requests.add(Request.function("iota", "i64", e.lanes))
-        self.requests.add(Request.function("splat", "i64", e.lanes))
         t = f"i64x{e.lanes}"
         return f"(tm_splat_{t}({self.expr(e.base)}) + tm_iota_{t}() * tm_splat_{t}({self.expr(e.stride)}))"
 
     def _broadcast(self, e: Broadcast) -> str:
         if e.dtype.is_bool:
             bits = self.mask_bits(e.a)
-            self.requests.add(Request.function("splat", f"i{bits}", e.lanes))
-            return f"(({self.mask(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}(-(i{bits})({self.expr(e.a)} != 0)))"
-        return self.splat(self.expr(e.a), e.dtype, e.lanes)
+            return f"(({_mask(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}(-(i{bits})({self.expr(e.a)} != 0)))"
+        return _splat(self.expr(e.a), e.dtype, e.lanes)
 
     def _lanereduce(self, e: LaneReduce) -> str:
         name = _FOLDS[e.op]
         if e.a.dtype.is_bool:
             bits = self.mask_bits(e.a)
-            self.mask(bits, e.a.lanes)
-            self.requests.add(Request.mask_fold("any" if e.op == "or" else "all", bits, e.a.lanes))
             return f"tm_{'any' if e.op == 'or' else 'all'}_m{bits}x{e.a.lanes}({self.expr(e.a)})"
-        t = self.type(e.a.dtype, e.a.lanes)
-        self.requests.add(Request.function(name, e.a.dtype.name, e.a.lanes))
+        t = c_type(e.a.dtype, e.a.lanes)
         return f"tm_{name}_{t}({self.expr(e.a)})"
+
+
+def _checked_index(lanes: int, position: str, size: str) -> str:
+    """An index that may count from the end; out of range it sets the error flag and becomes 0."""
+    check = "if (i < 0) i += n; if (i < 0 || i >= n) { *error = 1; i = 0; }"
+    if lanes == 1:
+        return f"({{ i64 i = {position}; const i64 n = {size}; {check} i; }})"
+    v = f"i64x{lanes}"
+    each = f"for (int l = 0; l < {lanes}; l++) {{ i64 i = at[l]; const i64 n = sizes[l]; {check} at[l] = i; }}"
+    return f"({{ {v} at = {position}; const {v} sizes = {size}; {each} at; }})"
+
+
+def _mask(bits: int, lanes: int) -> str:
+    return f"m{bits}x{lanes}"
+
+
+def _splat(code: str, dtype: DType, lanes: int) -> str:
+    return f"(({c_type(dtype)}){code})" if lanes == 1 else f"tm_splat_{c_type(dtype, lanes)}({code})"
 
 
 def _literal(e: Const) -> str:

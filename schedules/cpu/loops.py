@@ -17,11 +17,11 @@ def vector_loop(
     extent: Dim,
     lanes: int,
     values: Values,
-    body: Callable[[Expr, Values, int], None],
+    body: Callable[[Expr, Values, int, Expr], None],
     kind: LoopKind = LoopKind.SERIAL,
 ) -> None:
-    """body(i, values, width) for i in [0, extent), ``lanes`` at a time; the rest in halving widths, or one by one when
-    the extent is symbolic. ``width`` is the number of lanes of the loop that the body stands in."""
+    """body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time; the rest in halving widths, or one by one
+    when the extent is symbolic. The body stands in a vector loop of ``width`` over ``lane``, or in none (1 and 0)."""
     size = constant_dim(extent)
     done: Dim = 0
     width = lanes
@@ -33,15 +33,17 @@ def vector_loop(
                 inner = values.nested()
                 with b.loop(f"{name}_lane", width, LoopKind.VECTOR) as lane:
                     inner.bind(lane, width)
-                    body(i * width + lane + done, inner, width)
+                    body(i * width + lane + done, inner, width, lane)
             done = done + blocks * width
         if size is None:
             break
         width //= 2
     rest = (index(extent) - done) if size is None else size - int(done)  # type: ignore[call-overload]
+    if constant_dim(rest) == 0:
+        return
     with b.loop(f"{name}_tail", rest) as i:
         values.bind(i, lanes if size is None else rest)
-        body(i + done, values.nested(), 1)
+        body(i + done, values.nested(), 1, index(0))
 
 
 @contextmanager

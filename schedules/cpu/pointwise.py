@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_dim, index, product
-from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
+from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, LoopKind, Reduce, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
@@ -27,7 +27,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     domain = task.outputs[0]
     axes = tuple(Var(f"i{d}") for d in range(domain.rank))
     positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
-    walks = accesses(task, axes, positions)
+    walks = accesses(task, axes, domain.shape, positions)
     runs = merged_axes(storage_order(domain), domain.shape, walks)
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     lanes = target.lanes(vector_bytes(task))
@@ -71,16 +71,14 @@ def _nest(
         element((), (), values)
         return
     if len(runs) == 1:
-        from taskmap.ir.nodes import LoopKind
-
         kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
-        vector_loop(b, "v", extents[0], lanes, values, lambda i, local, _: element((), (i,), local), kind)
+        vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), kind)
         return
     names = [f"o{r}" for r in range(len(runs) - 1)]
     enough = _TASKS_PER_CORE * target.cores
     with parallel_grid(b, names, extents[:-1], values, parallel, enough) as outer:
         inside = values.nested()
-        vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, _: element(outer, (i,), local))
+        vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, *_: element(outer, (i,), local))
 
 
 def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:

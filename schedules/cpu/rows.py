@@ -1,0 +1,340 @@
+"""The rule for reductions along rows and all that is done with the rows: softmax, layer norm, means, losses.
+
+A row is the set of elements that a reduction folds; its elements lie together in memory. One parallel loop runs over the
+rows. Inside, each *pass* walks the row once, in vectors, and does all that can be done then: reductions whose operands
+are known, and stores of outputs. Softmax is three passes:
+
+    pass 0   m = max(x)                     pass 1   e = exp(x - m), kept in a row buffer;  s = sum(e)
+    pass 2   y = e / s
+
+A value needed in a later pass is recomputed when it is cheap, else kept in a row buffer.
+Method: Hidet's rule-based schedule generalised to several dependent reductions, vectorised along the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim, index, lane_reduce, load, product, ramp, widen
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, Reduce, Scope, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.access import accesses, merged_axes, storage_order
+from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.pointwise import positions_in, vector_bytes, work
+from taskmap.schedules.values import Reader, Values, combine, identity
+
+_PARALLEL_ABOVE = 20_000
+_ROW_BUFFER_BYTES = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The iteration domain of a row task: ``wide`` is a tensor over all of it, ``folded`` the axes that make a row."""
+
+    wide: Buffer
+    folded: tuple[int, ...]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes that number the rows."""
+        return tuple(d for d in range(self.wide.rank) if d not in self.folded)
+
+
+def find_rows(task: Task) -> Rows | None:
+    """The rows of a task whose reductions all fold the same axes of tensors of one shape; None when it has none such."""
+    found: Rows | None = None
+    for stage in task.stages:
+        for e in walk_exprs(stage.body):
+            if not isinstance(e, Reduce):
+                continue
+            rows = _rows_of(stage, e)
+            if rows is None or (found and (rows.folded != found.folded or not _same(rows.wide, found.wide))):
+                return None
+            found = found or rows
+    if found is None:
+        return None
+    steps = storage_order(found.wide)
+    inner = [d for d in steps if constant_dim(found.wide.shape[d]) != 1][-1:]
+    return found if inner and inner[0] in found.folded else None
+
+
+def _same(a: Buffer, b: Buffer) -> bool:
+    return len(a.shape) == len(b.shape) and all(x is y or x == y for x, y in zip(a.shape, b.shape, strict=True))
+
+
+def _rows_of(stage: Stage, e: Reduce) -> Rows | None:
+    variables = [v for v, _ in e.axes]
+    outer = set(stage.axes)
+    for x in walk_exprs(e.body):
+        if not isinstance(x, Load) or not all(v in x.indices for v in variables):
+            continue
+        folded = tuple(sorted(x.indices.index(v) for v in variables))
+        rest = [i for d, i in enumerate(x.indices) if d not in folded]
+        named = [i for i in rest if isinstance(i, Var)]
+        if all(i in outer for i in named) and len(set(named)) == len(named) and len(rest) - len(named) == sum(
+            1 for d, i in enumerate(x.indices) if d not in folded and constant_dim(x.buffer.shape[d]) == 1 and i not in outer
+        ):
+            return Rows(x.buffer, folded)
+    return None
+
+
+def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:
+    """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
+    plan = _Plan(task, rows, target)
+    return plan.kernel()
+
+
+@dataclass(slots=True)
+class _Plan:
+    task: Task
+    rows: Rows
+    target: Target
+    b: Builder = field(default_factory=Builder)
+    lanes: int = 1
+    row: tuple[Expr, ...] = ()
+    saved: dict[Buffer, Buffer] = field(default_factory=dict)
+    runs: list[list[int]] = field(default_factory=list)
+
+    def kernel(self) -> Kernel:
+        wide = self.rows.wide
+        self.lanes = self.target.lanes(vector_bytes(self.task))
+        self.runs = self.row_runs()
+        level = self.levels()
+        values = Values(self.task, self.b)
+        kept = [d for d in storage_order(wide) if d in self.rows.kept]
+        parallel = (work(self.task, wide.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        extents = [wide.shape[d] for d in kept]
+        names = [f"r{d}" for d in kept]
+        with parallel_grid(self.b, names, extents, values, parallel, 8 * self.target.cores) as at:
+            position: list[Expr] = [index(0)] * wide.rank
+            for d, i in zip(kept, at, strict=True):
+                position[d] = i
+            self.row = tuple(position)
+            inside = values.nested()
+            for number in range(max(level.values()) + 1):
+                self.run_pass(number, level, inside)
+        size = "x".join(str(wide.shape[d]) for d in self.rows.folded)
+        note = f"cpu.rows(row={size}, passes={max(level.values()) + 1}, lanes={self.lanes})"
+        buffers = (*self.task.inputs, *self.task.outputs)
+        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
+
+    def levels(self) -> dict[Buffer, int]:
+        """The pass in which each stage can be computed: one after the last reduction that it needs."""
+        level: dict[Buffer, int] = {}
+        reducing = {s.out: _reduces(s) for s in self.task.stages}
+        for stage in self.task.stages:
+            needs = [e.buffer for e in walk_exprs(stage.body) if isinstance(e, Load) and e.buffer in level]
+            level[stage.out] = max((level[n] + reducing[n] for n in needs), default=0)
+        return level
+
+    def is_wide(self, buffer: Buffer) -> bool:
+        """Whether a tensor has an element for every element of the row."""
+        shape, wide = buffer.shape, self.rows.wide.shape
+        if len(shape) == len(wide) and any(
+            constant_dim(shape[d]) == 1 and constant_dim(wide[d]) != 1 for d in self.rows.folded
+        ):
+            return False
+        return len(shape) == len(wide) or self.count(shape) == self.count(wide)
+
+    @staticmethod
+    def count(shape: Sequence[Dim]) -> object:
+        """The number of elements, comparable when constant."""
+        total = product(shape)
+        return constant_dim(total) or total
+
+    def row_runs(self) -> list[list[int]]:
+        """The folded axes in storage order, merged where every access to the row allows it."""
+        wide = self.rows.wide
+        axes = tuple(Var(f"i{d}") for d in range(wide.rank))
+        outs = [(o, positions_in(o, wide, axes)) for o in self.task.outputs if self.is_wide(o)]
+
+        def bodies(values: Values) -> None:
+            for stage in self.task.stages:
+                for e in walk_exprs(stage.body):
+                    if isinstance(e, Reduce):
+                        inner = dict(zip((v for v, _ in e.axes), (axes[d] for d in self.rows.folded), strict=True))
+                        values.expand(e.body, {**self.at_row(stage, axes), **inner})
+
+        walks = accesses(self.task, axes, wide.shape, outs, bodies)
+        order = [d for d in storage_order(wide) if d in self.rows.folded]
+        return merged_axes(order, wide.shape, walks) or [[order[-1]]]
+
+    def at_row(self, stage: Stage, position: Sequence[Expr]) -> dict[Var, Expr]:
+        """The axes of a narrow stage at a row."""
+        kept = [position[d] for d in self.rows.kept]
+        if len(stage.axes) == len(position):
+            found = [position[d] if d in self.rows.kept else index(0) for d in range(len(position))]
+        elif len(stage.axes) == len(kept):
+            found = kept
+        else:
+            raise ScheduleError(f"stage {stage.label!r} of {self.task.name!r} does not belong to the rows of its group")
+        return dict(zip(stage.axes, found, strict=True))
+
+    def run_pass(self, number: int, level: dict[Buffer, int], values: Values) -> None:
+        """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
+        stages = [s for s in self.task.stages if level[s.out] == number]
+        folding = [(s, e) for s in stages for e in _reductions(s)]
+        outputs = [s for s in stages if s.out in self.task.outputs and not _reduces(s) and self.is_wide(s.out)]
+        kept = [s for s in stages if s not in outputs and self.worth_keeping(s, level)]
+        for s in kept:
+            shape = [product([self.rows.wide.shape[a] for a in self.rows.folded])]
+            self.saved[s.out] = self.b.allocate(f"row_{s.label}", s.out.dtype, shape)
+        vector = [(s, e) for s, e in folding if e.op not in ("argmax", "argmin")]
+        if vector or outputs or kept:
+            self.walk(vector, [*kept, *outputs], values)
+        for s in stages:
+            if _reduces(s):
+                self.finish(s, values)
+        for s in stages:
+            if s.out in self.task.outputs and s not in outputs:
+                where = tuple(self.at_row(s, self.row).values())
+                self.b.store(s.out, where, values.at(s.out, where))
+
+    def worth_keeping(self, stage: Stage, level: dict[Buffer, int]) -> bool:
+        """Whether a wide value costs enough, and is needed in a later pass, to be kept in a row buffer."""
+        if _reduces(stage) or not self.is_wide(stage.out) or stage.out in self.task.outputs:
+            return False
+        if stage.out.rank != self.rows.wide.rank:
+            return False
+        if not any(isinstance(e, Call) for e in walk_exprs(stage.body)):
+            return False
+        size = constant_dim(product([self.rows.wide.shape[a] for a in self.rows.folded]))
+        if size is None or size * stage.out.dtype.bytes > _ROW_BUFFER_BYTES:
+            return False
+        return any(level[s.out] > level[stage.out] and self.depends(s, stage) for s in self.task.stages)
+
+    def depends(self, later: Stage, on: Stage) -> bool:
+        """Whether evaluating ``later`` evaluates ``on``, through stages that are computed again and not kept."""
+        for e in walk_exprs(later.body):
+            if not isinstance(e, Load) or e.buffer not in self.task.producers:
+                continue
+            source = self.task.producers[e.buffer]
+            if source is on or (e.buffer not in self.saved and not _reduces(source) and self.depends(source, on)):
+                return True
+        return False
+
+    def walk(self, folding: list[tuple[Stage, Reduce]], stores: list[Stage], values: Values) -> None:
+        """One walk along the row."""
+        b = self.b
+        *outer, inner = self.runs
+        extent = product([self.rows.wide.shape[a] for a in inner])
+        widths = _widths(extent, self.lanes)
+        totals = {
+            (id(e), w): b.allocate(f"{e.op}{w}", e.dtype, (w,), Scope.REGISTER) for _, e in folding for w in widths
+        }
+        for (_, e), w in [(f, w) for f in folding for w in widths]:
+            start = identity(e.op, e.dtype)
+            b.store(totals[id(e), w], (ramp(0, 1, w) if w > 1 else index(0),), widen(start, w))
+
+        def body(prefix: tuple[Expr, ...], inside: Values, accumulators: dict[tuple[int, int], Buffer]) -> None:
+            def element(i: Expr, local: Values, width: int, lane: Expr) -> None:
+                position = self.position((*prefix, i))
+                for s in stores:
+                    self.keep(s, position, local)
+                for s, e in folding:
+                    axes = dict(zip((v for v, _ in e.axes), (position[d] for d in self.rows.folded), strict=True))
+                    value = local.expand(e.body, {**self.at_row(s, self.row), **axes})
+                    acc = accumulators[id(e), width]
+                    b.store(acc, (lane,), combine(e.op, acc[lane], value))
+
+            vector_loop(b, "t", extent, self.lanes, inside, element)
+
+        names = [f"t{r}" for r in range(len(outer))]
+        sizes = [product([self.rows.wide.shape[a] for a in run]) for run in outer]
+        with b.grid(names, [index(s) for s in sizes]) as prefix:
+            for v, s in zip(prefix, sizes, strict=True):
+                values.bind(v, s)
+            body(prefix, values.nested(), totals)
+        for s in stores:
+            values.readers[s.out] = self.reader(s)
+        for _, e in folding:
+            parts = [
+                lane_reduce(_LANE_OP[e.op], load(totals[id(e), w], (ramp(0, 1, w) if w > 1 else index(0),)))
+                for w in widths
+            ]
+            total = parts[0]
+            for p in parts[1:]:
+                total = combine(e.op, total, p)
+            values.folded[id(e)] = b.let(e.op, total)
+
+    def position(self, at: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The full position of an element of the row."""
+        where = list(self.row)
+        shape = self.rows.wide.shape
+        for run, i in zip(self.runs, at, strict=True):
+            for d, axis in enumerate(run):
+                below = product([shape[a] for a in run[d + 1 :]])
+                step = i // below
+                where[axis] = step % shape[axis] if d else step
+        return tuple(where)
+
+    def keep(self, stage: Stage, position: tuple[Expr, ...], local: Values) -> None:
+        """Compute a wide stage at ``position`` and put it into its output or its row buffer, where later passes find it."""
+        out = stage.out
+        where = tuple(local.simplifier(i) for i in positions_in(out, self.rows.wide, position))
+        value = local.at(out, where)
+        row_buffer = self.saved.get(out)
+        if row_buffer is None:
+            self.b.store(out, where, value)
+            return
+        self.b.store(row_buffer, (local.simplifier(self.in_row(position)),), value)
+
+    def in_row(self, position: Sequence[Expr]) -> Expr:
+        """The number of an element within its row, folded axes in their logical order."""
+        flat: Expr = index(0)
+        for a in self.rows.folded:
+            flat = flat * self.rows.wide.shape[a] + position[a]
+        return flat
+
+    def reader(self, stage: Stage) -> Reader:
+        """How later passes read a wide stage that was kept."""
+        row_buffer = self.saved.get(stage.out)
+        if row_buffer is None:
+            return lambda where: self.b.let(stage.label, stage.out[where])
+        return lambda where: self.b.let(stage.label, row_buffer[self.in_row(where)])
+
+    def finish(self, stage: Stage, values: Values) -> None:
+        """Evaluate a reducing stage from its folded sums, and let every later use read that."""
+        at = self.at_row(stage, self.row)
+        value = self.b.let(stage.label or "row", values.expand(stage.body, at))
+        expected = tuple(values.simplifier(i) for i in at.values())
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            if where != expected:
+                raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
+            return value
+
+        values.readers[stage.out] = read
+
+
+_LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def _reductions(stage: Stage) -> list[Reduce]:
+    return [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
+
+
+def _reduces(stage: Stage) -> bool:
+    return any(isinstance(e, Reduce) for e in walk_exprs(stage.body))
+
+
+def _widths(extent: Dim, lanes: int) -> list[int]:
+    """The vector widths that ``vector_loop`` uses for an extent."""
+    size = constant_dim(extent)
+    if size is None:
+        return [lanes, 1] if lanes > 1 else [1]
+    widths = []
+    width = lanes
+    while width >= 1:
+        if size >= width:
+            widths.append(width)
+            size %= width
+        width //= 2
+    return widths
+
+
