@@ -75,6 +75,11 @@ class Values:
         if isinstance(var, Var):
             self.simplifier.bind(var, extent)
 
+    def bind_value(self, var: ExprLike, limit: int) -> None:
+        """A named value known to lie in [0, limit]."""
+        if isinstance(var, Var):
+            self.simplifier.bind_range(var, (0, limit))
+
     def at(self, buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
         """The element of ``buffer`` at ``indices``."""
         where = tuple(self.simplifier(index(i)) for i in indices)  # type: ignore[arg-type]  # floats never index

@@ -1,0 +1,53 @@
+"""Recognising a contraction, out[b, m, n] = sum over k of A[b, m, k] * B[b, n, k], from its expression alone.
+
+An axis of the output belongs to the batch when both factors depend on it, to M when only the first does, to N when only
+the second does. The factors may be any expressions: a convolution is a contraction whose first factor reads a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.nodes import Binary, Cast, Dim, Expr, Reduce, Var
+from taskmap.ir.visit import walk_exprs
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The parts of a contraction. ``reduce`` is its Reduce node; each axis stands with its extent."""
+
+    reduce: Reduce
+    a: Expr
+    b: Expr
+    batch: tuple[tuple[Var, Dim], ...]
+    m: tuple[tuple[Var, Dim], ...]
+    n: tuple[tuple[Var, Dim], ...]
+    k: tuple[tuple[Var, Dim], ...]
+
+
+def find_contraction(axes: Sequence[Var], shape: Sequence[Dim], body: Expr) -> Contraction | None:
+    """The contraction that ``body`` computes for each point of ``axes``; None when it is none.
+
+    Every summed axis must occur in both factors, and each factor must depend on an axis of the output that the other does
+    not depend on. The factors are exchanged if needed so that the first owns the axes that come first.
+    """
+    while isinstance(body, Cast):
+        body = body.a
+    if not isinstance(body, Reduce) or body.op != "sum" or not isinstance(body.body, Binary) or body.body.op != "mul":
+        return None
+    a, b = body.body.a, body.body.b
+    in_a, in_b = _variables(a), _variables(b)
+    if not all(v in in_a and v in in_b for v, _ in body.axes):
+        return None
+    pairs = list(zip(axes, shape, strict=True))
+    batch = tuple((v, d) for v, d in pairs if v in in_a and v in in_b)
+    m = tuple((v, d) for v, d in pairs if v in in_a and v not in in_b)
+    n = tuple((v, d) for v, d in pairs if v in in_b and v not in in_a)
+    if not m or not n:
+        return None
+    return Contraction(body, a, b, batch, m, n, body.axes)
+
+
+def _variables(e: Expr) -> set[Expr]:
+    return {x for x in walk_exprs(e) if isinstance(x, Var)}

@@ -1,0 +1,69 @@
+"""What follows an anchor, applied to a tile of its results: epilogue fusion.
+
+The anchor's template computes a tile of sums into a local buffer and knows nothing of what comes after. Here every output
+of the task is evaluated at the tile's positions, with a load of the anchor replaced by the tile's element, and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import index
+from taskmap.ir.contraction import Contraction
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Buffer, Expr, LoopKind, Var
+from taskmap.ir.task import Stage, Task
+from taskmap.schedules.cpu.pointwise import positions_in
+from taskmap.schedules.values import Values
+
+Position = Callable[[Expr, Expr], dict[Var, Expr]]
+"""The anchor's output axes at (row, column) of the tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """The stages after ``stage``, the anchor of ``task``."""
+
+    task: Task
+    stage: Stage
+    contraction: Contraction
+    builder: Builder
+
+    def emit(self, values: Values, tile: Buffer, position: Position, groups: Sequence[tuple[int, int]]) -> None:
+        """Store every output for all elements of ``tile``, of shape (rows, columns), columns cut into ``groups``."""
+        b = self.builder
+        rows = tile.shape[0]
+        with b.loop("row", index(rows)) as i:
+            values.bind(i, rows)
+            column = 0
+            for vectors, width in groups:
+                with b.loop("vector", vectors) as j:
+                    values.bind(j, vectors)
+                    kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+                    with b.loop("lane", width, kind) as lane:
+                        inside = values.nested()
+                        inside.bind(lane, width)
+                        self.element(inside, tile, i, j * width + lane + column, position)
+                column += vectors * width
+
+    def element(self, values: Values, tile: Buffer, i: Expr, j: Expr, position: Position) -> None:
+        """Store every output for one element of the tile."""
+        axes = {v: values.simplifier(e) for v, e in position(i, j).items()}
+        at = tuple(axes[v] for v in self.stage.axes)
+        values.folded = {**values.folded, id(self.contraction.reduce): tile[i, j]}
+        result = self.builder.let(self.stage.label or "anchor", values.expand(self.stage.body, axes))
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            if where != at:
+                raise ScheduleError(
+                    f"the epilogue of {self.task.name!r} reads its anchor at {where}, not at {at}",
+                    hint="Only element-wise epilogues in the anchor's own order can be fused.",
+                )
+            return result
+
+        values.readers[self.stage.out] = read
+        for out in self.task.outputs:
+            place = tuple(values.simplifier(p) for p in positions_in(out, self.stage.out, at))
+            self.builder.store(out, place, values.at(out, place))

@@ -1,0 +1,128 @@
+"""The register-blocked heart of every contraction on a CPU: an mr × (nv · lanes) tile of outputs held in registers.
+
+    for k:   b_0 .. b_nv-1 = vectors of B;   for i < mr:   a = A[i, k];   acc[i, j] += a * b_j   for every j
+
+The accumulators must stay in registers, so the tile is written out; the caller's loops around it are not.
+Method: the outer-product kernel of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, index
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
+from taskmap.ir.target import Target
+from taskmap.ir.types import DType
+from taskmap.schedules.values import Values
+
+Element = Callable[[Sequence[Expr], Expr, Values], Expr]
+"""An operand's element from (summed indices, row or column of the tile, values)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``rows`` × ``vectors`` vector registers of accumulators."""
+
+    rows: int
+    vectors: int
+
+
+_TILES = {
+    64: (Tile(8, 3), Tile(6, 4), Tile(7, 4), Tile(9, 3), Tile(12, 2), Tile(14, 2), Tile(24, 1)),
+    32: (Tile(6, 2), Tile(4, 3), Tile(12, 1)),
+    16: (Tile(6, 2), Tile(4, 3), Tile(12, 1)),
+}
+
+
+def tiles(target: Target) -> tuple[Tile, ...]:
+    """The tiles that fit the vector registers of a target: accumulators, a row of B, and one broadcast element."""
+    return _TILES[target.vector_bytes]
+
+
+def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
+    """Cost in vector multiply-adds of covering extent × columns outputs with a tile, its edges at reduced size.
+
+    A tile of fewer than ten accumulators waits for its own results, so it costs as much as ten.
+    """
+
+    def strip(rows: int) -> float:
+        if not rows:
+            return 0.0
+        width = tile.vectors * lanes
+        whole, rest = divmod(columns, width)
+        edge = sum(max(rows * v, 10) for v, _ in column_groups(rest, lanes)) if rest else 0
+        return whole * max(rows * tile.vectors + 0.5 * (rows + 2 * tile.vectors), 10) + edge
+
+    return (extent // tile.rows) * strip(tile.rows) + strip(extent % tile.rows)
+
+
+def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int) -> Tile:
+    """The cheapest tile for extent × columns outputs; a symbolic extent counts as large."""
+    rows = extent if isinstance(extent, int) else 1024
+    cols = columns if isinstance(columns, int) else 1024
+    best = min(tiles(target), key=lambda t: tile_cost(rows, cols, t, lanes))
+    if rows >= best.rows:
+        return best
+    vectors = min(max(1, -(-cols // lanes)), max(1, _budget(target) // rows), 8)
+    return Tile(rows, vectors)
+
+
+def _budget(target: Target) -> int:
+    return 24 if target.vector_registers >= 32 else 10
+
+
+def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
+    """Columns as (number of vectors, lanes) groups of falling width: 40 columns are two vectors of 16 and one of 8."""
+    groups: list[tuple[int, int]] = []
+    width = lanes
+    while columns:
+        count, columns = divmod(columns, width)
+        if count:
+            groups.append((count, width))
+        width //= 2
+    return groups
+
+
+def emit_tile(
+    b: Builder,
+    values: Values,
+    rows: int,
+    groups: Sequence[tuple[int, int]],
+    k: Sequence[Dim],
+    a: Element,
+    element_b: Element,
+    out: Buffer,
+    accumulate: DType,
+) -> None:
+    """Multiply a tile and leave it in the local buffer ``out`` of shape (rows, columns).
+
+    groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first.
+    """
+    column = 0
+    for vectors, width in groups:
+        start = column
+        lane_kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+        with b.loop("lane", width, lane_kind) as lane:
+            inside = values.nested()
+            inside.bind(lane, width)
+            acc = b.allocate("acc", accumulate, (rows * vectors,), Scope.REGISTER)
+            for r in range(rows * vectors):
+                b.store(acc, r, 0.0)
+            with b.grid([f"k{d}" for d in range(len(k))], [index(d) for d in k]) as at:
+                for v, extent in zip(at, k, strict=True):
+                    inside.bind(v, extent)
+                step = inside.nested()
+                right = [
+                    b.let("b", cast(element_b(at, lane + (start + j * width), step), accumulate)) for j in range(vectors)
+                ]
+                for i in range(rows):
+                    left = b.let("a", cast(a(at, index(i), step), accumulate))
+                    for j in range(vectors):
+                        b.store(acc, i * vectors + j, acc[i * vectors + j] + left * right[j])
+            for i in range(rows):
+                for j in range(vectors):
+                    b.store(out, (i, lane + (start + j * width)), acc[i * vectors + j])
+        column += vectors * width
