@@ -52,6 +52,10 @@ class ArenaPool:
             return allocate_arena(size)
         return arena if arena.bytes >= size else allocate_arena(size)
 
+    def clear(self) -> None:
+        """Let go of all arenas that nobody has."""
+        self._free.clear()
+
     def give(self, arena: Arena) -> None:
         """Return an arena that ``take`` gave."""
         self._free.append(arena)

@@ -85,6 +85,10 @@ class Executable:
         finally:
             self._arenas.give(arena)
 
+    def release(self) -> None:
+        """Give up the arenas that no call is using; the next call makes new ones."""
+        self._arenas.clear()
+
     def _wrong_counts(self, *given: int) -> InputError:
         needed, got = (f"{io} addresses, {d} sizes and {c} constants" for io, d, c in (self._counts, given))
         return InputError(f"a program that needs {needed} was called with {got}")

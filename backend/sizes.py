@@ -1,19 +1,28 @@
 """Sizes as source: a symbolic size becomes a C expression, or a Python function of the symbolic dimensions.
 
-Only integer arithmetic on known nodes is written, and variables appear under names chosen here, so nothing that a
-model names reaches the generated text.
+Only arithmetic on known nodes is written, in C on integers alone, and variables appear under names chosen here, so
+nothing that a model names reaches the generated text.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.nodes import Binary, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
+from taskmap.ir.nodes import Binary, Call, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
 
 SizesFunction = Callable[[Sequence[int]], tuple[int, ...]]
 
+_BUILTINS = {"abs": abs, "float": float, "int": int, "max": max, "min": min, "round": round}
+_MATH = ("ceil", "exp", "floor", "log", "pow", "sqrt", "trunc")
 _PYTHON = {
+    "div": "({} / {})",
+    **{name: f"{name}({{}})" for name in _MATH},
+    "pow": "pow({}, {})",
+    "round": "round({})",
+    "float": "float({})",
+    "int": "int({})",
     "add": "({} + {})",
     "sub": "({} - {})",
     "mul": "({} * {})",
@@ -34,7 +43,7 @@ _PYTHON = {
     "select": "({1} if {0} else {2})",
 }
 _C = {
-    **_PYTHON,
+    **{op: text for op, text in _PYTHON.items() if op not in ("div", "round", "float", "int", *_MATH)},
     "floordiv": "tm_floordiv({}, {})",
     "mod": "tm_mod({}, {})",
     "tdiv": "({} / {})",
@@ -66,10 +75,19 @@ def c_size(size: Dim, names: Mapping[Var, str]) -> str:
     return _write(size, names, _C, suffix="LL")
 
 
-def sizes_function(sizes: Sequence[Dim], dims: Sequence[Var]) -> SizesFunction:
-    """The function from the values of ``dims``, in order, to the values of ``sizes``; division rounds down.
+_NAMES = {
+    "__builtins__": {},
+    **_BUILTINS,
+    **{name: getattr(math, name) for name in _MATH},
+    "inf": math.inf,
+    "nan": math.nan,
+}
 
-    Raises CodegenError as c_size does.
+
+def sizes_function(sizes: Sequence[Dim], dims: Sequence[Var]) -> SizesFunction:
+    """The function from the values of ``dims``, in order, to the values of ``sizes``; division of integers rounds down.
+
+    A size may be computed in floating point, and be a float. Raises CodegenError as c_size does.
     """
     if not any(isinstance(s, Expr) and not isinstance(s, Const) for s in sizes):
         known = tuple(int(s.value) if isinstance(s, Const) else int(str(s)) for s in sizes)
@@ -77,19 +95,21 @@ def sizes_function(sizes: Sequence[Dim], dims: Sequence[Var]) -> SizesFunction:
     names = {var: f"d[{i}]" for i, var in enumerate(dims)}
     body = "".join(f"{_write(size, names, _PYTHON, suffix='')}, " for size in sizes)
     # Only operators and numbers from the tables above stand in the text.
-    function: SizesFunction = eval(f"lambda d: ({body})", {"__builtins__": {"min": min, "max": max, "abs": abs}})
+    function: SizesFunction = eval(f"lambda d: ({body})", dict(_NAMES))
     return function
 
 
 def _write(size: Dim, names: Mapping[Var, str], table: Mapping[str, str], suffix: str) -> str:
+    floats = "float" in table
+
     def go(expr: Dim) -> str:
         if not isinstance(expr, Expr):
             return f"{int(expr)}{suffix}" if expr >= 0 else f"({int(expr)}{suffix})"
-        if isinstance(expr, Const) and not expr.dtype.is_float:
-            return go(int(expr.value))
+        if isinstance(expr, Const) and (floats or not expr.dtype.is_float):
+            return repr(expr.value) if expr.dtype.is_float else go(int(expr.value))
         if isinstance(expr, Var) and expr in names:
             return names[expr]
-        if isinstance(expr, Binary) and expr.op in table and not expr.dtype.is_float:
+        if isinstance(expr, Binary) and expr.op in table and (floats or not expr.dtype.is_float):
             return table[expr.op].format(go(expr.a), go(expr.b))
         if isinstance(expr, Unary) and expr.op in table:
             return table[expr.op].format(go(expr.a))
@@ -97,8 +117,12 @@ def _write(size: Dim, names: Mapping[Var, str], table: Mapping[str, str], suffix
             return f"({go(expr.a)} {_COMPARE[expr.op]} {go(expr.b)})"
         if isinstance(expr, Select):
             return table["select"].format(go(expr.cond), go(expr.a), go(expr.b))
-        if isinstance(expr, Cast) and expr.dtype.is_int:
+        if isinstance(expr, Cast) and expr.dtype.is_int == expr.a.dtype.is_int:
             return go(expr.a)
-        raise CodegenError(f"cannot write the size {size!r}", why=f"{expr!r} is not integer arithmetic on known sizes.")
+        if isinstance(expr, Cast) and floats:
+            return table["float" if expr.dtype.is_float else "int"].format(go(expr.a))
+        if isinstance(expr, Call) and expr.name in table:
+            return table[expr.name].format(*map(go, expr.args))
+        raise CodegenError(f"cannot write the size {size!r}", why=f"{expr!r} is no arithmetic on known sizes.")
 
     return go(size)

@@ -1,5 +1,7 @@
 """No two live buffers overlap, whatever the lifetimes and sizes, known or symbolic."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,10 +9,10 @@ from hypothesis import strategies as st
 from taskmap.backend.memory_plan import ALIGNMENT, Block, place, plan_memory
 from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.backend.sizes import c_size, sizes_function
-from taskmap.ir.construct import ceil_div, const, maximum, select
+from taskmap.ir.construct import call, cast, ceil_div, const, maximum, select
 from taskmap.ir.errors import CodegenError, GraphError
 from taskmap.ir.nodes import Dim, Var
-from taskmap.ir.types import f32
+from taskmap.ir.types import f32, f64, i64
 
 BATCH, LENGTH = Var("s0"), Var("s1")
 
@@ -109,5 +111,11 @@ def test_known_sizes_need_no_dimensions() -> None:
 def test_what_is_no_size_is_refused() -> None:
     with pytest.raises(CodegenError, match="cannot write the size"):
         c_size(Var("x"), {})
-    with pytest.raises(CodegenError, match="integer arithmetic"):
-        sizes_function([const(1.0, f32) + BATCH], (BATCH,))
+    with pytest.raises(CodegenError, match="no arithmetic"):
+        c_size(cast(const(1.5, f32) * cast(BATCH, f32), i64), {BATCH: "n"})
+
+
+def test_a_size_may_be_computed_in_floating_point() -> None:
+    half = cast(BATCH, f64) / 2.0
+    sizes = [half, cast(call("floor", half), i64), call("sqrt", cast(BATCH, f64)), const(math.inf, f64)]
+    assert sizes_function(sizes, (BATCH,))((9,)) == (4.5, 4, 3.0, math.inf)

@@ -1,0 +1,86 @@
+"""From a graph of ATen operators, as AOTAutograd gives it, to something that AOTAutograd can call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import make_boxed_func
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from taskmap.aliases import read_aliases
+from taskmap.driver import Session, compile_graph
+from taskmap.dump import new_dump
+from taskmap.externs import extern_function
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.fx import import_fx
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.metrics import LEDGER
+
+
+def compile_aten(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, session: Session, freeze: bool
+) -> Callable[[list[Any]], Any]:
+    """The compiled graph: a boxed callable from a list of arguments to a list of results.
+
+    ``kind`` is forward, backward or inference; ``freeze`` allows parameters to be treated as constants. A graph that
+    has effects beside its results, or a form that cannot be imported, runs through PyTorch as a whole.
+    """
+    dump = new_dump(session.options.dump_dir, kind)
+    if dump.wanted:
+        dump.write("fx.txt", gm.print_readable(print_output=False))
+    reason = _effects(gm)
+    if reason is None:
+        try:
+            graph = import_fx(gm, example_inputs)
+        except (ImportGraphError, UnsupportedError) as error:
+            reason = str(error)
+    if reason is not None:
+        LEDGER.add("fallbacks")
+        dump.write("fallback.txt", reason)
+        whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
+        return whole
+    if freeze:
+        graph.constant_inputs = _frozen(len(example_inputs))
+    return compile_graph(
+        graph,
+        session,
+        name=kind,
+        extern_function=lambda node: extern_function(node, tuple(graph.dims)),
+        constant=_constant,
+        aliases=read_aliases(gm),
+        dump=dump,
+    ).call
+
+
+def _effects(gm: torch.fx.GraphModule) -> str | None:
+    """Why the graph must run as it stands: it does something beside computing its results."""
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload):
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                return f"{node.target} runs graphs of its own."
+        elif node.op == "call_function" and (node.target._schema.is_mutable or node.is_impure(impure_random=False)):
+            return f"{node.target} has effects beside its result."
+        if node.op in ("call_function", "placeholder") and free_unbacked_symbols(node.meta.get("val")):
+            return f"a size in the result of {node.name} depends on data."
+    return None
+
+
+def _frozen(arguments: int) -> frozenset[int]:
+    """The positions of arguments that stay the same from call to call: parameters and buffers that are not written."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or len(metadata.input_info) != arguments:
+        return frozenset()  # AOTAutograd has rearranged the arguments, so their positions mean nothing
+    return frozenset(
+        i
+        for i in metadata.static_input_indices
+        if i < arguments and not metadata.input_info[i].mutates_data and not metadata.input_info[i].mutates_metadata
+    )
+
+
+def _constant(node: Node) -> torch.Tensor:
+    value = node.attrs["value"]
+    assert isinstance(value, torch.Tensor)
+    return value

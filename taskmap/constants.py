@@ -1,0 +1,83 @@
+"""Frozen parameters: what is computed from them alone is computed once, and again when one of them has changed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import torch
+
+from taskmap.metrics import LEDGER
+from taskmap.runtime import CompiledGraph
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What was computed, and of what: address and version of each watched argument.
+
+    ``sources`` share the arguments' storages, so that no other tensor can be given the same address meanwhile.
+    """
+
+    marks: tuple[tuple[int, int, int], ...]
+    sources: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+    constants: array[int]
+
+
+class FrozenGraph:
+    """A compiled graph in two parts, called as AOTAutograd calls it; see CompiledGraph.
+
+    ``watched`` are the positions of the arguments that the prepare part reads. At every call their addresses and
+    version counters are compared with those at the last preparation: an in-place update, load_state_dict or a new
+    ``.data`` is noticed.
+    """
+
+    def __init__(self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int]) -> None:
+        self._boxed_call = True  # on the instance, where wrappers of callables look for it
+        self.main, self.prepare, self.watched = main, prepare, tuple(watched)
+        self._lock = Lock()
+        self._prepared: _Prepared | None = None
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The graph's outputs for ``args``."""
+        LEDGER.add("calls")
+        prepared = self._prepared
+        if prepared is None or _changed(prepared, args):
+            prepared = self._prepare(args)
+        binding = self.main.binding
+        values = [*args, *self.main.tail]
+        args.clear()
+        values[binding.inputs : binding.inputs + len(prepared.values)] = prepared.values
+        return self.main.run(values, prepared.constants)
+
+    def _prepare(self, args: list[Any]) -> _Prepared:
+        with self._lock:
+            prepared = self._prepared
+            if prepared is not None and not _changed(prepared, args):
+                return prepared  # another thread has done it meanwhile
+            self._prepared = None  # what is stale need not be kept while its successor is made
+            marks = tuple((i, args[i].data_ptr(), _version(args[i])) for i in self.watched)
+            values = tuple(self.prepare(list(args)))
+            fixed = self.main.binding.fixed
+            by_slot = dict(enumerate(values, self.main.binding.inputs))
+            table = array("q", [{**fixed, **by_slot}[slot].data_ptr() for slot in self.main.binding.constants])
+            sources = tuple(args[i].detach() for i in self.watched)
+            self._prepared = prepared = _Prepared(marks, sources, values, table)
+            self.prepare.executable.release()
+            LEDGER.add("constants_prepared")
+            return prepared
+
+
+def _changed(prepared: _Prepared, args: list[Any]) -> bool:
+    for i, address, version in prepared.marks:
+        arg = args[i]
+        if arg.data_ptr() != address or arg._version != version:
+            return True
+    return False
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return tensor._version

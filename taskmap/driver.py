@@ -1,0 +1,197 @@
+"""The driver: it joins the wings. One graph goes in, something that can be called comes out.
+
+Graph -> passes -> plan -> tasks -> kernels -> lowered kernels -> C -> addresses -> executables
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from taskmap.aliases import Aliases
+from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, assemble
+from taskmap.backend.compile import LoadedKernels, compile_kernels
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
+from taskmap.backend.executable import Executable
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.launch import launch_sources
+from taskmap.backend.memory_plan import MemoryPlan, plan_memory
+from taskmap.backend.store import KernelStore
+from taskmap.constants import FrozenGraph
+from taskmap.dump import Dump
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.planning import Group, Plan, plan
+from taskmap.ir.errors import TaskmapError
+from taskmap.ir.key import task_key
+from taskmap.ir.lower import lower
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.metrics import LEDGER
+from taskmap.options import Options
+from taskmap.progress import progress
+from taskmap.runtime import CompiledGraph
+from taskmap.schedules import schedule
+from taskmap.target import host_target
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKernel:
+    """What became of a task: its C, and how it was scheduled (the template or rule with its config)."""
+
+    source: KernelSource
+    schedule: str
+
+
+@dataclass(slots=True)
+class Session:
+    """What compilations with the same options share: target, compiler, store, and the kernels of tasks seen so far."""
+
+    options: Options
+    target: Target
+    toolchain: Toolchain
+    store: KernelStore
+    kernels: dict[str, TaskKernel] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compilation:
+    """Everything known about one compiled graph, for reports: ``call`` runs it."""
+
+    name: str
+    options: Options
+    graph: Graph
+    plan: Plan
+    kernels: dict[Group, TaskKernel]
+    parts: Parts
+    call: CompiledGraph | FrozenGraph
+
+
+def new_session(options: Options) -> Session:
+    """A session on this machine. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
+    toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
+    store = KernelStore(options.cache_dir)
+    return Session(options, host_target(options, torch.get_num_threads()), toolchain, store)
+
+
+def compile_graph(
+    graph: Graph,
+    session: Session,
+    *,
+    name: str,
+    extern_function: Callable[[Node], ExternFunction],
+    constant: Callable[[Node], torch.Tensor],
+    aliases: Aliases,
+    dump: Dump,
+) -> Compilation:
+    """``graph`` as something that runs.
+
+    ``extern_function`` gives the function that runs an extern node through PyTorch, ``constant`` the tensor of a
+    constant node; ``aliases`` says which results share memory with what. Raises a TaskmapError that names the fused
+    group and the user's line when a stage fails.
+    """
+    options = session.options
+    dump.write("graph.txt", graph)
+    planned = plan(graph)
+    dump.write("plan.txt", describe(planned))
+    kernels: dict[Group, TaskKernel] = {}
+    groups = [step for step in planned.steps if isinstance(step, Group)]
+    with progress("scheduling", len(groups)) as show:
+        for done, group in enumerate(groups, 1):
+            kernels[group] = _kernel_of(group, session, dump)
+            show(done, len(groups))
+    symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
+    parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
+    memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
+    launches = [
+        source
+        for program, places in memory.items()
+        for source in launch_sources(program, places, single=options.profile, threads=options.threads)
+    ]
+    for part in (parts.prepare, parts.main):
+        if part is not None:
+            dump.write("program.txt", f"{part.program}\n\n{memory[part.program]}")
+    for source in launches:
+        dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
+    sources = list({k.source.symbol: k.source for k in kernels.values()}.values())
+    with progress("compiling kernels", len(sources) + len(launches)) as show:
+        loaded = compile_kernels([*sources, *launches], session.toolchain, session.store, LEDGER.kernels, show)
+    call = _callable(parts, memory, loaded, options)
+    LEDGER.add("graphs")
+    LEDGER.add("externs", sum(isinstance(step, Node) for step in planned.steps))
+    return Compilation(name, options, graph, planned, kernels, parts, call)
+
+
+def _callable(
+    parts: Parts, memory: dict[object, MemoryPlan], loaded: LoadedKernels, options: Options
+) -> CompiledGraph | FrozenGraph:
+    def ready(part: Part) -> CompiledGraph:
+        plan = memory[part.program]
+        executable = Executable(part.program, plan, loaded, single=options.profile, threads=options.threads)
+        return CompiledGraph(part.binding, executable)
+
+    main = ready(parts.main)
+    if parts.prepare is None:
+        return main
+    return FrozenGraph(main, ready(parts.prepare), parts.watched)
+
+
+def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
+    """The kernel of a group's task; equal tasks have one."""
+    key = task_key(group.task)
+    if key in session.kernels:
+        LEDGER.add("tasks_shared")
+        return session.kernels[key]
+    try:
+        made = _make_kernel(group.task, key, session, dump)
+    except TaskmapError as error:
+        error.at(_place(group))
+        raise
+    except Exception as error:
+        raise TaskmapError(
+            f"cannot compile the fused group {group.name!r}",
+            where=_place(group),
+            why=f"{type(error).__name__}: {error}",
+            hint="This is a defect of taskmap. The option 'dump_dir' shows every stage up to it.",
+        ) from error
+    LEDGER.add("tasks_scheduled")
+    session.kernels[key] = made
+    return made
+
+
+def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKernel:
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    dump.write(f"task_{task.name}_{digest}.txt", key)
+    # The operators name the kernel. A number that the graph gave it would make equal kernels differ in name.
+    kernel = schedule(replace(task, name="_".join(stage.label for stage in task.stages)[:40]), session.target)
+    observe = None
+    if dump.wanted:
+        dump.write(f"kernel_{kernel.name}_{digest}.txt", kernel)
+        observe = lambda step, module: dump.write(f"kernel_{kernel.name}_{digest}_{step}.txt", module)  # noqa: E731
+    # Without the note, which may name sizes after the model: equal kernels have equal text.
+    source = generate(replace(lower(kernel, observe), note=""), session.target.vector_bytes)
+    dump.write(f"{source.symbol}.c", source.text)
+    return TaskKernel(source, kernel.note)
+
+
+def _place(group: Group) -> str:
+    return "\n".join(dict.fromkeys(str(node.origin) for node in group.nodes if str(node.origin)))
+
+
+def describe(plan: Plan) -> str:
+    """The plan as text: its steps with what they fuse, and where values lie."""
+    lines: list[str] = []
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, Node):
+            lines.append(f"{number}: extern {step!r}  {step.origin}")
+            continue
+        lines.append(f"{number}: {step.kind} {step.name}")
+        lines += [f"    {node!r}  {node.origin}" for node in step.nodes]
+        lines += [f"    refused {node!r}: {reason}" for node, reason in step.refused]
+    for node, placement in plan.placements.items():
+        root = "" if placement.root is node else f" in %{placement.root.id}"
+        lines.append(f"%{node.id}{root} strides {placement.strides} offset {placement.offset}")
+    return "\n".join([*lines, f"return {plan.outputs}"])

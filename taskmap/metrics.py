@@ -1,0 +1,65 @@
+"""What this process has compiled and called, as counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+
+from taskmap.backend.counters import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Counts since the process started.
+
+    graphs: graphs compiled (forward and backward are two). fallbacks: graphs that PyTorch runs as a whole.
+    kernels_compiled, kernels_found: kernels that the C compiler made, and that the store had already.
+    tasks_scheduled, tasks_shared: fused groups that were scheduled, and that an equal one had already been scheduled
+    for. constants_prepared: how often frozen parameters were folded and packed. calls: calls of compiled graphs.
+    compile_seconds: wall time in the C compiler.
+    """
+
+    graphs: int = 0
+    fallbacks: int = 0
+    kernels_compiled: int = 0
+    kernels_found: int = 0
+    tasks_scheduled: int = 0
+    tasks_shared: int = 0
+    externs: int = 0
+    constants_prepared: int = 0
+    calls: int = 0
+    compile_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The running counts behind Metrics; safe under threads."""
+
+    kernels: Counters = field(default_factory=Counters)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count ``name``, a field of Metrics."""
+        with self._lock:
+            self._counts[name] = self._counts.get(name, 0) + count
+
+    def read(self) -> Metrics:
+        """The counts as they stand."""
+        made = self.kernels.snapshot()
+        with self._lock:
+            return Metrics(
+                kernels_compiled=made.kernels_compiled,
+                kernels_found=made.kernels_found,
+                compile_seconds=made.compile_seconds,
+                **self._counts,
+            )
+
+
+LEDGER = Ledger()
+"""The process's counts. They are only ever read by people and tests; nothing that is compiled depends on them."""
+
+
+def metrics() -> Metrics:
+    """This process's counts so far."""
+    return LEDGER.read()

@@ -1,0 +1,176 @@
+"""Calling a compiled graph from PyTorch: tensors in, tensors out, one native call between extern calls."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from taskmap.backend.executable import Executable
+from taskmap.backend.sizes import sizes_function
+from taskmap.binding import Binding, ExternBinding, TensorSpec, View
+from taskmap.ir.errors import GraphError
+from taskmap.ir.nodes import Dim, Expr
+from taskmap.metrics import LEDGER
+
+_EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
+
+Place = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Shape, strides and offset in elements, all known."""
+
+
+class CompiledGraph:
+    """A compiled graph as AOTAutograd calls it: with a list of arguments, which it empties; it returns a list.
+
+    Threads may call it at once. Raises IndexOutOfRangeError when data indexed beyond a tensor.
+    """
+
+    def __init__(self, binding: Binding, executable: Executable) -> None:
+        self._boxed_call = True  # on the instance, where wrappers of callables look for it
+        self.binding = binding
+        self.executable = executable
+        self._specs = _Specs(binding)
+        self._read_dims = _dims_reader(binding)
+        self.tail: list[torch.Tensor | None] = [binding.fixed.get(i) for i in range(binding.inputs, binding.slots)]
+        self._constants = array("q", [binding.fixed[s].data_ptr() for s in binding.constants if s in binding.fixed])
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The graph's outputs for ``args``."""
+        LEDGER.add("calls")
+        values = [*args, *self.tail]
+        args.clear()
+        return self.run(values, self._constants)
+
+    def run(self, values: list[Any], constants: array[int]) -> list[Any]:
+        """The outputs, given all slots that are filled before the call and the addresses of the constants."""
+        binding, specs = self.binding, self._specs
+        dims = self._read_dims(values)
+        places = specs.static or specs.resolve(dims)
+        for slot, dtype in specs.checked:
+            given, (shape, strides, _) = values[slot], places[slot]
+            if given.stride() != strides or given.is_neg():
+                values[slot] = _conform(given, shape, strides, dtype)
+        for slot, dtype in specs.allocate:
+            shape, strides, _ = places[slot]
+            values[slot] = _empty(shape, strides, dtype)
+        if not binding.externs:
+            io = array("q", [values[s].data_ptr() for s in binding.io])
+            self.executable(io, dims, constants)
+            return [self._output(out, values, places, dims) for out in specs.outputs]
+        io = array("q", [_address(values[s]) for s in binding.io])
+
+        def extern(index: int, io: array[int]) -> None:
+            self._extern(binding.externs[index], values, places, dims)
+            for entry, slot in enumerate(binding.io):
+                io[entry] = _address(values[slot])
+
+        self.executable(io, dims, constants, extern)
+        return [self._output(out, values, places, dims) for out in specs.outputs]
+
+    def _extern(self, step: ExternBinding, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> None:
+        result: Any = step.call([_view(view, values, places) for view in step.reads], dims)
+        for part in step.results:
+            tensor = result if part.item is None else result[part.item]
+            if part.spec is not None:
+                shape, strides, _ = places[part.slot]
+                if tuple(tensor.shape) != shape or tensor.dtype != part.spec.dtype:
+                    raise GraphError(
+                        f"{step.name} returned {tensor.dtype}{list(tensor.shape)}",
+                        where=step.where or None,
+                        why=f"it was compiled to return {part.spec.dtype}{list(shape)}.",
+                    )
+                if tensor.stride() != strides or tensor.is_neg():
+                    tensor = _conform(tensor, shape, strides, part.spec.dtype)
+            values[part.slot] = tensor
+        for slot in step.dead:
+            values[slot] = None
+        for slot in step.allocate:
+            shape, strides, _ = places[slot]
+            values[slot] = _empty(shape, strides, self.binding.made[slot].dtype)
+
+    def _output(self, out: View | Dim | None, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> Any:
+        if isinstance(out, View):
+            tensor = values[out.slot] if out.spec is None else _view(out, values, places)
+            return tensor.clone() if out.copy else tensor
+        return self._specs.sizes[out](dims)[0] if isinstance(out, Expr) else out
+
+
+class _Specs:
+    """The specs of a binding by slot (or by the view they belong to), resolved once when no size is symbolic."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.checked = [(slot, spec.dtype) for slot, spec in binding.checked.items()]
+        self.allocate = [(slot, binding.made[slot].dtype) for slot in binding.allocate]
+        self.outputs = binding.outputs
+        dims = [var for var, _ in binding.dims]
+        specs: dict[Any, TensorSpec] = {**binding.checked, **binding.made}
+        views = [v for step in binding.externs for v in step.reads] + [v for v in self.outputs if isinstance(v, View)]
+        specs.update({id(v): v.spec for v in views if v.spec is not None})
+        specs.update({r.slot: r.spec for step in binding.externs for r in step.results if r.spec is not None})
+        self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
+        self._ranks = [(key, len(spec.shape)) for key, spec in specs.items()]
+        flat: list[Dim] = [d for s in specs.values() for d in (*s.shape, *s.strides, s.offset)]
+        self._flat = sizes_function(flat, dims)
+        self.static: dict[Any, Place] | None = None if dims else self.resolve(())
+
+    def resolve(self, dims: Sequence[int]) -> dict[Any, Place]:
+        """The known shape, strides and offset of every spec."""
+        flat = self._flat(dims)
+        places: dict[Any, Place] = {}
+        at = 0
+        for key, rank in self._ranks:
+            middle, end = at + rank, at + 2 * rank
+            places[key] = (flat[at:middle], flat[middle:end], flat[end])
+            at = end + 1
+        return places
+
+
+def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:
+    """The function that reads the symbolic sizes off the arguments."""
+    parts: list[str] = []
+    for var, source in binding.dims:
+        match source:
+            case ("input", int(i)):
+                parts.append(f"int(a[{i}]), ")
+            case ("size", int(i), int(d)):
+                parts.append(f"a[{i}].size({d}), ")
+            case ("stride", int(i), int(d)):
+                parts.append(f"a[{i}].stride({d}), ")
+            case ("offset", int(i)):
+                parts.append(f"a[{i}].storage_offset(), ")
+            case _:
+                raise GraphError(f"the size {var!r} comes from {source!r}, which is nowhere in a call")
+    # Only numbers stand in the text.
+    reader: Callable[[Sequence[Any]], tuple[int, ...]] = eval(f"lambda a: ({''.join(parts)})", {"int": int})
+    return reader
+
+
+def _address(value: torch.Tensor | None) -> int:
+    return 0 if value is None else value.data_ptr()
+
+
+def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if _EMPTY is not None:
+        made: torch.Tensor = _EMPTY(shape, strides, dtype)
+        return made
+    return torch.empty_strided(shape, strides, dtype=dtype)
+
+
+def _conform(given: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A copy with the strides that native code expects."""
+    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+        # Elements that share memory cannot be written one by one: copy one of each and expand.
+        first = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+        one = given[tuple(slice(0, n) for n in first)]
+        return _conform(one, first, strides, dtype).expand(shape)
+    return torch.empty_strided(shape, strides, dtype=dtype).copy_(given)
+
+
+def _view(view: View, values: list[Any], places: dict[Any, Place]) -> torch.Tensor:
+    base: torch.Tensor = values[view.slot]
+    if view.spec is None:
+        return base
+    shape, strides, offset = places[id(view)]
+    return base.as_strided(shape, strides, base.storage_offset() + offset)

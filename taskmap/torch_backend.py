@@ -1,0 +1,53 @@
+"""The backend of torch.compile: torch.compile(model, backend="taskmap", mode=..., options={...}).
+
+AOTAutograd turns what Dynamo captured into graphs of ATen operators without mutation; each, forward, backward or
+inference, is imported and compiled. The backend keeps no state: every call of compile_fx stands for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from taskmap.compile_aten import compile_aten
+from taskmap.driver import Session, new_session
+from taskmap.graph.importers.decompositions import decompositions
+from taskmap.options import Options
+
+
+def compile_fx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Callable[..., Any]:
+    """Compile a captured graph, as torch.compile asks its backends to.
+
+    ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for what
+    is not among them, and a TaskmapError that says what, where and why when compiling fails.
+    """
+    session = new_session(Options.from_user(mode, options))
+    freeze = session.options.freeze and not any(
+        # An inference tensor counts no versions, so a change of it would go unnoticed.
+        isinstance(x, torch.Tensor) and x.is_inference()
+        for x in example_inputs
+    )
+    backend = aot_autograd(
+        fw_compiler=_compiler("forward", session),
+        bw_compiler=_compiler("backward", session),
+        inference_compiler=_compiler("inference", session, freeze),
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    compiled: Callable[..., Any] = backend(gm, example_inputs)
+    return compiled
+
+
+def _compiler(kind: str, session: Session, freeze: bool = False) -> Callable[..., Any]:
+    return partial(compile_aten, kind=kind, session=session, freeze=freeze)
