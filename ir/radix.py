@@ -1,0 +1,94 @@
+"""Mixed-radix numbers, on ints and on symbolic expressions alike.
+
+A worker number, a slot number, an index along a blocked dimension: each is a number whose digits mean something.
+Splitting it and joining it again is the only arithmetic that task mappings and layouts need, so it is written once,
+here. A value is an int or any object with ``+ * // %``; digits are listed slowest first; what is known to be 0 or 1 is
+folded away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+LARGEST = 1 << 20  # elements or tasks that are ever listed one by one: a few seconds
+Number = Any  # an int, or an expression that supports + * // %
+
+
+def is_int(value: Number, expected: int) -> bool:
+    """Whether value is known to be `expected`. An expression is not asked: its ``==`` may build another expression."""
+    return isinstance(value, int) and value == expected
+
+
+def plus(a: Number, b: Number) -> Number:
+    """a + b, without the addition of a known 0."""
+    if is_int(a, 0):
+        return b
+    if is_int(b, 0):
+        return a
+    return b + a if isinstance(a, int) else a + b  # the expression stands on the left: it may lack __radd__
+
+
+def times(a: Number, b: Number) -> Number:
+    """a * b, without the multiplication by a known 0 or 1."""
+    if is_int(a, 0) or is_int(b, 0):
+        return 0
+    if is_int(a, 1):
+        return b
+    if is_int(b, 1):
+        return a
+    return b * a if isinstance(a, int) else a * b
+
+
+def product(factors: Iterable[Number]) -> Number:
+    """The product of the factors; 1 for none."""
+    result: Number = 1
+    for factor in factors:
+        result = times(result, factor)
+    return result
+
+
+def ceil_div(a: Number, b: int) -> Number:
+    """a / b rounded up."""
+    return a if b == 1 else (a + (b - 1)) // b
+
+
+def weights(extents: Sequence[Number]) -> tuple[Number, ...]:
+    """What one step of each digit is worth, the product of the extents behind it: (32, 4, 1) for (2, 8, 4)."""
+    result: list[Number] = []
+    weight: Number = 1
+    for extent in reversed(extents):
+        result.append(weight)
+        weight = times(extent, weight)
+    return tuple(reversed(result))
+
+
+def digit(number: Number, weight: int, extent: int | None) -> Number:
+    """(number // weight) % extent: one digit of a number; extent None for the slowest, which nothing lies above."""
+    if weight != 1:
+        number = number // weight
+    return number if extent is None else number % extent
+
+
+def split(number: Number, extents: Sequence[int]) -> tuple[Number, ...]:
+    """The digits of number, which must lie in [0, product(extents))."""
+    if all(extent == 1 for extent in extents):
+        return (0,) * len(extents)
+    top = next(position for position, extent in enumerate(extents) if extent != 1)
+    return tuple(
+        0 if extent == 1 else digit(number, weight, None if position == top else extent)
+        for position, (weight, extent) in enumerate(zip(weights(extents), extents, strict=True))
+    )
+
+
+def combine(terms: Iterable[tuple[Number, Number]]) -> Number:
+    """Sum of digit * step over the (digit, step) pairs."""
+    total: Number = 0
+    for value, step in terms:
+        total = plus(total, times(value, step))
+    return total
+
+
+def join(digits: Sequence[Number], extents: Sequence[Number]) -> Number:
+    """The number that has these digits: the inverse of split."""
+    return combine(zip(digits, weights(extents), strict=True))
