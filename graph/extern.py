@@ -1,0 +1,47 @@
+"""Operators that PyTorch runs: how an extern node holds its call, and how the call is made again.
+
+An extern node's attrs: ``target`` (the operator), ``args`` and ``kwargs`` (nested lists, tuples and dicts in which a
+tensor argument is a ``Slot`` and a symbolic size an expression), ``reason`` (why it is not compiled).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taskmap.graph.graph import Node
+from taskmap.ir.errors import GraphError
+from taskmap.ir.nodes import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of the node's i-th input in its arguments."""
+
+    index: int
+
+
+def fill(structure: object, tensors: Sequence[object], size: Callable[[Expr], object]) -> object:
+    """``structure`` with every slot replaced by its tensor and every expression by ``size`` of it."""
+    if isinstance(structure, Slot):
+        return tensors[structure.index]
+    if isinstance(structure, Expr):
+        return size(structure)
+    if isinstance(structure, (list, tuple)):
+        items = [fill(item, tensors, size) for item in structure]
+        return items if isinstance(structure, list) else tuple(items)
+    if isinstance(structure, dict):
+        return {key: fill(value, tensors, size) for key, value in structure.items()}
+    return structure
+
+
+def call_extern(node: Node, tensors: Sequence[object], size: Callable[[Expr], object]) -> object:
+    """Makes the call of the extern ``node`` on ``tensors``, one for each input; returns what the operator returns."""
+    target = node.attrs["target"]
+    if not callable(target):
+        raise GraphError(f"the target of {node!r} cannot be called")
+    args = fill(node.attrs["args"], tensors, size)
+    kwargs = fill(node.attrs["kwargs"], tensors, size)
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        raise GraphError(f"the arguments of {node!r} are malformed")
+    return target(*args, **kwargs)

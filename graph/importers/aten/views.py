@@ -1,0 +1,103 @@
+"""aten's views, copies, and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.table import Out, lowering
+from taskmap.graph.ops import join, views
+from taskmap.graph.ops.pointwise import to_dtype
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Dim
+from taskmap.ir.types import DType
+
+
+@lowering("view.default", "_unsafe_view.default", "reshape.default", "_reshape_alias.default", out=True)
+def view(out: Out, x: Node, size: Sequence[Dim], stride: Sequence[Dim] | None = None) -> Node:
+    return views.reshape(x, out.shape)
+
+
+@lowering("view.dtype")
+def view_as(x: Node, dtype: DType) -> Node:
+    if x.dtype != dtype:
+        raise UnsupportedError(f"{x.dtype} read as {dtype} bit by bit")
+    return x
+
+
+@lowering(
+    "clone.default",
+    "alias.default",
+    "detach.default",
+    "lift_fresh.default",
+    "lift_fresh_copy.default",
+    "contiguous.default",
+    "lift.default",
+)
+def same(x: Node, **options: object) -> Node:
+    return x
+
+
+@lowering("_to_copy.default")
+def to_copy(x: Node, dtype: DType | None = None, **options: object) -> Node:
+    return to_dtype(x, dtype or x.dtype)
+
+
+@lowering("to.dtype", "_to_cpu.default")
+def to(x: Node, dtype: DType | None = None, *options: object, **more: object) -> Node:
+    return to_dtype(x, dtype or x.dtype)
+
+
+@lowering("copy.default")
+def copy(x: Node, source: Node, non_blocking: bool = False) -> Node:
+    return views.expand(to_dtype(source, x.dtype), x.shape)
+
+
+lowering("permute.default")(views.permute)
+lowering("transpose.int")(views.transpose)
+lowering("diagonal.default")(views.diagonal)
+lowering("select.int")(views.select_)
+lowering("unsqueeze.default")(views.unsqueeze)
+lowering("slice_scatter.default")(join.slice_scatter)
+lowering("select_scatter.default")(join.select_scatter)
+lowering("stack.default")(join.stack)
+lowering("cat.default", empty=True)(join.cat)
+
+
+@lowering("t.default")
+def t(x: Node) -> Node:
+    return views.transpose(x, 0, 1) if len(x.shape) == 2 else x
+
+
+@lowering("expand.default", out=True)
+def expand(out: Out, x: Node, size: Sequence[Dim], implicit: bool = False) -> Node:
+    return views.expand(x, out.shape)
+
+
+@lowering("squeeze.default", "squeeze.dim", "squeeze.dims")
+def squeeze(x: Node, dim: int | Sequence[int] | None = None) -> Node:
+    return views.squeeze(x, [dim] if isinstance(dim, int) else dim)
+
+
+@lowering("slice.Tensor")
+def slice_(x: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1) -> Node:
+    return views.slice_(x, dim, start, end, step)
+
+
+@lowering("split.Tensor", "unsafe_split.Tensor", out=True)
+def split(out: Sequence[Out], x: Node, split_size: Dim, dim: int = 0) -> list[Node]:
+    return views.split(x, [o.shape[dim] for o in out], dim)
+
+
+@lowering("split_with_sizes.default", "unsafe_split_with_sizes.default")
+def split_with_sizes(x: Node, split_sizes: Sequence[Dim], dim: int = 0) -> list[Node]:
+    return views.split(x, split_sizes, dim)
+
+
+@lowering("unbind.int")
+def unbind(x: Node, dim: int = 0) -> list[Node]:
+    count = constant_dim(x.shape[dim])
+    if count is None:
+        raise UnsupportedError("unbind of a dimension of symbolic size")
+    return [views.select_(x, dim, i) for i in range(count)]

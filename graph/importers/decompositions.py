@@ -1,0 +1,36 @@
+"""Which ATen operators AOTAutograd takes apart before the graph reaches taskmap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._ops import OpOverload
+
+from taskmap.graph.importers.aten import ATEN
+
+KEEP_WHOLE = frozenset(
+    {
+        "native_dropout.default",
+        "native_dropout_backward.default",
+        "bernoulli.default",
+        "embedding_dense_backward.default",
+        "_scaled_dot_product_flash_attention_for_cpu_backward.default",
+        "upsample_bicubic2d.vec",
+    }
+)
+"""Operators without a lowering that PyTorch runs better whole: scatters, and random ones, so that the random numbers
+are eager's."""
+
+EXTRA = ("native_batch_norm_backward", "native_group_norm_backward")
+"""Operators that the core set leaves whole."""
+
+
+def decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    """The table for AOTAutograd: PyTorch's core decompositions, except where taskmap has a lowering of its own."""
+    table: dict[Any, Callable[..., Any]] = {**core_aten_decompositions()}
+    table.update(get_decompositions([getattr(torch.ops.aten, name) for name in EXTRA]))
+    kept = ATEN.entries.keys() | KEEP_WHOLE
+    return {op: rule for op, rule in table.items() if str(op).removeprefix("aten.") not in kept}

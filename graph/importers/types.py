@@ -1,0 +1,45 @@
+"""torch's element types as taskmap's, and the tensors that taskmap cannot hold."""
+
+from __future__ import annotations
+
+import torch
+
+from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
+
+_KNOWN = {
+    torch.float64: f64,
+    torch.float32: f32,
+    torch.float16: f16,
+    torch.bfloat16: bf16,
+    torch.int64: i64,
+    torch.int32: i32,
+    torch.int16: i16,
+    torch.int8: i8,
+    torch.uint8: u8,
+    torch.bool: boolean,
+}
+_TORCH = {ours: theirs for theirs, ours in _KNOWN.items()}
+
+
+def dtype_of(dtype: torch.dtype) -> DType:
+    """taskmap's type; for one that it does not have, an opaque type (kind "x"), which only externs take."""
+    known = _KNOWN.get(dtype)
+    return known if known is not None else DType(str(dtype).removeprefix("torch."), dtype.itemsize * 8, "x")
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """torch's type for one of taskmap's own."""
+    return _TORCH[dtype]
+
+
+def refusal(value: torch.Tensor, empty: bool = False) -> str | None:
+    """Why taskmap cannot compute with a tensor like ``value``, or None; ``empty`` allows one without elements."""
+    if value.dtype not in _KNOWN:
+        return f"element type {str(value.dtype).removeprefix('torch.')}"
+    if value.layout != torch.strided:
+        return f"layout {str(value.layout).removeprefix('torch.')}"
+    if value.device.type != "cpu":
+        return f"device {value.device.type}"
+    if not empty and any(n == 0 for n in value.shape if isinstance(n, int)):
+        return "a tensor without elements"
+    return None

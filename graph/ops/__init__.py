@@ -1,0 +1,1 @@
+"""Operators as compute definitions, one family a file, by PyTorch's semantics. Importers call them."""

@@ -1,0 +1,108 @@
+"""Scaled dot-product attention as one operator, so that one template can stream it.
+
+Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1. The mask of a causal attention is aligned at
+the first query and key, as PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from taskmap.graph.build import define, read_broadcast
+from taskmap.graph.graph import Node
+from taskmap.ir.construct import call, cast, compare, const, constant_dim, eq, reduce, select
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.types import DType, compute_type
+
+
+def default_scale(q: Node) -> float:
+    """1 / sqrt(head size)."""
+    size = constant_dim(q.shape[-1])
+    if size is None:
+        raise UnsupportedError("attention with a symbolic head size")
+    return 1 / math.sqrt(size)
+
+
+def heads_per_key(q: Node, k: Node) -> int:
+    """How many query heads share a key head (grouped-query attention)."""
+    heads, shared = constant_dim(q.shape[1]), constant_dim(k.shape[1])
+    if heads is None or shared is None or heads % shared:
+        raise UnsupportedError(f"attention of {q.shape[1]} query heads with {k.shape[1]} key heads")
+    return heads // shared
+
+
+def attention(
+    q: Node, k: Node, v: Node, mask: Node | None = None, causal: bool = False, scale: float | None = None
+) -> Node:
+    """softmax(scale * q kᵀ + mask) v.
+
+    q [b, h, i, d]; k, v [b, hk, j, d], where hk divides h; mask broadcasts to [b, h, i, j], added where it is a float,
+    forbidding where it is a bool and false. A query that may look at no key gives zeros.
+    """
+    factor = default_scale(q) if scale is None else scale
+    inputs = [q, k, v] if mask is None else [q, k, v, mask]
+
+    def element(fq: Buffer, fk: Buffer, fv: Buffer, *fm: Buffer) -> Callable[..., ExprLike]:
+        parts = _Scores(fq, fk, fm[0] if fm else None, causal, factor, heads_per_key(q, k))
+
+        def at(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            top, total = parts.maximum(b, h, i), parts.total(b, h, i)
+            j = Var("j")
+            value = cast(fv[b, h // parts.group, j, d], parts.wide)
+            weighted = reduce("sum", [(j, k.shape[2])], parts.power(b, h, i, j, top) * value)
+            return weighted / select(eq(total, const(0.0, parts.wide)), const(1.0, parts.wide), total)
+
+        return at
+
+    node = define("attention", inputs, (*q.shape[:3], v.shape[3]), element, q.dtype)
+    node.attrs = {"scale": factor, "causal": causal}
+    return node
+
+
+def log_sum_exp(q: Node, k: Node, mask: Node | None, causal: bool, scale: float | None) -> Node:
+    """log(sum(exp(score))) of every query: [b, h, i], in the compute type."""
+    factor = default_scale(q) if scale is None else scale
+    inputs = [q, k] if mask is None else [q, k, mask]
+
+    def element(fq: Buffer, fk: Buffer, *fm: Buffer) -> Callable[..., ExprLike]:
+        parts = _Scores(fq, fk, fm[0] if fm else None, causal, factor, heads_per_key(q, k))
+        return lambda b, h, i: parts.maximum(b, h, i) + call("log", parts.total(b, h, i))
+
+    return define("attention_logsumexp", inputs, q.shape[:3], element, compute_type(q.dtype))
+
+
+class _Scores:
+    """The pieces of one row of attention as expressions of batch, head and query."""
+
+    def __init__(self, q: Buffer, k: Buffer, mask: Buffer | None, causal: bool, scale: float, group: int) -> None:
+        self.q, self.k, self.mask = q, k, mask
+        self.causal, self.scale, self.group = causal, scale, group
+        self.wide: DType = compute_type(q.dtype)
+        self.keys: Dim = k.shape[2]
+
+    def score(self, b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        """scale * q·k + mask, or minus infinity where query i may not look at key j."""
+        d = Var("d")
+        product = cast(self.q[b, h, i, d], self.wide) * cast(self.k[b, h // self.group, j, d], self.wide)
+        value = reduce("sum", [(d, self.q.shape[3])], product) * const(self.scale, self.wide)
+        never = const(-math.inf, self.wide)
+        if self.mask is not None:
+            m = read_broadcast(self.mask, (b, h, i, j))
+            value = select(m, value, never) if self.mask.dtype.is_bool else value + cast(m, self.wide)
+        return select(compare("gt", j, i), never, value) if self.causal else value
+
+    def maximum(self, b: Expr, h: Expr, i: Expr) -> Expr:
+        j = Var("j")
+        return reduce("max", [(j, self.keys)], self.score(b, h, i, j))
+
+    def power(self, b: Expr, h: Expr, i: Expr, j: Expr, top: Expr) -> Expr:
+        """exp(score - top), zero in a row that may look at nothing."""
+        score = self.score(b, h, i, j)
+        nothing = eq(top, const(-math.inf, self.wide))
+        return select(nothing, const(0.0, self.wide), call("exp", score - top))
+
+    def total(self, b: Expr, h: Expr, i: Expr) -> Expr:
+        j = Var("j")
+        return reduce("sum", [(j, self.keys)], self.power(b, h, i, j, self.maximum(b, h, i)))

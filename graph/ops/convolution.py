@@ -1,0 +1,202 @@
+"""Convolution in one to three dimensions: grouped, strided, dilated, transposed.
+
+Layouts are logical: x [n, c, spatial...], w [oc, c / groups, spatial...] ([c, oc / groups, spatial...] transposed). The
+bias is a node of its own. Source of the index formulas: Dumoulin & Visin, "A guide to convolution arithmetic" (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.pointwise import pointwise
+from taskmap.graph.ops.views import reshape
+from taskmap.ir.construct import (
+    binary,
+    cast,
+    compare,
+    const,
+    constant_dim,
+    eq,
+    index,
+    load,
+    maximum,
+    minimum,
+    reduce,
+    select,
+)
+from taskmap.ir.errors import GraphError, UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.types import boolean, compute_type
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a kernel slides: per spatial dimension the stride, the padding on both sides and the dilation."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+def window(rank: int, stride: Sequence[Dim], padding: Sequence[Dim], dilation: Sequence[Dim]) -> Window:
+    """A window of ``rank`` dimensions; a list of one number holds for all of them."""
+    return Window(spread(stride, rank), spread(padding, rank), spread(dilation, rank))
+
+
+def spread(values: Sequence[Dim] | int, rank: int) -> tuple[int, ...]:
+    """``values`` for each of ``rank`` dimensions; raises UnsupportedError for symbolic ones."""
+    listed = [values] if isinstance(values, int) else list(values)
+    known = [constant_dim(v) for v in (listed * rank if len(listed) == 1 else listed)]
+    if any(v is None for v in known):
+        raise UnsupportedError("a symbolic stride, padding or dilation")
+    return tuple(v for v in known if v is not None)
+
+
+def output_size(size: Dim, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False) -> Dim:
+    """How many positions a window has in a dimension of extent ``size``."""
+    room = size + (2 * padding - dilation * (kernel - 1) - 1) + (stride - 1 if ceil_mode else 0)
+    positions = room // stride if stride != 1 else room
+    if ceil_mode:
+        return _without_last(positions + 1, size, stride, padding)
+    return positions + 1
+
+
+def _without_last(positions: Dim, size: Dim, stride: int, padding: int) -> Dim:
+    """A window that would start beyond the right padding does not count."""
+    if isinstance(positions, int) and isinstance(size, int):
+        return positions - 1 if (positions - 1) * stride >= size + padding else positions
+    raise UnsupportedError("ceil_mode with a symbolic size")
+
+
+def convolution(
+    x: Node,
+    w: Node,
+    stride: Sequence[Dim],
+    padding: Sequence[Dim],
+    dilation: Sequence[Dim],
+    transposed: bool = False,
+    output_padding: Sequence[Dim] = (0,),
+    groups: int = 1,
+) -> Node:
+    """The convolution of x [n, c, spatial...] with w, without bias."""
+    rank = len(w.shape) - 2
+    slide = window(rank, stride, padding, dilation)
+    extra = spread(output_padding, rank) if transposed else (0,) * rank
+    if len(x.shape) != rank + 2 or rank not in (1, 2, 3):
+        raise UnsupportedError(f"a convolution of a tensor of rank {len(x.shape)} with one of rank {len(w.shape)}")
+    if x.dtype != w.dtype:
+        raise GraphError(f"a convolution of {x.dtype} with {w.dtype}")
+    kernel = tuple(constant_dim(n) for n in w.shape[2:])
+    if None in kernel:
+        raise UnsupportedError("a convolution whose kernel has a symbolic size")
+    known = tuple(n for n in kernel if n is not None)
+    node = (_transposed if transposed else _direct)(x, w, known, slide, groups, extra)
+    node.attrs = {
+        "stride": slide.stride,
+        "padding": slide.padding,
+        "dilation": slide.dilation,
+        "groups": groups,
+        "transposed": transposed,
+        "output_padding": extra,
+    }
+    return node
+
+
+def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> Node:
+    out_channels, per_group = w.shape[0], w.shape[1]
+    spatial = [
+        output_size(n, k, s.stride[d], s.padding[d], s.dilation[d])
+        for d, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))
+    ]
+    wide = compute_type(x.dtype)
+    of_group = _channels_per_group(out_channels, groups)
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, oc: Expr, *out: Expr) -> Expr:
+            c, taps = Var("c"), [Var(f"k{d}") for d in range(len(kernel))]
+            place, inside = tap_positions(out, taps, x.shape[2:], s)
+            channel: Expr = c if groups == 1 else oc // of_group * per_group + c
+            value = cast(load(f, (n, channel, *place)), wide)
+            if inside is not None:
+                value = select(inside, value, const(0, wide))
+            axes = [(c, per_group), *zip(taps, kernel, strict=True)]
+            return reduce("sum", axes, value * cast(load(g, (oc, c, *taps)), wide))
+
+        return at
+
+    return define("convolution", [x, w], (x.shape[0], out_channels, *spatial), element, x.dtype)
+
+
+def _channels_per_group(channels: Dim, groups: int) -> int:
+    known = constant_dim(channels)
+    if known is None:
+        raise UnsupportedError("a convolution with a symbolic number of channels")
+    return known // groups
+
+
+def tap_positions(
+    out: Sequence[Expr], taps: Sequence[Expr], sizes: Sequence[Dim], s: Window
+) -> tuple[list[Expr], Expr | None]:
+    """Where tap k of the window at ``out`` lies in x, held inside; and whether it was inside (None: always)."""
+    place: list[Expr] = []
+    inside: Expr | None = None
+    for d, (o, k) in enumerate(zip(out, taps, strict=True)):
+        position = o * s.stride[d] + k * s.dilation[d] - s.padding[d]
+        if s.padding[d] == 0:
+            place.append(position)
+            continue
+        here = compare("ge", position, 0) & compare("lt", position, sizes[d])
+        inside = here if inside is None else inside & here
+        place.append(minimum(maximum(position, 0), index(sizes[d]) - 1))
+    return place, inside
+
+
+def _transposed(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> Node:
+    of_group = constant_dim(w.shape[1])
+    per_group = _channels_per_group(x.shape[1], groups)
+    if of_group is None:
+        raise UnsupportedError("a convolution with a symbolic number of channels")
+    spatial: list[Dim] = [
+        (n - 1) * s.stride[d] + (s.dilation[d] * (k - 1) + 1 + extra[d] - 2 * s.padding[d])
+        for d, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))
+    ]
+    wide = compute_type(x.dtype)
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, oc: Expr, *out: Expr) -> Expr:
+            c, taps = Var("c"), [Var(f"k{d}") for d in range(len(kernel))]
+            place, inside = source_positions(out, taps, x.shape[2:], s)
+            channel: Expr = c if groups == 1 else oc // of_group * per_group + c
+            value = select(inside, cast(load(f, (n, channel, *place)), wide), const(0, wide))
+            axes = [(c, per_group), *zip(taps, kernel, strict=True)]
+            return reduce("sum", axes, value * cast(load(g, (channel, oc % of_group, *taps)), wide))
+
+        return at
+
+    return define("convolution", [x, w], (x.shape[0], of_group * groups, *spatial), element, x.dtype)
+
+
+def source_positions(
+    out: Sequence[Expr], taps: Sequence[Expr], sizes: Sequence[Dim], s: Window
+) -> tuple[list[Expr], Expr]:
+    """The position of x whose tap k reaches ``out`` in a transposed convolution, held inside; and whether it exists."""
+    place: list[Expr] = []
+    inside: Expr = const(True, boolean)
+    for d, (o, k) in enumerate(zip(out, taps, strict=True)):
+        reached = o + s.padding[d] - k * s.dilation[d]
+        position = reached // s.stride[d]
+        here = compare("ge", position, 0) & compare("lt", position, sizes[d])
+        if s.stride[d] != 1:
+            here = here & eq(reached % s.stride[d], 0)
+        inside = binary("and", inside, here)
+        place.append(minimum(maximum(position, 0), index(sizes[d]) - 1))
+    return place, inside
+
+
+def add_channel_bias(y: Node, bias: Node) -> Node:
+    """y [n, c, spatial...] + bias [c]."""
+    shaped = reshape(bias, (bias.shape[0], *([1] * (len(y.shape) - 2))))
+    return pointwise("add", (y, shaped), lambda a, b: a + b)

@@ -1,0 +1,38 @@
+"""Tensors from nothing: constants, ranges, identity matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.pointwise import number
+from taskmap.graph.ops.promotion import Scalar, scalar_type
+from taskmap.ir.construct import cast, const, eq, select
+from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.types import DType, f64
+
+
+def full(shape: Sequence[Dim], value: Scalar, dtype: DType | None = None) -> Node:
+    """A tensor of one value."""
+    result = dtype or scalar_type(value)
+    return define("full", [], shape, lambda: lambda *axes: number(value, result), result)
+
+
+def arange(start: Scalar, length: Dim, step: Scalar, dtype: DType) -> Node:
+    """start, start + step, ...: ``length`` numbers; floats are computed in f64 as start + i * step."""
+    wide = dtype if dtype.is_int else f64
+
+    def element(i: Expr) -> Expr:
+        return number(start, wide) + cast(i, wide) * number(step, wide)
+
+    return define("arange", [], (length,), lambda: element, dtype)
+
+
+def eye(rows: Dim, columns: Dim, dtype: DType) -> Node:
+    """Ones on the diagonal, else zeros."""
+
+    def element(i: Expr, j: Expr) -> Expr:
+        return select(eq(i, j), const(1, dtype), const(0, dtype))
+
+    return define("eye", [], (rows, columns), lambda: element, dtype)

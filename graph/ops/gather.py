@@ -1,0 +1,116 @@
+"""Reads at positions that are data: embedding, gather, index_select, advanced indexing.
+
+Every position goes through ``checked_index``, which wraps a negative one and reports one that is out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from taskmap.graph.build import broadcast_shapes, define, read_broadcast
+from taskmap.graph.graph import Node
+from taskmap.ir.construct import call, cast, constant_dim, index
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
+from taskmap.ir.types import i64
+
+
+def checked(position: Expr, size: Dim) -> Expr:
+    """``position`` wrapped into [0, size), or reported."""
+    return call("checked_index", cast(position, i64), index(size), dtype=i64)
+
+
+def embedding(weight: Node, indices: Node) -> Node:
+    """weight[indices]: [..., d] for weight [n, d] and indices [...]."""
+
+    def element(w: Buffer, i: Buffer) -> Callable[..., ExprLike]:
+        return lambda *axes: w[checked(i[axes[:-1]], weight.shape[0]), axes[-1]]
+
+    return define("embedding", [weight, indices], (*indices.shape, weight.shape[1]), element)
+
+
+def index_select(x: Node, dim: int, indices: Node) -> Node:
+    """The slices of ``x`` at ``indices`` (1-d or 0-d) along ``dim``."""
+    if not x.shape:
+        return define("index_select", [x, indices], (), lambda f, i: lambda: f[()])
+    axis = dim % len(x.shape)
+    length = indices.shape[0] if indices.shape else 1
+    shape = [length if d == axis else n for d, n in enumerate(x.shape)]
+
+    def element(f: Buffer, i: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            here = checked(i[(axes[axis],) if i.shape else ()], x.shape[axis])
+            return f[tuple(here if d == axis else a for d, a in enumerate(axes))]
+
+        return at
+
+    return define("index_select", [x, indices], shape, element)
+
+
+def gather(x: Node, dim: int, indices: Node) -> Node:
+    """out[i] = x[i with component ``dim`` replaced by indices[i]]."""
+    if not x.shape:
+        return define("gather", [x, indices], indices.shape, lambda f, i: lambda *axes: f[()])
+    axis = dim % len(x.shape)
+
+    def element(f: Buffer, i: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            here = checked(i[axes], x.shape[axis])
+            return f[tuple(here if d == axis else a for d, a in enumerate(axes))]
+
+        return at
+
+    if not indices.shape:
+        return define("gather", [x, indices], (), lambda f, i: lambda: f[(checked(i[()], x.shape[0]),)])
+    return define("gather", [x, indices], indices.shape, element)
+
+
+def advanced_index(x: Node, indices: Sequence[Node | None]) -> Node:
+    """x[indices] with tensors of integers, broadcast together; None keeps a dimension.
+
+    The broadcast dimensions stand where the tensors stood if those are adjacent, else first.
+    """
+    tensors = [n for n in indices if n is not None]
+    if any(not n.dtype.is_int or n.dtype.bits == 8 for n in tensors):
+        raise UnsupportedError("indexing by a mask, whose result has a size that depends on data")
+    common = broadcast_shapes(*(n.shape for n in tensors))
+    indexed = [d for d, n in enumerate(indices) if n is not None]
+    kept = [d for d in range(len(x.shape)) if d not in indexed]
+    adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
+    place = indexed[0] if adjacent else 0
+    rest = [x.shape[d] for d in kept]
+    shape = [*rest[:place], *common, *rest[place:]]
+
+    def element(f: Buffer, *positions: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            chosen = axes[place : place + len(common)]
+            others = [*axes[:place], *axes[place + len(common) :]]
+            source: dict[int, Expr] = dict(zip(kept, others, strict=True))
+            for d, p in zip(indexed, positions, strict=True):
+                source[d] = checked(read_broadcast(p, chosen), x.shape[d])
+            return f[tuple(source[d] for d in range(len(x.shape)))]
+
+        return at
+
+    return define("index", [x, *tensors], shape, element)
+
+
+def take(x: Node, indices: Node) -> Node:
+    """Elements of the flat ``x``."""
+    sizes = x.shape
+    total: Dim = 1
+    for n in sizes:
+        total = total * n
+
+    def element(f: Buffer, i: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            flat = checked(i[axes], total)
+            position: list[ExprLike] = []
+            for n in reversed(sizes):
+                position.insert(0, 0 if constant_dim(n) == 1 else flat % n)
+                flat = flat // n
+            return f[tuple(position)]
+
+        return at
+
+    return define("take", [x, indices], indices.shape, element)

@@ -1,0 +1,107 @@
+"""Tensors put together: cat, stack, and a slice of a tensor replaced by another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from taskmap.graph.build import define, same_dim
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.pointwise import to_dtype
+from taskmap.graph.ops.promotion import result_type
+from taskmap.graph.ops.views import slice_bounds, unsqueeze
+from taskmap.ir.construct import cast, compare, constant_dim, eq, index, maximum, minimum, select
+from taskmap.ir.errors import GraphError, UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
+
+
+def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
+    """The tensors one after another along ``dim``, in their common type; tensors of shape (0,) are skipped."""
+    dtype = result_type(*tensors)
+    parts = [to_dtype(t, dtype) for t in tensors if constant_dim(t.shape[0] if t.shape else 1) != 0 or len(t.shape) > 1]
+    parts = [t for t in parts if all(constant_dim(n) != 0 for n in t.shape)]
+    if not parts:
+        raise UnsupportedError("a concatenation of empty tensors")
+    if len(parts) == 1:
+        return parts[0]
+    axis = dim % len(parts[0].shape)
+    starts: list[Dim] = [0]
+    for part in parts:
+        if len(part.shape) != len(parts[0].shape):
+            raise GraphError(f"cat of tensors of rank {len(parts[0].shape)} and {len(part.shape)}")
+        starts.append(starts[-1] + part.shape[axis])
+    shape = [starts[-1] if d == axis else n for d, n in enumerate(parts[0].shape)]
+
+    def element(*formals: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            return _choose(formals, axes, axis, starts)
+
+        return at
+
+    return define("cat", parts, shape, element, dtype, dim=axis)
+
+
+def _choose(formals: Sequence[Buffer], axes: Sequence[Expr], axis: int, starts: Sequence[Dim]) -> Expr:
+    """The element of the part in which the position lies; the position is held inside the parts that are not meant."""
+
+    def of(part: int) -> Expr:
+        f = formals[part]
+        here = axes[axis] - starts[part] if part else axes[axis]
+        if part:
+            here = maximum(here, 0)
+        if part < len(formals) - 1:
+            here = minimum(here, index(f.shape[axis]) - 1)
+        return f[tuple(here if d == axis else a for d, a in enumerate(axes))]
+
+    value = of(len(formals) - 1)
+    for part in reversed(range(len(formals) - 1)):
+        value = select(compare("lt", axes[axis], starts[part + 1]), of(part), value)
+    return value
+
+
+def stack(tensors: Sequence[Node], dim: int = 0) -> Node:
+    """The tensors along a new dimension."""
+    if len(tensors) == 1:
+        return unsqueeze(tensors[0], dim)
+    return cat([unsqueeze(t, dim) for t in tensors], dim % (len(tensors[0].shape) + 1))
+
+
+def slice_scatter(
+    x: Node, source: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1
+) -> Node:
+    """``x`` with the elements that slice(dim, start, end, step) names replaced by ``source``."""
+    axis = dim % len(x.shape)
+    first, length = slice_bounds(x.shape[axis], start, end, step)
+    if constant_dim(length) == 0:
+        return x
+    if same_dim(length, x.shape[axis]):
+        return to_dtype(source, x.dtype)
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            offset = axes[axis] - first
+            inside = compare("ge", offset, 0) & compare("lt", offset, index(length) * step)
+            if step != 1:
+                inside = inside & eq(offset % step, 0)
+            held = minimum(maximum(offset // step, 0), index(length) - 1)
+            return select(
+                inside, cast(g[tuple(held if d == axis else a for d, a in enumerate(axes))], x.dtype), f[axes]
+            )
+
+        return at
+
+    return define("slice_scatter", [x, source], x.shape, element, x.dtype)
+
+
+def select_scatter(x: Node, source: Node, dim: int, at: int) -> Node:
+    """``x`` with the part at position ``at`` of ``dim`` replaced by ``source``."""
+    axis = dim % len(x.shape)
+    position = at if at >= 0 else index(x.shape[axis]) + at
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def value(*axes: Expr) -> Expr:
+            inside = eq(axes[axis], position)
+            return select(inside, cast(g[tuple(a for d, a in enumerate(axes) if d != axis)], x.dtype), f[axes])
+
+        return value
+
+    return define("select_scatter", [x, source], x.shape, element, x.dtype)

@@ -1,0 +1,67 @@
+"""The one shape all element-wise operators take: operands to the compute type, a function, the result rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from taskmap.graph.build import elementwise
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.promotion import Operand, float_type, result_type
+from taskmap.ir.construct import as_expr, call, cast, const
+from taskmap.ir.errors import GraphError
+from taskmap.ir.nodes import Expr, ExprLike
+from taskmap.ir.types import DType, boolean, compute_type
+
+
+def pointwise(
+    op: str,
+    operands: tuple[Operand, ...],
+    function: Callable[..., ExprLike],
+    dtype: DType | None = None,
+    within: DType | None = None,
+) -> Node:
+    """``function`` of the broadcast elements of ``operands``, of which one at least is a tensor.
+
+    The elements come in the compute type of ``within`` (default: the operands' common type); the result is converted to
+    ``dtype`` (default: ``within``).
+    """
+    within = within or result_type(*operands)
+    arithmetic = compute_type(within)
+    nodes = tuple(x for x in operands if isinstance(x, Node))
+    if not nodes:
+        raise GraphError(f"{op} has no tensor among its operands")
+
+    def apply(*elements: Expr) -> ExprLike:
+        rest = iter(elements)
+        return function(
+            *(cast(next(rest), arithmetic) if isinstance(x, Node) else number(x, arithmetic) for x in operands)
+        )
+
+    return elementwise(op, nodes, apply, dtype or within)
+
+
+def number(value: float | bool | Expr, dtype: DType) -> Expr:
+    """A number as an expression of type ``dtype``."""
+    if isinstance(value, Expr):
+        return cast(value, dtype)
+    return const(value, dtype) if dtype.is_float or not isinstance(value, float) else cast(as_expr(value), dtype)
+
+
+def float_pointwise(op: str, operands: tuple[Operand, ...], function: Callable[..., ExprLike]) -> Node:
+    """As ``pointwise`` where integers and bools are promoted to the default floating type."""
+    return pointwise(op, operands, function, within=float_type(*operands))
+
+
+def predicate(op: str, operands: tuple[Operand, ...], function: Callable[..., ExprLike]) -> Node:
+    """As ``pointwise`` with a result of bool."""
+    return pointwise(op, operands, function, dtype=boolean)
+
+
+def math_function(op: str, x: Node, name: str | None = None) -> Node:
+    """The function ``name`` (see taskmap.ir.functions; default ``op``) of every element, in floating point."""
+    return float_pointwise(op, (x,), lambda e: call(name or op, e))
+
+
+def to_dtype(x: Node, dtype: DType, op: str = "to") -> Node:
+    """``x`` converted to ``dtype``; ``x`` itself where it has that type already."""
+    return x if x.dtype == dtype else elementwise(op, (x,), lambda e: cast(e, dtype), dtype)

@@ -1,0 +1,212 @@
+"""Pooling over windows of one to three trailing dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.convolution import Window, output_size, spread, tap_positions, window
+from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.types import boolean, compute_type, i64
+
+
+def _kernel(rank: int, size: Sequence[Dim], stride: Sequence[Dim]) -> tuple[tuple[int, ...], Sequence[Dim]]:
+    kernel = spread(size, rank)
+    return kernel, (stride if not isinstance(stride, int) and len(stride) else kernel)
+
+
+def _shape(x: Node, kernel: tuple[int, ...], s: Window, ceil_mode: bool) -> tuple[Dim, ...]:
+    rank = len(kernel)
+    sizes = x.shape[len(x.shape) - rank :]
+    parts = zip(sizes, kernel, s.stride, s.padding, s.dilation, strict=True)
+    return (*x.shape[: len(x.shape) - rank], *(output_size(n, k, st, p, d, ceil_mode) for n, k, st, p, d in parts))
+
+
+def max_pool(
+    x: Node,
+    rank: int,
+    kernel_size: Sequence[Dim],
+    stride: Sequence[Dim] = (),
+    padding: Sequence[Dim] = (0,),
+    dilation: Sequence[Dim] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Node, Node]:
+    """The largest element of each window (NaN if there is one), and its row-major number in the spatial dimensions.
+
+    A tap outside x is moved to the nearest tap of the same window that is inside: it adds no element, so nothing needs
+    to be masked.
+    """
+    kernel, step = _kernel(rank, kernel_size, stride)
+    s = window(rank, step, padding, dilation)
+    shape = _shape(x, kernel, s, ceil_mode)
+    sizes = x.shape[len(x.shape) - rank :]
+    wide = compute_type(x.dtype)
+    hold = [
+        _may_leave(n, k, o, s, d, ceil_mode)
+        for d, (n, k, o) in enumerate(zip(sizes, kernel, shape[-rank:], strict=True))
+    ]
+
+    def positions(out: Sequence[Expr], taps: Sequence[Expr]) -> list[Expr]:
+        return [
+            _held(o, k, sizes[d], s, d) if hold[d] else _tap(o, k, s, d)
+            for d, (o, k) in enumerate(zip(out, taps, strict=True))
+        ]
+
+    def value(f: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            taps = [Var(f"k{d}") for d in range(rank)]
+            place = positions(axes[-rank:], taps)
+            return reduce("max", list(zip(taps, kernel, strict=True)), cast(load(f, (*axes[:-rank], *place)), wide))
+
+        return at
+
+    def winner(f: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            flat, total = Var("k"), math.prod(kernel)
+            place = positions(axes[-rank:], _digits(flat, kernel))
+            first = reduce("argmax", [(flat, total)], cast(load(f, (*axes[:-rank], *place)), wide))
+            number: Expr = index(0)
+            for p, n in zip(positions(axes[-rank:], _digits(first, kernel)), sizes, strict=True):
+                number = number * n + p
+            return number
+
+        return at
+
+    return define("max_pool", [x], shape, value, x.dtype), define("max_pool_indices", [x], shape, winner, i64)
+
+
+def _digits(flat: Expr, kernel: tuple[int, ...]) -> list[Expr]:
+    digits: list[Expr] = []
+    for d, size in enumerate(kernel):
+        quotient = flat // math.prod(kernel[d + 1 :])
+        digits.append(quotient if d == 0 else quotient % size)
+    return digits
+
+
+def _tap(o: Expr, k: Expr, s: Window, d: int) -> Expr:
+    return o * s.stride[d] + k * s.dilation[d] - s.padding[d]
+
+
+def _may_leave(size: Dim, kernel: int, out: Dim, s: Window, d: int, ceil_mode: bool) -> bool:
+    """Whether a tap may lie outside the input."""
+    if s.padding[d]:
+        return True
+    if isinstance(size, int) and isinstance(out, int):
+        return (out - 1) * s.stride[d] + (kernel - 1) * s.dilation[d] >= size
+    return ceil_mode
+
+
+def _held(o: Expr, k: Expr, size: Dim, s: Window, d: int) -> Expr:
+    """The tap's position, moved to the first or last tap of its window that lies inside."""
+    step = s.dilation[d]
+    start = o * s.stride[d] - s.padding[d]
+    if step == 1:
+        return minimum(maximum(start + k, 0), index(size) - 1)
+    first = select(compare("lt", start, 0), start % step, start)
+    last = index(size) - 1 - (index(size) - 1 - start) % step
+    return minimum(maximum(start + k * step, first), last)
+
+
+def avg_pool(
+    x: Node,
+    rank: int,
+    kernel_size: Sequence[Dim],
+    stride: Sequence[Dim] = (),
+    padding: Sequence[Dim] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Node:
+    """The sum of each window divided by ``divisor_override``, or by its size, with or without what lies in the padding.
+
+    What a window of ceil_mode has beyond the padding never counts.
+    """
+    if not x.dtype.is_float:
+        raise UnsupportedError(f"the average of {x.dtype}")
+    kernel, step = _kernel(rank, kernel_size, stride)
+    s = window(rank, step, padding, (1,))
+    shape = _shape(x, kernel, s, ceil_mode)
+    sizes = x.shape[len(x.shape) - rank :]
+    wide = compute_type(x.dtype)
+    parts = enumerate(zip(sizes, kernel, shape[-rank:], strict=True))
+    leaves = any(_may_leave(n, k, o, s, d, ceil_mode) for d, (n, k, o) in parts)
+
+    def divisor(out: Sequence[Expr]) -> Expr:
+        if divisor_override is not None:
+            return const(divisor_override, wide)
+        number: Expr = index(1)
+        for d, o in enumerate(out):
+            start = o * s.stride[d] - s.padding[d]
+            if not leaves or (count_include_pad and not ceil_mode):
+                number = number * kernel[d]
+                continue
+            beyond = s.padding[d] if count_include_pad else 0
+            low = start if count_include_pad else maximum(start, 0)
+            number = number * (minimum(start + kernel[d], index(sizes[d]) + beyond) - low)
+        return cast(number, wide)
+
+    def element(f: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            out = axes[-rank:]
+            taps = [Var(f"k{d}") for d in range(rank)]
+            place, inside = _averaged_taps(out, taps, sizes, s, leaves)
+            value = cast(load(f, (*axes[:-rank], *place)), wide)
+            if inside is not None:
+                value = select(inside, value, const(0.0, wide))
+            return reduce("sum", list(zip(taps, kernel, strict=True)), value) / divisor(out)
+
+        return at
+
+    return define("avg_pool", [x], shape, element, x.dtype)
+
+
+def _averaged_taps(
+    out: Sequence[Expr], taps: Sequence[Expr], sizes: Sequence[Dim], s: Window, leaves: bool
+) -> tuple[list[Expr], Expr | None]:
+    if not leaves:
+        return tap_positions(out, taps, sizes, Window(s.stride, (0,) * len(out), s.dilation))
+    place: list[Expr] = []
+    inside: Expr = const(True, boolean)
+    for d, (o, k) in enumerate(zip(out, taps, strict=True)):
+        position = _tap(o, k, s, d)
+        inside = inside & compare("ge", position, 0) & compare("lt", position, sizes[d])
+        place.append(minimum(maximum(position, 0), index(sizes[d]) - 1))
+    return place, inside
+
+
+def adaptive_avg_pool(x: Node, output_size: Sequence[Dim]) -> Node:
+    """The mean of bins that cover each trailing dimension: bin i is [floor(i n / o), ceil((i + 1) n / o))."""
+    rank = len(output_size)
+    targets = spread(output_size, rank)
+    known = [constant_dim(n) for n in x.shape[len(x.shape) - rank :]]
+    sizes = [n for n in known if n is not None]
+    if len(sizes) != rank:
+        raise UnsupportedError("adaptive pooling of a symbolic size")
+    wide = compute_type(x.dtype)
+    widths = [max(-(-(i + 1) * n // o) - i * n // o for i in range(o)) for n, o in zip(sizes, targets, strict=True)]
+
+    def element(f: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            taps = [Var(f"k{d}") for d in range(rank)]
+            place: list[Expr] = []
+            inside: Expr = const(True, boolean)
+            number: Expr = index(1)
+            for d, (i, k) in enumerate(zip(axes[-rank:], taps, strict=True)):
+                n, o = sizes[d], targets[d]
+                even = n % o == 0
+                start = i * (n // o) if even else i * n // o
+                width: Expr = index(n // o) if even else ((i + 1) * n + (o - 1)) // o - start
+                number = number * width
+                inside = inside if even else inside & compare("lt", k, width)
+                place.append(start + k if even else minimum(start + k, index(n - 1)))
+            value = select(inside, cast(load(f, (*axes[:-rank], *place)), wide), const(0.0, wide))
+            return reduce("sum", list(zip(taps, widths, strict=True)), value) / cast(number, wide)
+
+        return at
+
+    shape = (*x.shape[: len(x.shape) - rank], *targets)
+    return define("adaptive_avg_pool", [x], shape, element, x.dtype)

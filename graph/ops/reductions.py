@@ -1,0 +1,260 @@
+"""Reductions over dimensions, by PyTorch's rules for result types, ties (the first wins) and NaN (it wins)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from taskmap.graph.build import define, elementwise, reduction
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.pointwise import pointwise, to_dtype
+from taskmap.graph.ops.views import reshape
+from taskmap.ir.construct import (
+    as_expr,
+    call,
+    cast,
+    compare,
+    const,
+    constant_dim,
+    maximum,
+    product,
+    reduce,
+    select,
+    unary,
+)
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.types import DType, boolean, compute_type, f32, i64, u8
+
+Dims = int | Sequence[int] | None
+LONGEST_PREFIX = 1024
+
+
+def dims_of(x: Node, dim: Dims) -> tuple[int, ...]:
+    """The dimensions meant by ``dim``, not negative and in order; None or an empty list means all."""
+    rank = max(len(x.shape), 1)
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(len(x.shape)))
+    chosen = (dim,) if isinstance(dim, int) else tuple(dim)
+    return tuple(sorted({d % rank for d in chosen}))
+
+
+def count(x: Node, dim: Dims) -> Dim:
+    """How many elements are folded into one."""
+    return product([x.shape[d] for d in dims_of(x, dim)]) if x.shape else 1
+
+
+def fold(
+    op: str,
+    x: Node,
+    dim: Dims,
+    keepdim: bool,
+    kind: str,
+    prepare: Callable[[Expr], ExprLike],
+    finish: Callable[[Expr], ExprLike],
+    dtype: DType,
+) -> Node:
+    """``finish`` of the reduction of ``prepare(x)``; of a 0-d tensor, of its one element."""
+    if not x.shape:
+        return elementwise(op, (x,), lambda e: finish(as_expr(prepare(e))), dtype)
+    return reduction(op, x, dims_of(x, dim), keepdim, kind, prepare, finish, dtype)
+
+
+def same(e: Expr) -> Expr:
+    """The element as it is."""
+    return e
+
+
+def _sum_type(x: Node, dtype: DType | None) -> DType:
+    return dtype or (x.dtype if x.dtype.is_float else i64)
+
+
+def sum_(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
+    """The sum; of integers and bools an i64."""
+    result = _sum_type(x, dtype)
+    return fold("sum", x, dim, keepdim, "sum", lambda e: cast(e, compute_type(result)), same, result)
+
+
+def prod(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
+    """The product; of integers and bools an i64."""
+    result = _sum_type(x, dtype)
+    return fold("prod", x, dim, keepdim, "prod", lambda e: cast(e, compute_type(result)), same, result)
+
+
+def mean(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
+    """The sum divided by the number of elements; floats only."""
+    result = dtype or x.dtype
+    if not result.is_float:
+        raise UnsupportedError(f"the mean of {result} is not defined")
+    number = count(x, dim)
+
+    def finish(total: Expr) -> Expr:
+        return total / _as_float(number, total.dtype)
+
+    return fold("mean", x, dim, keepdim, "sum", lambda e: cast(e, compute_type(result)), finish, result)
+
+
+def _as_float(number: Dim, dtype: DType) -> Expr:
+    return const(number, dtype) if isinstance(number, int) else cast(number, dtype)
+
+
+def amax(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+    """The largest element; NaN if there is one."""
+    return _extremum("amax", x, dim, keepdim, "any" if x.dtype.is_bool else "max")
+
+
+def amin(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+    """The smallest element; NaN if there is one."""
+    return _extremum("amin", x, dim, keepdim, "all" if x.dtype.is_bool else "min")
+
+
+def _extremum(op: str, x: Node, dim: Dims, keepdim: bool, kind: str) -> Node:
+    return fold(op, x, dim, keepdim, kind, lambda e: cast(e, compute_type(x.dtype)), same, x.dtype)
+
+
+def any_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+    """Whether an element is not zero; bool, or u8 of u8."""
+    return _truth("any", x, dim, keepdim)
+
+
+def all_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+    """Whether no element is zero; bool, or u8 of u8."""
+    return _truth("all", x, dim, keepdim)
+
+
+def _truth(op: str, x: Node, dim: Dims, keepdim: bool) -> Node:
+    return fold(op, x, dim, keepdim, op, lambda e: cast(e, boolean), same, u8 if x.dtype == u8 else boolean)
+
+
+def argmax(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+    """The position of the first largest element (of the first NaN if there is one) along ``dim``, or in the flat x."""
+    return _position("argmax", x, dim, keepdim)
+
+
+def argmin(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+    """The position of the first smallest element (of the first NaN if there is one) along ``dim``, or in the flat x."""
+    return _position("argmin", x, dim, keepdim)
+
+
+def _position(op: str, x: Node, dim: int | None, keepdim: bool) -> Node:
+    if not x.shape:
+        return elementwise(op, (x,), lambda e: const(0, i64), i64)
+    if dim is None:
+        flat = _position(op, reshape(x, [product(x.shape)]), 0, False)
+        return reshape(flat, [1] * len(x.shape)) if keepdim else flat
+    wide = u8 if x.dtype.is_bool else compute_type(x.dtype)
+    return fold(op, x, dim, keepdim, op, lambda e: cast(e, wide), same, i64)
+
+
+def mean_and_variance(
+    x: Node, dim: Dims, keepdim: bool, correction: float = 1, dtype: DType | None = None
+) -> tuple[Node, Node]:
+    """Mean and variance in two passes: the mean first, then the squares of the distances from it.
+
+    Both in ``dtype`` (default: the type in which x is computed). The divisor is the count less ``correction``, not
+    below 0.
+    """
+    result = dtype or compute_type(x.dtype)
+    if not x.dtype.is_float:
+        raise UnsupportedError(f"the variance of {x.dtype} is not defined")
+    center = mean(x, dim, True, compute_type(x.dtype))
+    number = count(x, dim)
+    distances = pointwise("squared_distance", (x, center), lambda a, m: (a - m) * (a - m), within=center.dtype)
+    divisor = _divisor(number, correction, center.dtype)
+    variance = fold("var", distances, dim, keepdim, "sum", same, lambda total: total / divisor, result)
+    kept = center if keepdim or not x.shape else reshape(center, variance.shape)
+    return to_dtype(kept, result), variance
+
+
+def _divisor(number: Dim, correction: float, dtype: DType) -> Expr:
+    if isinstance(number, int):
+        return const(max(0.0, number - correction), dtype)
+    return maximum(cast(number, dtype) - const(correction, dtype), const(0.0, dtype))
+
+
+def var(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> Node:
+    """The variance, by two passes."""
+    return mean_and_variance(x, dim, keepdim, 1 if correction is None else correction, x.dtype)[1]
+
+
+def var_mean(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> tuple[Node, Node]:
+    """Variance and mean."""
+    center, variance = mean_and_variance(x, dim, keepdim, 1 if correction is None else correction, x.dtype)
+    return variance, center
+
+
+def std(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> Node:
+    """The square root of the variance."""
+    variance = mean_and_variance(x, dim, keepdim, 1 if correction is None else correction)[1]
+    return pointwise("std", (variance,), lambda v: call("sqrt", v), x.dtype, variance.dtype)
+
+
+def logsumexp(x: Node, dim: Dims, keepdim: bool = False) -> Node:
+    """log(sum(exp(x))), shifted by the maximum; an infinite maximum is not subtracted."""
+    if not x.dtype.is_float:
+        x = to_dtype(x, f32)
+    arithmetic = compute_type(x.dtype)
+    top = amax(x, dim, True)
+
+    def shift(m: Expr) -> Expr:
+        return select(call("isinf", m, dtype=boolean), const(0.0, m.dtype), m)
+
+    powers = pointwise("exp", (x, top), lambda a, m: call("exp", a - shift(m)), arithmetic, arithmetic)
+    total = sum_(powers, dim, True)
+    result = pointwise("logsumexp", (total, top), lambda s, m: call("log", s) + shift(m), x.dtype, arithmetic)
+    if keepdim or not x.shape:
+        return result
+    dims = dims_of(x, dim)
+    return reshape(result, [n for d, n in enumerate(x.shape) if d not in dims])
+
+
+def vector_norm(x: Node, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
+    """The p-norm of the elements: p = 2, 1, 0 (the number of non-zeros), ±infinity, or another number."""
+    result = dtype or x.dtype
+    if not result.is_float:
+        raise UnsupportedError(f"the norm of {result} is not defined")
+    wide = compute_type(result)
+
+    def folded(kind: str, prepare: Callable[[Expr], ExprLike], finish: Callable[[Expr], ExprLike] = same) -> Node:
+        return fold("norm", x, dim, keepdim, kind, lambda e: prepare(cast(e, wide)), finish, result)
+
+    if ord == 2:
+        return folded("sum", lambda e: e * e, lambda s: call("sqrt", s))
+    if ord == 1:
+        return folded("sum", _absolute)
+    if ord == 0:
+        return folded("sum", lambda e: cast(compare("ne", e, const(0, e.dtype)), e.dtype))
+    if math.isinf(ord):
+        return folded("max" if ord > 0 else "min", _absolute)
+    return folded(
+        "sum",
+        lambda e: call("pow", _absolute(e), const(ord, e.dtype)),
+        lambda s: call("pow", s, const(1 / ord, s.dtype)),
+    )
+
+
+def _absolute(e: Expr) -> Expr:
+    return unary("abs", e)
+
+
+def cumsum(x: Node, dim: int, dtype: DType | None = None) -> Node:
+    """Sums of prefixes along ``dim``, each a reduction of its own, for at most LONGEST_PREFIX elements."""
+    result = _sum_type(x, dtype)
+    if not x.shape:
+        return to_dtype(x, result)
+    axis = dim % len(x.shape)
+    length = constant_dim(x.shape[axis])
+    if length is None or length > LONGEST_PREFIX:
+        raise UnsupportedError(f"cumsum over more than {LONGEST_PREFIX} elements is left to PyTorch")
+    wide = compute_type(result)
+
+    def element(f: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            r = Var("r")
+            taken = f[tuple(r if d == axis else a for d, a in enumerate(axes))]
+            kept = select(compare("le", r, axes[axis]), cast(taken, wide), const(0, wide))
+            return reduce("sum", [(r, length)], kept)
+
+        return at
+
+    return define("cumsum", [x], x.shape, element, result)

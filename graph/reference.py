@@ -1,0 +1,80 @@
+"""The meaning of a graph: every node by its compute definition, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskmap.graph.graph import Graph, Node
+from taskmap.ir.errors import GraphError, InputError
+from taskmap.ir.evaluate import Array, convert, evaluate, size_of
+from taskmap.ir.nodes import Expr, Var
+
+Extern = Callable[[Node, list[Any], Callable[[Expr], int | float]], Any]
+"""Runs an extern node on its inputs; given also how to evaluate a symbolic size."""
+
+
+def run(graph: Graph, inputs: Sequence[Any], extern: Extern | None = None) -> list[Any]:
+    """The outputs of ``graph``: arrays, numbers for symbolic sizes, None where it returns None.
+
+    ``inputs`` are arrays, and integers where the graph takes sizes. Raises GraphError at an extern node when ``extern``
+    is not given, and InputError for a wrong number of inputs.
+    """
+    if len(inputs) != len(graph.inputs):
+        raise InputError(f"the graph takes {len(graph.inputs)} inputs, not {len(inputs)}")
+    dims = dimensions(graph, inputs)
+    values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes():
+        if node not in values:
+            values[node] = _value(node, [values[n] for n in node.inputs], dims, extern)
+    return [None if n is None else values[n] for n in graph.outputs]
+
+
+def dimensions(graph: Graph, inputs: Sequence[Any]) -> dict[Var, int]:
+    """The values of the symbolic sizes for these inputs."""
+    dims: dict[Var, int] = {}
+    for var, place in graph.dims.items():
+        if place[0] == "input":
+            dims[var] = int(inputs[_int(place[1])])
+        else:
+            dims[var] = int(inputs[_int(place[1])].shape[_int(place[2])])
+    return dims
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise GraphError(f"{value!r} is not a position")
+    return value
+
+
+def _value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern: Extern | None) -> Any:
+    if node.define is not None:
+        return evaluate(node.define, arguments, dims)
+    if node.op == "constant":
+        return array_of(node.attrs["value"], node)
+    if node.op == "getitem":
+        return arguments[0][node.attrs["index"]]
+    if node.op == "symint":
+        return _size(node.attrs["expr"], dims)
+    if node.op == "extern" and extern is not None:
+        return extern(node, arguments, lambda e: _size(e, dims))
+    raise GraphError(f"{node!r} has no definition, and nothing that runs it was given")
+
+
+def _size(expr: object, dims: Mapping[Var, int]) -> int | float:
+    if isinstance(expr, Expr):
+        return size_of(expr, dims)
+    if isinstance(expr, (int, float)):
+        return expr
+    raise GraphError(f"{expr!r} is not a size")
+
+
+def array_of(value: Any, node: Node) -> Array:
+    """A constant as an array: a numpy array, or anything with a method that gives one (a tensor)."""
+    if isinstance(value, np.ndarray):
+        return value
+    if node.dtype.name == "bf16":
+        return convert(np.asarray(value.float().numpy()), node.dtype)
+    return np.asarray(value.numpy())
