@@ -41,9 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         compiled = torch.compile(model, backend=torch_backend(arguments.backend))
         found = compiled(image)
         seconds = time.perf_counter() - begin
-        print(
-            f"compile    {seconds:.2f} s until the first result (less in a second run, which finds its kernels in the store)"
-        )
+        print(f"compile    {seconds:.2f} s until the first result (less where the kernel store has the kernels)")
 
         expected = model(image)
         wide_model, (wide_image,) = to_float64(model, (image,))
