@@ -6,6 +6,7 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.cpu.contraction import schedule_matmul
+from taskmap.schedules.cpu.convolution import schedule_convolution
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 
@@ -15,9 +16,10 @@ def schedule(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError when no template or rule takes the task.
     """
-    matmul = schedule_matmul(task, target)
-    if matmul is not None:
-        return matmul
+    for template in (schedule_convolution, schedule_matmul):
+        kernel = template(task, target)
+        if kernel is not None:
+            return kernel
     rows = find_rows(task)
     if rows is not None:
         return schedule_rows(task, rows, target)

@@ -177,7 +177,7 @@ class _Matmul:
 
             a, b = read(self.c.a, self.c.m, start), read(self.c.b, self.c.n, column)
             emit_tile(self.b, inside, height, groups, [d for _, d in k], a, b, out, accumulate)
-            Epilogue(self.task, self.stage, self.c, self.b).emit(
+            Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(
                 inside, out, lambda i, j: {**fixed, **unravel(self.c.m, start + i), **unravel(self.c.n, column + j)}, groups
             )
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index
-from taskmap.ir.contraction import Contraction
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Var
+from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.schedules.cpu.pointwise import positions_in
 from taskmap.schedules.values import Values
@@ -24,11 +23,11 @@ Position = Callable[[Expr, Expr], dict[Var, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The stages after ``stage``, the anchor of ``task``."""
+    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``."""
 
     task: Task
     stage: Stage
-    contraction: Contraction
+    reduce: Reduce
     builder: Builder
 
     def emit(self, values: Values, tile: Buffer, position: Position, groups: Sequence[tuple[int, int]]) -> None:
@@ -45,14 +44,15 @@ class Epilogue:
                     with b.loop("lane", width, kind) as lane:
                         inside = values.nested()
                         inside.bind(lane, width)
-                        self.element(inside, tile, i, j * width + lane + column, position)
+                        at = j * width + lane + column
+                        self.element(inside, tile[i, at], position(i, at))
                 column += vectors * width
 
-    def element(self, values: Values, tile: Buffer, i: Expr, j: Expr, position: Position) -> None:
-        """Store every output for one element of the tile."""
-        axes = {v: values.simplifier(e) for v, e in position(i, j).items()}
+    def element(self, values: Values, total: Expr, position: dict[Var, Expr]) -> None:
+        """Store every output for one sum of the anchor, at ``position`` of its output."""
+        axes = {v: values.simplifier(e) for v, e in position.items()}
         at = tuple(axes[v] for v in self.stage.axes)
-        values.folded = {**values.folded, id(self.contraction.reduce): tile[i, j]}
+        values.folded = {**values.folded, id(self.reduce): total}
         result = self.builder.let(self.stage.label or "anchor", values.expand(self.stage.body, axes))
 
         def read(where: tuple[Expr, ...]) -> Expr:

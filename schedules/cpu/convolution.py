@@ -1,0 +1,257 @@
+"""The convolution template: a direct convolution on a padded strip of the image.
+
+    parallel over (image, group, blocks of output rows, chunks of output channels):
+        strip = the input rows needed, padded                          a core's own copy
+        for each panel of output channels, output row, tile of columns:   multiply (microkernel);   epilogue
+
+The microkernel's rows are neighbouring columns of one output row, its columns are output channels, its sum runs over the
+window and the input channels. A depthwise convolution has no channels to sum: there vectors run over the channels, and
+the weights of the window stay in registers while the columns pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, index, minimum
+from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind, Scope
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType, compute_type
+from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cpu.loops import parallel_grid
+from taskmap.schedules.cpu.microkernel import Tile, choose_tile, column_groups, emit_tile
+from taskmap.schedules.cpu.window import Convolution, Strip, find_convolution, is_planar, positions, strip_rows
+from taskmap.schedules.values import Values
+
+_STRIP_BYTES = 256 << 10
+_LARGE_WEIGHTS = 1 << 20
+
+
+def schedule_convolution(task: Task, target: Target) -> Kernel | None:
+    """The template's kernel, or None for a task that is not anchored by a convolution it can do."""
+    conv = find_convolution(task)
+    if conv is None:
+        return None
+    plan = _Depthwise(task, conv, target) if conv.depthwise else _Dense(task, conv, target)
+    return plan.kernel()
+
+
+def convolution_panel_width(columns: int, out_channels: int, target: Target, dtype: DType) -> int:
+    """How many output channels the dense template computes together, for packing its weights."""
+    lanes = target.lanes(compute_type(dtype).bytes)
+    return choose_tile(columns, out_channels, target, lanes).vectors * lanes
+
+
+@dataclass(slots=True)
+class _Template:
+    task: Task
+    conv: Convolution
+    target: Target
+    b: Builder = field(default_factory=Builder)
+
+    @property
+    def accumulate(self) -> DType:
+        return compute_type(self.conv.reduce.dtype)
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.accumulate.bytes)
+
+    def finished(self, note: str) -> Kernel:
+        buffers = (*self.task.inputs, *self.task.outputs)
+        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
+
+    def row_blocks(self, rows: int) -> int:
+        return -(-self.conv.out[0] // rows)
+
+    def output_rows(self, values: Values, block: Expr, rows: int) -> tuple[Expr, int | Expr]:
+        """The first output row of a block, and how many it has (the last block may have fewer)."""
+        first = values.simplifier(block * rows)
+        if self.conv.out[0] % rows == 0:
+            return first, rows
+        count = self.b.let("rows", values.simplifier(minimum(index(self.conv.out[0]) - first, rows)))
+        values.bind_value(count, rows)
+        return first, count
+
+
+@dataclass(slots=True)
+class _Dense(_Template):
+    """Every output channel of a group needs every input channel of it."""
+
+    def kernel(self) -> Kernel:
+        c, b = self.conv, self.b
+        tile = choose_tile(c.out[1], c.out_channels, self.target, self.lanes)
+        width = tile.vectors * self.lanes
+        panels = -(-c.out_channels // width)
+        weights = c.channels * c.kernel[0] * c.kernel[1] * c.out_channels * self.accumulate.bytes
+        by_channel = weights > _LARGE_WEIGHTS and panels >= self.target.cores
+        budget = 2 * _STRIP_BYTES if by_channel else _STRIP_BYTES
+        rows = strip_rows(c, c.channels, self.accumulate.bytes, budget, 1 if by_channel else self.target.cores)
+        chunks = self.target.cores if by_channel else 1
+        if panels % chunks:
+            chunks = panels if panels < 4 * self.target.cores else chunks
+        chunk = -(-panels // chunks)
+        strip = Strip(c, rows, c.channels, is_planar(c))
+        values = Values(self.task, b)
+        extents = [c.batch, c.groups, self.row_blocks(rows), -(-panels // chunk)]
+        with parallel_grid(b, ["image", "group", "block", "chunk"], extents, values, True, 1 << 62) as at:
+            image, group, block, part = at
+            inside = values.nested()
+            first, count = self.output_rows(inside, block, rows)
+            loaded = strip.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
+            whole, rest = divmod(c.out_channels, width)
+            with b.loop("panel", chunk) as p:
+                inside.bind(p, chunk)
+                panel = inside.simplifier(part * chunk + p)
+                place = (image, group, first, count)
+                full = [(tile.vectors, self.lanes)]
+                if rest == 0 and panels % chunk == 0:
+                    self.panel(inside.nested(), strip, loaded, place, panel * width, full, tile)
+                else:
+                    with b.when(panel < whole):
+                        self.panel(inside.nested(), strip, loaded, place, panel * width, full, tile)
+                    if rest:
+                        with b.otherwise(), b.when(panel < panels):
+                            edge = column_groups(rest, self.lanes)
+                            self.panel(inside.nested(), strip, loaded, place, index(whole * width), edge, tile)
+        return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, rows={rows}, chunks={-(-panels // chunk)})")
+
+    def panel(
+        self,
+        values: Values,
+        strip: Strip,
+        loaded: Buffer,
+        place: tuple[Expr, Expr, Expr, int | Expr],
+        channel: Expr,
+        groups: list[tuple[int, int]],
+        tile: Tile,
+    ) -> None:
+        """All output rows of a strip for one panel of output channels."""
+        c, b = self.conv, self.b
+        image, group, first, count = place
+        columns = sum(v * w for v, w in groups)
+        with b.loop("row", index(count)) as y:
+            values.bind(y, strip.rows)
+            for start, many, height in positions(c.out[1], tile.rows):
+                with b.loop("tile", many) as t:
+                    inside = values.nested()
+                    inside.bind(t, many)
+                    x0 = t * height + start
+                    out = b.allocate("tile", self.accumulate, (height, columns))
+
+                    def a(at: Sequence[Expr], i: Expr, local: Values, x0: Expr = x0) -> Expr:
+                        ky, kx, ch = at
+                        row = y * c.stride[0] + ky * c.dilation[0]
+                        column = (x0 + i) * c.stride[1] + kx * c.dilation[1]
+                        return loaded[strip.at(row, column, ch)]
+
+                    def right(at: Sequence[Expr], j: Expr, local: Values) -> Expr:
+                        ky, kx, ch = at
+                        axes = c.axes(image, group * c.out_channels + channel + j, index(0), index(0))
+                        return local.expand(c.w, {**axes, **c.taps(ch, ky, kx)})
+
+                    emit_tile(b, inside, height, groups, [*c.kernel, c.channels], a, right, out, self.accumulate)
+
+                    def position(i: Expr, j: Expr, x0: Expr = x0):  # type: ignore[no-untyped-def]
+                        return c.axes(image, group * c.out_channels + channel + j, first + y, x0 + i)
+
+                    Epilogue(self.task, c.stage, c.reduce, b).emit(inside, out, position, groups)
+
+
+@dataclass(slots=True)
+class _Depthwise(_Template):
+    """Every channel on its own: vectors over channels."""
+
+    def kernel(self) -> Kernel:
+        c, b = self.conv, self.b
+        budget = _STRIP_BYTES
+        rows = strip_rows(c, c.groups, self.accumulate.bytes, budget, self.target.cores)
+        blocks = self.row_blocks(rows)
+        channels = c.groups
+        if blocks < self.target.cores and c.groups >= 2 * self.lanes * self.target.cores:
+            channels = -(-c.groups // self.lanes // (2 * self.target.cores)) * self.lanes
+        whole, rest = divmod(c.groups, channels)
+        height = min(c.out[1], 8 if self.target.vector_registers >= 32 else 4)
+        values = Values(self.task, b)
+        extents = [c.batch, blocks, whole + (rest > 0)]
+        with parallel_grid(b, ["image", "block", "chunk"], extents, values, True, 1 << 62) as at:
+            image, block, part = at
+            inside = values.nested()
+            first, count = self.output_rows(inside, block, rows)
+            if not rest:
+                self.chunk(inside.nested(), image, first, count, rows, part * channels, channels, height)
+            else:
+                with b.when(part < whole):
+                    self.chunk(inside.nested(), image, first, count, rows, part * channels, channels, height)
+                with b.otherwise():
+                    self.chunk(inside.nested(), image, first, count, rows, index(whole * channels), rest, height)
+        return self.finished(f"cpu.depthwise(columns={height}, rows={rows}, channels={channels})")
+
+    def chunk(
+        self,
+        values: Values,
+        image: Expr,
+        first: Expr,
+        count: int | Expr,
+        rows: int,
+        start: Expr,
+        channels: int,
+        height: int,
+    ) -> None:
+        """All output rows of a strip for some channels."""
+        c, b = self.conv, self.b
+        strip = Strip(c, rows, channels, False)
+        loaded = strip.load(b, values, image, first, start, self.accumulate, self.lanes)
+        offset = 0
+        for vectors, width in column_groups(channels, self.lanes):
+            with b.loop("vector", vectors) as v:
+                values.bind(v, vectors)
+                kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+                with b.loop("lane", width, kind) as lane:
+                    inside = values.nested()
+                    inside.bind(lane, width)
+                    channel = v * width + lane + offset
+                    self.channel(inside, strip, loaded, image, first, count, start, channel, height)
+            offset += vectors * width
+
+    def channel(
+        self,
+        values: Values,
+        strip: Strip,
+        loaded: Buffer,
+        image: Expr,
+        first: Expr,
+        count: int | Expr,
+        start: Expr,
+        channel: Expr,
+        height: int,
+    ) -> None:
+        """One channel (a lane of a vector of them): its weights in registers, all columns of all rows."""
+        c, b = self.conv, self.b
+        taps = [(ky, kx) for ky in range(c.kernel[0]) for kx in range(c.kernel[1])]
+        at = c.axes(image, start + channel, index(0), index(0))
+        weights = [
+            b.let("w", cast(values.expand(c.w, {**at, **c.taps(index(0), index(ky), index(kx))}), self.accumulate))
+            for ky, kx in taps
+        ]
+        with b.loop("row", index(count)) as y:
+            values.bind(y, strip.rows)
+            for begin, many, size in positions(c.out[1], height):
+                with b.loop("tile", many) as t:
+                    inside = values.nested()
+                    inside.bind(t, many)
+                    x0 = t * size + begin
+                    acc = b.allocate("acc", self.accumulate, (size,), Scope.REGISTER)
+                    for i in range(size):
+                        b.store(acc, i, 0.0)
+                    for (ky, kx), w in zip(taps, weights, strict=True):
+                        row = y * c.stride[0] + ky * c.dilation[0]
+                        for i in range(size):
+                            column = (x0 + i) * c.stride[1] + kx * c.dilation[1]
+                            b.store(acc, i, acc[i] + loaded[strip.at(row, column, channel)] * w)
+                    finish = Epilogue(self.task, c.stage, c.reduce, b)
+                    for i in range(size):
+                        finish.element(inside.nested(), acc[i], c.axes(image, start + channel, first + y, x0 + i))
