@@ -6,14 +6,15 @@ channels-last is a stride order. A view of a placed value, a slice or a permutat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from taskmap.graph.build import same_dim
+from taskmap.graph.classify import contraction, definition
 from taskmap.graph.graph import Node
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import constant_dim, index, product, value_of
-from taskmap.ir.nodes import Dim, Expr, Load
+from taskmap.ir.nodes import Dim, Expr, Load, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Compute
 from taskmap.ir.visit import walk_exprs
@@ -41,6 +42,68 @@ def channels_last(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     stored = (shape[0], *shape[2:], shape[1])
     batch, *spatial, channel = row_major(stored)
     return (batch, channel, *spatial)
+
+
+def heads_inside(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides of a dense tensor [b, h, i, d] stored as b, i, h, d."""
+    b, h, i, d = shape
+    batch, query, head, element = row_major((b, i, h, d))
+    return (batch, head, query, element)
+
+
+def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
+    """The strides each value would have in memory of its own.
+
+    Where the outside world fixes strides, those. A convolution writes channels-last, and whatever follows a channels-last
+    value element for element, or window by window, does so too. Attention writes the heads of a query together, as the
+    projection after it reads them. Everything else is row-major.
+    """
+    chosen: dict[Node, tuple[Dim, ...]] = {}
+    flowing: set[Node] = set()
+    for node in nodes:
+        if node.attrs.get("storage") == "channels_last" or is_convolution(node) or _follows(node, flowing):
+            flowing.add(node)
+            chosen[node] = channels_last(node.shape)
+        elif node.op == "attention":
+            chosen[node] = heads_inside(node.shape)
+        else:
+            chosen[node] = row_major(node.shape)
+        if node.strides is not None:
+            chosen[node] = node.strides
+            if len(node.shape) > 2 and not equal_strides(node.shape, node.strides, channels_last(node.shape)):
+                flowing.discard(node)
+    return chosen
+
+
+def is_convolution(node: Node) -> bool:
+    """Whether the node is a windowed contraction over images: [n, c, spatial...]."""
+    if not node.is_compute or len(node.shape) < 3:
+        return False
+    found = contraction(definition(node))
+    return found is not None and found.windowed
+
+
+def _follows(node: Node, flowing: Container[Node]) -> bool:
+    """Whether one of the largest inputs of ``node`` is a channels-last value whose channels are the node's channels."""
+    if not node.is_compute or len(node.shape) < 3:
+        return False
+    define = definition(node)
+    for formal, source in zip(define.inputs, node.inputs, strict=True):
+        if source not in flowing or len(source.shape) != len(node.shape) or all(_is_one(n) for n in source.shape[2:]):
+            continue
+        reads = [e for e in walk_exprs(define.body) if isinstance(e, Load) and e.buffer is formal]
+        if all(_only(read.indices[1], define.axes[1]) for read in reads):
+            return True
+    return False
+
+
+def _is_one(size: Dim) -> bool:
+    return constant_dim(size) == 1
+
+
+def _only(at: Expr, axis: Var) -> bool:
+    """Whether an index depends on ``axis`` and on no other variable."""
+    return {e for e in walk_exprs(at) if isinstance(e, Var)} == {axis}
 
 
 def equal_strides(shape: Sequence[Dim], a: Sequence[Dim], b: Sequence[Dim]) -> bool:
@@ -75,6 +138,13 @@ def view_placement(view: Compute, source: Placement) -> Placement | None:
     if any(_mentions(d, view) for d in (*strides, _as_dim(terms))):
         return None
     return Placement(source.root, tuple(strides), _as_dim(terms))
+
+
+def slice_placement(parent: Placement, axis: int, start: Dim) -> Placement:
+    """The placement of a part of a placed value that begins at ``start`` of ``axis``."""
+    begin = index(start) * index(parent.strides[axis]) + index(parent.offset)
+    offset = value_of(begin)
+    return Placement(parent.root, parent.strides, begin if offset is None else int(offset))
 
 
 def _as_dim(p: poly.Poly) -> Dim:

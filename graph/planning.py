@@ -1,13 +1,27 @@
-"""From a graph to a plan: which nodes become kernels together, in which order, and where every value lies."""
+"""From a graph to a plan: which nodes become kernels together, in which order, and where every value lies.
+
+1. Strides are chosen for every value (``layout``), and the nodes that need no memory set aside (``inlining``).
+2. The rest is grouped into kernels (``fusion``).
+3. Values that leave their kernel are placed: in storage of their own, or in a slice of the concatenation that they go
+   into. Outputs that are views of placed values are placed in the same storage.
+4. Each group becomes a task (``tasks``).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from taskmap.graph.classify import arithmetic_cost, is_injective, is_view
+from taskmap.graph.access import Accesses
+from taskmap.graph.classify import definition
+from taskmap.graph.concatenation import concatenated_axis, parts_of
+from taskmap.graph.fusion import Fusion
 from taskmap.graph.graph import Graph, Node
-from taskmap.graph.layout import Placement, equal_strides, row_major, view_placement
-from taskmap.graph.tasks import build_task, definition
+from taskmap.graph.inlining import computed_once, inlined_nodes, views_of_memory
+from taskmap.graph.layout import Placement, choose_strides, equal_strides, slice_placement, view_placement
+from taskmap.graph.partition import Cluster
+from taskmap.graph.tasks import build_task, members_and_inlined, task_name
+from taskmap.ir.nodes import Dim
 from taskmap.ir.task import Task
 
 
@@ -40,50 +54,104 @@ class Plan:
     placements: dict[Node, Placement]
     outputs: list[Node | None]
 
-
-INLINE_COST = 4
+    def __str__(self) -> str:
+        return "\n".join(s.op if isinstance(s, Node) else f"{s.kind:12}{s.name}" for s in self.steps)
 
 
 def plan(graph: Graph) -> Plan:
-    """The kernels of ``graph``: for now each computed value is its own, with the views and cheap operators it reads."""
-    nodes = graph.nodes()
-    placements: dict[Node, Placement] = {}
-    steps: list[Group | Node] = []
-    kept = {n for n in graph.outputs if n is not None} | {x for n in nodes if n.op == "extern" for x in n.inputs}
-    for node in nodes:
-        strides = node.strides if node.strides is not None else row_major(node.shape)
-        if not node.is_compute:
-            placements[node] = Placement(node, strides)
-            if node.op == "extern":
-                steps.append(node)
-            continue
-        define = definition(node)
-        if node not in kept and (is_view(define) or (is_injective(define) and arithmetic_cost(define) <= INLINE_COST)):
-            continue
-        source = node.inputs[0] if is_view(define) else None
-        if source is not None and source in placements:
-            alias = view_placement(define, placements[source])
-            if alias is not None and equal_strides(node.shape, alias.strides, strides):
-                placements[node] = alias
-                continue
-        placements[node] = Placement(node, strides)
-        steps.append(_group([node], [node], placements))
-    return Plan(steps, placements, list(graph.outputs))
+    """The kernels of ``graph`` and the places of its values. Run ``graph.passes`` first: planning changes no node."""
+    return _Planner(graph).plan()
 
 
-def _group(members: list[Node], outputs: list[Node], placements: dict[Node, Placement]) -> Group:
-    nodes: dict[Node, None] = {}
-    inputs: dict[Node, None] = {}
-    stack = [(m, False) for m in reversed(members)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            nodes[node] = None
-        elif node in placements and node not in members:
-            inputs[node] = None
-        elif node not in nodes:
-            stack.append((node, True))
-            stack.extend((n, False) for n in reversed(node.inputs))
-    name = "_".join(n.op for n in nodes)[:40]
-    task = build_task(name, list(nodes), list(inputs), outputs, placements, None)
-    return Group(name, task, list(inputs), outputs, list(nodes))
+class _Planner:
+    """The facts that planning one graph rests on, each found once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = graph.nodes()
+        self.order = {n: i for i, n in enumerate(self.nodes)}
+        self.once = computed_once(graph)
+        self.outside = _read_from_outside(graph, self.nodes)
+        self.in_place = {n for n in self.nodes if n.attrs.get("in_place")}
+        self.slices = {part: (cat, start) for cat in self.in_place for part, start in parts_of(cat)}
+        own = choose_strides(self.nodes)
+        self.strides = {n: self._place(n, own).strides for n in self.nodes}
+        inlined = inlined_nodes(self.nodes, self.outside, self.once)
+        self.views = {n: p for n in self.outside & inlined if (p := self._view(n)) is not None}
+        # A view that the outside reads, and that cannot lie in the memory of what it views, is computed by a kernel.
+        self.accesses = Accesses(inlined - (self.outside - self.views.keys()))
+
+    def plan(self) -> Plan:
+        inlined = self.accesses.inlined
+        real = [n for n in self.nodes if n not in inlined and n.op not in ("input", "constant")]
+        reads = {n: self._reads(n) for n in real}
+        users: dict[Node, list[Node]] = {n: [] for n in self.nodes}
+        for node in real:
+            for source in reads[node]:
+                users[source].append(node)
+        wanted = {s for n in self.outside for s in self._behind(n)}
+        fusion = Fusion(self.order, self.accesses, self.strides, self.once, wanted, users)
+        for node in real:
+            if self._is_computed(node):
+                fusion.add(node)
+            else:
+                fusion.add_fixed(node, reads[node])
+        clusters = fusion.parts.in_order()
+        written = [
+            n for n in real if n in wanted or any(fusion.parts.of[u] is not fusion.parts.of[n] for u in users[n])
+        ]
+        placements = {n: self._place(n, self.strides) for n in self.nodes if not n.is_compute or n in self.in_place}
+        placements.update({n: self._place(n, self.strides) for n in written})
+        placements.update(self.views)
+        steps = [self._step(c, placements) for c in clusters if c.kind != "fixed" or c.nodes[0].op == "extern"]
+        return Plan(steps, placements, list(self.graph.outputs))
+
+    def _is_computed(self, node: Node) -> bool:
+        return node.is_compute and node not in self.in_place
+
+    def _reads(self, node: Node) -> list[Node]:
+        """The values, in memory or in kernels, that ``node`` reads."""
+        if self._is_computed(node):
+            return self.accesses.sources(node)
+        return list(dict.fromkeys(s for n in node.inputs for s in self._behind(n)))
+
+    def _behind(self, node: Node) -> list[Node]:
+        """What is read when ``node`` is: itself, or what it is computed from where it has no memory."""
+        return self.accesses.sources(node) if node in self.accesses.inlined else [node]
+
+    def _place(self, node: Node, strides: Mapping[Node, tuple[Dim, ...]]) -> Placement:
+        """The place of a value of its own: new storage, or a slice of the concatenation that it goes into."""
+        if node not in self.slices:
+            return Placement(node, strides[node])
+        cat, start = self.slices[node]
+        return slice_placement(self._place(cat, strides), concatenated_axis(cat), start)
+
+    def _view(self, node: Node) -> Placement | None:
+        """The place of a view in the storage of what it views; None when its strides may not be those."""
+        chain = [node]
+        while views_of_memory(chain[-1]):
+            chain.append(chain[-1].inputs[0])
+        place: Placement | None = self._place(chain.pop(), self.strides)
+        while chain and place is not None:
+            place = view_placement(definition(chain.pop()), place)
+        if place is None or (node.strides is None and node in self.graph.outputs):
+            return place
+        return place if equal_strides(node.shape, place.strides, self.strides[node]) else None
+
+    def _step(self, cluster: Cluster, placements: Mapping[Node, Placement]) -> Group | Node:
+        if cluster.kind == "fixed":
+            return cluster.nodes[0]
+        members = set(cluster.nodes)
+        nodes = members_and_inlined(cluster.nodes, self.accesses.inlined)
+        outputs = [n for n in cluster.nodes if n in placements]
+        inputs = list(cluster.sources)
+        name = task_name([n.op for n in nodes if n in members])
+        task = build_task(name, nodes, inputs, outputs, placements, cluster.anchor)
+        refused = [r for r in dict.fromkeys(cluster.refused) if r[0] not in members]
+        return Group(name, task, inputs, outputs, nodes, cluster.anchor, cluster.kind, refused, cluster.once)
+
+
+def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
+    """Computed values that must be in memory as they are: outputs of the graph, and what PyTorch's own operators read."""
+    outputs = {n for n in graph.outputs if n is not None and n.is_compute}
+    return outputs | {x for n in nodes if n.op == "extern" for x in n.inputs if x.is_compute}

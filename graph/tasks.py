@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 
+from taskmap.graph.classify import definition
 from taskmap.graph.graph import Node
 from taskmap.graph.layout import Placement
-from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
-from taskmap.ir.task import Compute, Stage, Task
+from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import free_vars, replace_buffers, walk_exprs
+
+
+LONGEST_NAME = 40
 
 
 def build_task(
@@ -42,11 +46,30 @@ def build_task(
     return Task(name, task_inputs, tuple(stages), task_outputs, _symbolic(task_inputs, stages), at)
 
 
-def definition(node: Node) -> Compute:
-    """The definition of a compute node. Raises GraphError for any other node."""
-    if node.define is None:
-        raise GraphError(f"{node!r} has no compute definition, so it cannot be part of a kernel")
-    return node.define
+def members_and_inlined(members: Sequence[Node], inlined: Container[Node]) -> list[Node]:
+    """The members of a group and the inlined nodes they read, each after its inputs."""
+    inside = set(members)
+    nodes: dict[Node, None] = {}
+    stack = [(m, False) for m in reversed(members)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            nodes[node] = None
+        elif node not in nodes and (node in inside or node in inlined):
+            stack.append((node, True))
+            stack.extend((n, False) for n in reversed(node.inputs))
+    return list(nodes)
+
+
+def task_name(operators: Sequence[str]) -> str:
+    """A name from the operators in order, cut to at most 40 characters at a word's end; an identifier."""
+    name = ""
+    for op in operators:
+        word = re.sub(r"[^0-9A-Za-z]+", "_", op)
+        if name and len(name) + 1 + len(word) > LONGEST_NAME:
+            break
+        name = f"{name}_{word}" if name else word[:LONGEST_NAME]
+    return name
 
 
 def _placed(name: str, node: Node, placement: Placement) -> Buffer:

@@ -1,0 +1,81 @@
+"""Runs a plan group by group in numpy, through real storage: every group reads and writes the places it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.layout import Placement
+from taskmap.graph.planning import Group, Plan
+from taskmap.graph.reference import Extern, array_of, dimensions
+from taskmap.ir.evaluate import NUMPY_TYPES, Array, evaluate, size_of
+from taskmap.ir.nodes import Var
+from taskmap.ir.task import Compute
+
+
+def run_plan(graph: Graph, plan: Plan, inputs: Sequence[Any], extern: Extern | None = None) -> list[Any]:
+    """The outputs of the graph, by the plan. Storage starts out as NaN, so a value that nobody wrote shows."""
+    dims = dimensions(graph, inputs)
+    memory: dict[Node, Array] = {}
+    for node, array in zip(graph.inputs, inputs, strict=True):
+        if node in plan.placements:
+            _store(memory, plan.placements[node], array, dims)
+    for node in graph.nodes():
+        if node.op == "constant":
+            _store(memory, plan.placements[node], array_of(node.attrs["value"], node), dims)
+    items: dict[Node, Any] = {}
+    for step in plan.steps:
+        if isinstance(step, Group):
+            _run_group(step, plan, memory, dims)
+            continue
+        if extern is None:
+            raise ValueError("the plan has an extern node")
+        arguments = [_load(memory, plan.placements[n], n, dims) for n in step.inputs]
+        items[step] = extern(step, arguments, lambda e: size_of(e, dims))
+        if not isinstance(items[step], list):
+            _store(memory, plan.placements[step], items[step], dims)
+        for node in graph.nodes():
+            if node.op == "getitem" and node.inputs[0] is step:
+                _store(memory, plan.placements[node], items[step][node.attrs["index"]], dims)
+    return [None if n is None else _load(memory, plan.placements[n], n, dims) for n in plan.outputs]
+
+
+def _run_group(group: Group, plan: Plan, memory: dict[Node, Array], dims: dict[Var, int]) -> None:
+    task = group.task
+    values = {
+        buffer: _load(memory, plan.placements[node], node, dims)
+        for buffer, node in zip(task.inputs, group.inputs, strict=True)
+    }
+    for stage in task.stages:
+        # A stage's body loads buffers, which stand for the formals of a definition.
+        define = Compute(stage.label, tuple(values), stage.shape, stage.out.dtype, stage.axes, stage.body)
+        values[stage.out] = evaluate(define, list(values.values()), dims)
+    for buffer, node in zip(task.outputs, group.outputs, strict=True):
+        place = plan.placements[node]
+        assert (buffer.strides, buffer.offset) == (place.strides, place.offset)
+        _store(memory, place, values[buffer], dims)
+
+
+def _window(memory: dict[Node, Array], place: Placement, shape: Sequence[int], dims: dict[Var, int]) -> Array:
+    """The placed value as a view of its storage."""
+    storage = memory[place.root]
+    offset = size_of(place.offset, dims)
+    strides = [size_of(s, dims) * storage.itemsize for s in place.strides]
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, strides)
+
+
+def _store(memory: dict[Node, Array], place: Placement, value: Array, dims: dict[Var, int]) -> None:
+    if place.root not in memory:
+        shape = [size_of(n, dims) for n in place.root.shape]
+        strides = place.root.strides if place.root.strides is not None else place.strides
+        span = 1 + sum((n - 1) * size_of(s, dims) for n, s in zip(shape, strides, strict=True))
+        kind = NUMPY_TYPES[place.root.dtype.name]
+        memory[place.root] = np.full(span, np.nan if np.issubdtype(kind, np.floating) else 77).astype(kind)
+    _window(memory, place, np.shape(value), dims)[...] = value
+
+
+def _load(memory: dict[Node, Array], place: Placement, node: Node, dims: dict[Var, int]) -> Array:
+    return _window(memory, place, [size_of(n, dims) for n in node.shape], dims).copy()
