@@ -180,7 +180,7 @@ class Builder:
         layout: object | None = None,
         init: ExprLike | None = None,
     ) -> Buffer:
-        """A new buffer, uninitialised, or filled with ``init`` by serial loops."""
+        """A new buffer, uninitialised, or filled with ``init``."""
         dims = tuple(_known(d) for d in shape)
         steps = None if strides is None else tuple(strides)
         buffer = Buffer(name, dtype, dims, scope, steps, 0, layout, owner)
@@ -190,8 +190,9 @@ class Builder:
         return buffer
 
     def fill(self, buffer: Buffer, value: ExprLike) -> None:
-        """Every element of ``buffer`` = value, by serial loops."""
-        with self.grid([f"{buffer.name}_{d}" for d in range(buffer.rank)], buffer.shape) as at:
+        """Every element of ``buffer`` = value. Loops over registers are unrolled, for registers have no addresses."""
+        kind = LoopKind.UNROLLED if buffer.scope is Scope.REGISTER else LoopKind.SERIAL
+        with self.grid([f"{buffer.name}_{d}" for d in range(buffer.rank)], buffer.shape, kind) as at:
             self.store(buffer, at, value)
 
     def barrier(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,9 @@ class _Machine:
             frames = []
             for t in range(self.kernel.threads):
                 names = {**self.dims, THREAD: t, **dict(zip(BLOCKS, block, strict=False))}
-                frames.append(Frame(names, dict(memory), shared, Access(launch, number, t)))
+                frame = Frame(names, dict(memory), shared, Access(launch, number, t))
+                frame.private_access = Access(0, t, t)
+                frames.append(frame)
             self.run_block(frames, body)
 
     def run_block(self, frames: Sequence[Frame], body: Meets) -> None:
@@ -235,8 +238,10 @@ class _Machine:
         if isinstance(stmt, MappedFor):
             worker, mapping, names = self.expressions.compile(stmt.worker), stmt.mapping, stmt.vars
 
+            tasks = lru_cache(maxsize=None)(mapping)
+
             def mapped(frame: Frame) -> Iterator[None]:
-                for task in mapping(worker(frame)):
+                for task in tasks(worker(frame)):
                     frame.vars.update(zip(names, task, strict=True))
                     yield
 

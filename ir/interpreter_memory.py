@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, VerifyError
 from taskmap.ir.evaluate import NUMPY_TYPES
+from taskmap.ir.mapping import TaskMapping
 from taskmap.ir.mapping_digits import Task
 from taskmap.ir.nodes import Buffer
 from taskmap.ir.types import DType
@@ -71,19 +72,21 @@ class Memory:
     offset: int
     storage: Storage
     _owned: dict[int, frozenset[Task]] = field(default_factory=dict)
+    _owners: int = 0
 
     def load(self, indices: Sequence[Position], access: Access, lenient: bool) -> Any:
         """The elements at ``indices``, ints or arrays of one length; ``lenient`` when uninitialised ones do no harm."""
         at = self.address(indices)
         storage = self.storage
-        if storage.written is not None and not lenient and not np.all(storage.written[at]):
+        if storage.written is not None and not lenient and not _all(storage.written[at]):
             raise VerifyError(
                 f"{self._element(indices)} is read before anything was written to it",
                 why=f"{self.buffer!r} is uninitialised where it is allocated.",
             )
         if access.epoch:
             self._track_read(at, access, indices)
-        self._check_owner(indices, access)
+        if self.buffer.owner is not None:
+            self._check_owner(self.buffer.owner, indices, access)
         return storage.data[at]
 
     def store(self, indices: Sequence[Position], value: Any, access: Access) -> None:
@@ -92,7 +95,8 @@ class Memory:
         storage = self.storage
         if access.epoch:
             self._track_write(at, access, indices)
-        self._check_owner(indices, access)
+        if self.buffer.owner is not None:
+            self._check_owner(self.buffer.owner, indices, access)
         storage.data[at] = value
         if storage.written is not None:
             storage.written[at] = True
@@ -154,15 +158,13 @@ class Memory:
     def _element(self, indices: Sequence[Position]) -> str:
         return f"{self.buffer.name}[{', '.join(str(i) for i in indices)}]"
 
-    def _check_owner(self, indices: Sequence[Position], access: Access) -> None:
-        owner = self.buffer.owner
-        if owner is None:
-            return
-        worker = access.owner % owner.num_workers
+    def _check_owner(self, owner: TaskMapping, indices: Sequence[Position], access: Access) -> None:
+        self._owners = self._owners or owner.num_workers
+        worker = access.owner % self._owners
         if worker not in self._owned:
             self._owned[worker] = frozenset(owner(worker))
-        for lane in zip(*(np.atleast_1d(i) for i in indices), strict=True):
-            if tuple(int(i) for i in lane) not in self._owned[worker]:
+        for lane in zip(*map(_each, indices), strict=True):
+            if lane not in self._owned[worker]:
                 raise VerifyError(
                     f"worker {worker} touches {self._element(indices)}, which it does not hold",
                     why=f"{self.buffer!r} is distributed by {owner}.",
@@ -194,6 +196,10 @@ class Memory:
             f"race on {self._element(indices)}",
             why=f"worker {access.worker} {does} it and {who} {did} it, and nothing orders the two.",
         )
+
+
+def _all(flags: Any) -> bool:
+    return bool(flags) if flags.ndim == 0 else bool(flags.all())
 
 
 def _each(at: Position) -> Sequence[int]:

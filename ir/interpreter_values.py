@@ -31,6 +31,7 @@ from taskmap.ir.nodes import (
     Load,
     Ramp,
     Reduce,
+    Scope,
     Select,
     Unary,
     Var,
@@ -46,7 +47,8 @@ Eval = Callable[["Frame"], Value]
 class Frame:
     """What one worker sees: its variables, the buffers in scope, and who it is.
 
-    access: who it is to all memory that it shares with other blocks or iterations; shared_access: to its block's own.
+    access: who it is to memory that it shares with other blocks or iterations; shared_access: to its block's own;
+    private_access: to its own, if that is apart.
     lenient: how many enclosing selects discard what is being evaluated.
     """
 
@@ -55,12 +57,15 @@ class Frame:
     shared: dict[Buffer, Memory]
     access: Access = field(default_factory=Access)
     shared_access: Access = field(default_factory=Access)
+    private_access: Access | None = None
     lenient: int = 0
     remembered: dict[int, Value] = field(default_factory=dict)
 
     def access_to(self, buffer: Buffer) -> Access:
         """Who accesses ``buffer``."""
-        return self.shared_access if buffer in self.shared else self.access
+        if buffer in self.shared:
+            return self.shared_access
+        return self.access if self.private_access is None or buffer.scope is Scope.GLOBAL else self.private_access
 
     def buffer(self, buffer: Buffer) -> Memory:
         """The memory of a buffer in scope."""

@@ -151,13 +151,21 @@ class _Printer:
                 yield f"{pad}for {names} in ({s.mapping}).on({self.expr(s.worker)}):"
                 yield from self.body(s.body, indent + 1)
             elif isinstance(s, If):
-                yield f"{pad}if {self.expr(s.cond)}:"
-                yield from self.body(s.then, indent + 1)
-                if s.orelse:
-                    yield f"{pad}else:"
-                    yield from self.body(s.orelse, indent + 1)
+                yield from self.branch(s, indent)
             else:
                 yield pad + _STMT[type(s)](self, s)
+
+    def branch(self, s: If, indent: int) -> Iterator[str]:
+        pad, word = "    " * indent, "if"
+        while True:
+            yield f"{pad}{word} {self.expr(s.cond)}:"
+            yield from self.body(s.then, indent + 1)
+            if len(s.orelse) != 1 or not isinstance(s.orelse[0], If):
+                break
+            s, word = s.orelse[0], "elif"
+        if s.orelse:
+            yield f"{pad}else:"
+            yield from self.body(s.orelse, indent + 1)
 
     def kernel(self, k: Kernel) -> Iterator[str]:
         for var in k.dims:

@@ -6,6 +6,7 @@ Source of the promotion rules: PyTorch documentation, "Tensor Attributes", secti
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from taskmap.ir.errors import TypeMismatchError
 
@@ -38,8 +39,30 @@ class DType:
         """True for bool."""
         return self.kind == "b"
 
+    def __getitem__(self, shape: Any) -> TensorType:
+        """f32[m, n]: the type of a tensor; f32[()] of one without dimensions."""
+        return TensorType(self, shape if isinstance(shape, tuple) else (shape,))
+
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """The type of a tensor: element type, shape (ints or expressions), and strides in elements (None: row-major)."""
+
+    dtype: DType
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...] | None = None
+
+    def strided(self, *strides: Any) -> TensorType:
+        """The same tensor with other strides, in elements, one for each dimension."""
+        if len(strides) != len(self.shape):
+            raise TypeMismatchError(f"{self} has {len(self.shape)} dimensions, but is given {len(strides)} strides")
+        return TensorType(self.dtype, self.shape, strides)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 f64 = DType("f64", 64, "f")
