@@ -95,4 +95,4 @@ def reduction(
 
 def reindex(op: str, x: Node, shape: Sequence[Dim], source: Callable[..., Sequence[ExprLike]], **attrs: object) -> Node:
     """A node that only moves elements: out[axes] = x[source(*axes)]."""
-    return define(op, [x], shape, lambda f: lambda *axes: f[tuple(source(*axes))], **attrs)
+    return define(op, [x], shape, lambda f: lambda *axes: f[tuple(source(*axes))], None, **attrs)

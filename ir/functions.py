@@ -92,7 +92,8 @@ def _erfinv(y: float) -> float:
     half = 2 / (math.pi * a) + log / 2
     x = math.copysign(math.sqrt(math.sqrt(half * half - log / a) - half), y)
     for _ in range(4):
-        error = math.erf(x) - y if abs(y) < 0.9 else math.copysign((1 - abs(y)) - math.erfc(abs(x)), y)
+        tail = math.copysign(1.0, y) * ((1 - abs(y)) - math.erfc(abs(x)))
+        error = math.erf(x) - y if abs(y) < 0.9 else tail
         x -= error / (2 / math.sqrt(math.pi) * math.exp(-x * x))
     return x
 

@@ -17,7 +17,6 @@ KEEP_WHOLE = frozenset(
         "native_dropout_backward.default",
         "bernoulli.default",
         "embedding_dense_backward.default",
-        "_scaled_dot_product_flash_attention_for_cpu_backward.default",
         "upsample_bicubic2d.vec",
     }
 )

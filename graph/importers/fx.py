@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from taskmap.graph.extern import Slot
 from taskmap.graph.graph import Graph, Node
@@ -95,9 +96,16 @@ class _Reader:
         return self.constants[name]
 
     def _constant(self, value: torch.Tensor) -> Node:
-        made = Node("constant", (), self._shape(value), dtype_of(value.dtype), attrs={"value": value.detach()})
+        with unset_fake_temporarily():
+            value = value.detach()
+        made = Node("constant", (), self._shape(value), dtype_of(value.dtype), attrs={"value": value})
         made.strides = self._strides(value)
         return made
+
+    def _nothing(self, like: torch.Tensor) -> Node:
+        """A tensor without elements."""
+        with unset_fake_temporarily():
+            return self._constant(torch.empty(like.shape, dtype=like.dtype))
 
     # Operators.
 
@@ -191,7 +199,7 @@ class _Reader:
         if outs is None:
             return made
         if any(n == 0 for n in outs.shape):
-            return self._constant(torch.empty(value.shape, dtype=value.dtype))
+            return self._nothing(value)
         if made is None:
             return None
         known = [constant_dim(n) for n in made.shape]

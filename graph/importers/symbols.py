@@ -53,9 +53,9 @@ class Symbols:
             self.found.setdefault(self.variable(value.node.expr), place)
 
     def variable(self, symbol: sympy.Symbol) -> Var:
-        """The variable of a symbol. Raises UnsupportedError for one that is not a size."""
+        """The variable of a symbol. Raises ImportGraphError for one that is not a size."""
         if not symbol.is_integer:
-            raise UnsupportedError(f"the symbolic number {symbol}, which is not an integer")
+            raise ImportGraphError(f"the graph depends on the symbolic number {symbol}, which is not an integer")
         if symbol not in self.variables:
             self.variables[symbol] = Var(f"n{len(self.variables)}")
         return self.variables[symbol]

@@ -227,7 +227,7 @@ def logaddexp(x: Operand, y: Operand) -> Node:
     """log(exp(x) + exp(y)), exact at infinities."""
 
     def element(a: Expr, b: Expr) -> Expr:
-        same = binary("and", call("isinf", a), eq(a, b))
+        same = binary("and", call("isinf", a, dtype=boolean), eq(a, b))
         top = maximum(a, b)
         distance = unary("neg", unary("abs", a - b))
         return select(same, a, top + call("log1p", call("exp", distance)))
@@ -241,6 +241,6 @@ def xlogy(x: Operand, y: Operand) -> Node:
     def element(a: Expr, b: Expr) -> Expr:
         product = a * call("log", b)
         value = select(eq(a, number(0, a.dtype)), number(0, a.dtype), product)
-        return select(call("isnan", b), b, value)
+        return select(call("isnan", b, dtype=boolean), b, value)
 
     return float_pointwise("xlogy", (x, y), element)

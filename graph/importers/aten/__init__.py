@@ -12,7 +12,9 @@ from taskmap.graph.importers.aten import (
     matmul,
     norms,
     pooling,
+    rearrange,
     reductions,
+    resample,
     softmax,
     views,
 )
@@ -31,7 +33,9 @@ __all__ = [
     "matmul",
     "norms",
     "pooling",
+    "rearrange",
     "reductions",
+    "resample",
     "softmax",
     "views",
 ]

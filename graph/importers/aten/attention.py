@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.table import lowering
 from taskmap.graph.ops import attention as ops
+from taskmap.graph.ops import attention_gradients as gradients
 from taskmap.ir.errors import UnsupportedError
 
 
@@ -28,3 +29,21 @@ def flash_attention(
         ops.attention(q, k, v, mask, is_causal, scale),
         ops.log_sum_exp(q, k, mask, is_causal, scale),
     )
+
+
+@lowering("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_attention_backward(
+    grad: Node,
+    q: Node,
+    k: Node,
+    v: Node,
+    output: Node,
+    logsumexp: Node,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Node | None = None,
+    scale: float | None = None,
+) -> tuple[Node, Node, Node]:
+    if dropout_p != 0.0:
+        raise UnsupportedError("attention with dropout, which is random")
+    return gradients.attention_backward(grad, q, k, v, output, logsumexp, is_causal, attn_mask, scale)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.table import lowering
-from taskmap.graph.ops.pointwise import math_function, pointwise
-from taskmap.ir.construct import call
+from taskmap.graph.ops.pointwise import float_pointwise, math_function, pointwise
+from taskmap.ir.construct import call, const, select
+from taskmap.ir.nodes import Expr
+from taskmap.ir.types import boolean
 
 OF_FLOATS = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
@@ -36,3 +39,28 @@ for _name in ROUNDINGS:
 @lowering("frac.default")
 def frac(x: Node) -> Node:
     return pointwise("frac", (x,), lambda a: a - call("trunc", a))
+
+
+@lowering("round.decimals")
+def round_to_decimals(x: Node, decimals: int = 0) -> Node:
+    """round(x * 10^decimals) / 10^decimals, in that order as PyTorch; integers stay as they are."""
+    factor = 10.0 ** abs(decimals)
+
+    def element(a: Expr) -> Expr:
+        if not a.dtype.is_float:
+            return a
+        scale = const(factor, a.dtype)
+        return call("round", a * scale) / scale if decimals >= 0 else call("round", a / scale) * scale
+
+    return pointwise("round", (x,), element)
+
+
+@lowering("angle.default")
+def angle(x: Node) -> Node:
+    """π for negative numbers, else 0; NaN stays."""
+
+    def element(a: Expr) -> Expr:
+        turned = select(a < const(0, a.dtype), const(math.pi, a.dtype), const(0.0, a.dtype))
+        return select(call("isnan", a, dtype=boolean), a, turned)
+
+    return float_pointwise("angle", (x,), element)

@@ -1,0 +1,92 @@
+"""Resizing of trailing dimensions: nearest and linear interpolation.
+
+Source positions follow torch.nn.functional.interpolate: for ``align_corners`` i * (n - 1) / (o - 1), else
+(i + 1/2) * n / o - 1/2 (linear) or floor(i * n / o) (nearest), computed in f32 as PyTorch does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from taskmap.graph.build import define, reindex
+from taskmap.graph.graph import Node
+from taskmap.ir.construct import call, cast, const, constant_dim, index, maximum, minimum
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
+from taskmap.ir.types import DType, compute_type, f32, f64, i64
+
+
+def _known(sizes: Sequence[Dim]) -> list[int]:
+    values = [constant_dim(n) for n in sizes]
+    if any(v is None for v in values):
+        raise UnsupportedError("resizing from or to a symbolic size")
+    return [v for v in values if v is not None]
+
+
+def upsample_nearest(x: Node, output_size: Sequence[Dim], scales: Sequence[float | None], exact: bool = False) -> Node:
+    """The nearest source element; ``exact`` takes the middles of the cells, as PyTorch's "nearest-exact"."""
+    rank = len(output_size)
+    sizes, targets = _known(x.shape[-rank:]), _known(output_size)
+    steps = [_step(n, o, s) for n, o, s in zip(sizes, targets, scales, strict=True)]
+
+    def place(i: Expr, n: int, o: int, step: float) -> Expr:
+        if not exact and o % n == 0 and step == n / o:
+            return i // (o // n)
+        middle = cast(i, f32) + const(0.5 if exact else 0.0, f32)
+        return minimum(cast(call("floor", middle * const(step, f32)), i64), index(n - 1))
+
+    def source(*axes: Expr) -> list[ExprLike]:
+        parts = zip(axes[-rank:], sizes, targets, steps, strict=True)
+        return [*axes[:-rank], *(place(*part) for part in parts)]
+
+    return reindex("upsample_nearest", x, (*x.shape[:-rank], *targets), source)
+
+
+def _step(size: int, target: int, scale: float | None) -> float:
+    return 1.0 / scale if scale is not None and scale > 0 else size / target
+
+
+def upsample_linear(x: Node, output_size: Sequence[Dim], align_corners: bool, scales: Sequence[float | None]) -> Node:
+    """Linear interpolation in one, two or three trailing dimensions."""
+    rank = len(output_size)
+    sizes, targets = _known(x.shape[-rank:]), _known(output_size)
+    if not x.dtype.is_float:
+        raise UnsupportedError(f"linear interpolation of {x.dtype}")
+    wide = compute_type(x.dtype)
+
+    def element(f: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            parts = zip(axes[-rank:], sizes, targets, scales, strict=True)
+            corners = [_corners(i, n, o, s, align_corners, wide) for i, n, o, s in parts]
+            total: Expr | None = None
+            for chosen in itertools.product((0, 1), repeat=rank):
+                value = cast(
+                    f[tuple([*axes[:-rank], *(c[side][0] for c, side in zip(corners, chosen, strict=True))])], wide
+                )
+                for c, side in zip(corners, chosen, strict=True):
+                    value = value * c[side][1]
+                total = value if total is None else total + value
+            return cast(total if total is not None else f[axes], x.dtype)
+
+        return at
+
+    return define("upsample_linear", [x], (*x.shape[:-rank], *targets), element, x.dtype)
+
+
+def _corners(
+    i: Expr, size: int, target: int, scale: float | None, align: bool, wide: DType
+) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+    """The two source positions around output ``i``, each with its weight."""
+    arithmetic = f64 if wide == f64 else f32
+    if align:
+        step = (size - 1) / (target - 1) if target > 1 else 0.0
+        position = cast(i, arithmetic) * const(step, arithmetic)
+    else:
+        half = const(0.5, arithmetic)
+        position = (cast(i, arithmetic) + half) * const(_step(size, target, scale), arithmetic) - half
+        position = maximum(position, const(0.0, arithmetic))
+    low = minimum(cast(position, i64), index(size - 1))
+    share = minimum(position - cast(low, arithmetic), const(1.0, arithmetic))
+    weight = cast(share, wide)
+    return (low, const(1.0, wide) - weight), (minimum(low + 1, index(size - 1)), weight)
