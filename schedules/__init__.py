@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from taskmap.ir.nodes import Kernel
+from collections.abc import Callable
+
+from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.schedules.cpu.contraction import schedule_matmul
+from taskmap.ir.types import DType
+from taskmap.schedules.cpu.attention import schedule_attention
+from taskmap.schedules.cpu.contraction import panel_width, schedule_matmul
 from taskmap.schedules.cpu.convolution import schedule_convolution
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
@@ -16,7 +20,7 @@ def schedule(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError when no template or rule takes the task.
     """
-    for template in (schedule_convolution, schedule_matmul):
+    for template in (schedule_attention, schedule_convolution, schedule_matmul):
         kernel = template(task, target)
         if kernel is not None:
             return kernel
@@ -26,4 +30,16 @@ def schedule(task: Task, target: Target) -> Kernel:
     return schedule_pointwise(task, target)
 
 
-__all__ = ["schedule"]
+PanelWidth = Callable[[Dim, Dim, DType], int]
+
+
+def panel_widths(target: Target) -> tuple[PanelWidth, PanelWidth]:
+    """How many columns the templates of a target multiply at once: for a matrix product of (rows, columns, dtype), and for
+    a convolution of (columns of the image, output channels, dtype)."""
+    return (
+        lambda m, n, dtype: panel_width(m, n, target, dtype),
+        lambda columns, channels, dtype: panel_width(columns, channels, target, dtype),
+    )
+
+
+__all__ = ["panel_widths", "schedule"]

@@ -33,16 +33,10 @@ _LARGE_WEIGHTS = 1 << 20
 def schedule_convolution(task: Task, target: Target) -> Kernel | None:
     """The template's kernel, or None for a task that is not anchored by a convolution it can do."""
     conv = find_convolution(task)
-    if conv is None:
-        return None
+    if conv is None or (conv.kernel == (1, 1) and conv.padding == (0, 0) and conv.groups == 1):
+        return None  # a matrix product, and better done as one
     plan = _Depthwise(task, conv, target) if conv.depthwise else _Dense(task, conv, target)
     return plan.kernel()
-
-
-def convolution_panel_width(columns: int, out_channels: int, target: Target, dtype: DType) -> int:
-    """How many output channels the dense template computes together, for packing its weights."""
-    lanes = target.lanes(compute_type(dtype).bytes)
-    return choose_tile(columns, out_channels, target, lanes).vectors * lanes
 
 
 @dataclass(slots=True)

@@ -51,9 +51,14 @@ class Epilogue:
     def element(self, values: Values, total: Expr, position: dict[Var, Expr]) -> None:
         """Store every output for one sum of the anchor, at ``position`` of its output."""
         axes = {v: values.simplifier(e) for v, e in position.items()}
-        at = tuple(axes[v] for v in self.stage.axes)
         values.folded = {**values.folded, id(self.reduce): total}
-        result = self.builder.let(self.stage.label or "anchor", values.expand(self.stage.body, axes))
+        self.replace(values, values.expand(self.stage.body, axes), position)
+
+    def replace(self, values: Values, value: Expr, position: dict[Var, Expr]) -> None:
+        """Store every output for one finished element of the anchor, at ``position`` of its output."""
+        axes = {v: values.simplifier(e) for v, e in position.items()}
+        at = tuple(axes[v] for v in self.stage.axes)
+        result = self.builder.let(self.stage.label or "anchor", value)
 
         def read(where: tuple[Expr, ...]) -> Expr:
             if where != at:

@@ -1,0 +1,196 @@
+"""Packing: the second factor of a contraction, laid out in the order in which its template reads it.
+
+    w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
+
+``width`` columns are what the template multiplies at once, so it reads the packed factor straight through. Packing is an
+operator like any other: of a constant weight it runs once, together with whatever else was done to the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast as typed
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Graph, Node
+from taskmap.ir.construct import ceil_div, constant_dim, index, load, minimum, product, select
+from taskmap.ir.contraction import Contraction, find_contraction
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.task import Compute, formal
+from taskmap.ir.types import DType
+from taskmap.ir.visit import map_expr, substitute, walk_exprs
+
+PanelWidth = Callable[[Dim, Dim, DType], int]
+"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once."""
+
+_SMALLEST = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class PackWeights:
+    """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart."""
+
+    matmul_width: PanelWidth
+    convolution_width: PanelWidth
+    name: str = "pack-weights"
+    before: str = "every contraction reads its operands as the model gave them"
+    after: str = "weights are read through pack nodes"
+    why_here: str = "last: folding into weights must be done before, and the packed order means nothing to other passes"
+
+    def run(self, graph: Graph) -> Graph:
+        """The same graph with packed weights."""
+        constant = constant_nodes(graph)
+        packed: dict[tuple[Node, int, str], Node] = {}
+        renamed: dict[Node, Node] = {}
+        for node in graph.nodes():
+            inputs = tuple(renamed.get(n, n) for n in node.inputs)
+            if inputs != node.inputs:
+                renamed[node] = replace(node, inputs=inputs)
+            current = renamed.get(node, node)
+            done = self._packed(current, constant, packed)
+            if done is not None:
+                renamed[node] = done
+            if node in constant:
+                constant.add(renamed.get(node, node))
+        outputs = [None if n is None else renamed.get(n, n) for n in graph.outputs]
+        return replace(graph, outputs=outputs)
+
+    def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, int, str], Node]) -> Node | None:
+        if node.define is None or node in constant:
+            return None
+        found = self._convolution(node) if "dilation" in node.attrs else self._matmul(node, constant)
+        if found is None:
+            return None
+        axis, position, order, width = found
+        weight = node.inputs[position]
+        key = (weight, width, f"{axis}:{order}")
+        if key not in packed:
+            packed[key] = _pack(weight, axis, order, width)
+            packed[key].origin = node.origin
+        return _reading(node, position, packed[key], axis, order, width)
+
+    def _convolution(self, node: Node) -> tuple[int, int, tuple[int, ...], int] | None:
+        weight = node.inputs[1]
+        if node.attrs["groups"] != 1 or node.attrs.get("transposed") or len(node.shape) not in (3, 4):
+            return None
+        if any(constant_dim(d) is None for d in weight.shape) or weight.shape[0] == 1:
+            return None
+        if all(d == 1 for d in weight.shape[2:]) and not any(typed("tuple[int, ...]", node.attrs["padding"])):
+            rows = product([node.shape[0], *node.shape[2:]])
+            width = self.matmul_width(rows, weight.shape[0], node.dtype)
+        else:
+            width = self.convolution_width(node.shape[-1], weight.shape[0], node.dtype)
+        return 0, 1, (*range(2, len(weight.shape)), 1), width
+
+    def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, int, tuple[int, ...], int] | None:
+        assert node.define is not None
+        c = find_contraction(node.define.axes, node.shape, node.define.body)
+        read = None if c is None else _plain(c.b)
+        if c is None or read is None or len(c.n) != 1 or c.n[0][0] not in read.indices:
+            return None
+        position = next((i for i, f in enumerate(node.define.inputs) if f is read.buffer), None)
+        if position is None:
+            return None
+        weight = node.inputs[position]
+        if not all(isinstance(i, Var) for i in read.indices) or any(constant_dim(d) is None for d in weight.shape):
+            return None
+        if (constant_dim(product(weight.shape)) or 0) < _SMALLEST:
+            return None
+        axis = read.indices.index(c.n[0][0])
+        if weight not in constant and not self._worth_it(c, weight, axis):
+            return None
+        width = self.matmul_width(product([d for _, d in c.m]), c.n[0][1], node.dtype)
+        batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
+        if batch:
+            return None
+        return axis, position, tuple(d for d in range(len(weight.shape)) if d != axis), width
+
+    @staticmethod
+    def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
+        """Packing at every call pays when the columns lie apart and many rows use them."""
+        rows = constant_dim(product([d for _, d in c.m]))
+        return (rows is None or rows >= 8) and not _is_contiguous(weight, axis)
+
+
+def constant_nodes(graph: Graph) -> set[Node]:
+    """The nodes whose value depends on constant inputs alone."""
+    constant: set[Node] = set()
+    frozen = {graph.inputs[i] for i in graph.constant_inputs}
+    for node in graph.nodes():
+        if node in frozen or node.op == "constant":
+            constant.add(node)
+        elif node.op != "extern" and node.inputs and all(n in constant for n in node.inputs):
+            constant.add(node)
+    return constant
+
+
+def _plain(e: Expr) -> Load | None:
+    while isinstance(e, Cast):
+        e = e.a
+    return e if isinstance(e, Load) else None
+
+
+def _is_contiguous(node: Node, axis: int) -> bool:
+    """Whether neighbours along ``axis`` are neighbours in memory, views resolved down to a value with memory."""
+    axes = [Var(f"i{d}") for d in range(len(node.shape))]
+    simplifier = Simplifier()
+    for v, size in zip(axes, node.shape, strict=True):
+        simplifier.bind(v, size)
+    where: tuple[Expr, ...] = tuple(axes)
+    while node.define is not None and isinstance(node.define.body, Load):
+        body = node.define.body
+        source = node.inputs[next(i for i, f in enumerate(node.define.inputs) if f is body.buffer)]
+        known = dict(zip(node.define.axes, where, strict=True))
+        where = tuple(substitute(i, known) for i in body.indices)
+        node = source
+    strides = node.strides or tuple(product(node.shape[d + 1 :]) for d in range(len(node.shape)))
+    total: Expr = index(0)
+    for i, s in zip(where, strides, strict=True):
+        total = total + i * s
+    terms = simplifier.poly(total)
+    return all(m == (axes[axis],) and c == 1 for m, c in terms.items() if axes[axis] in m) and not any(
+        axes[axis] in walk_exprs(a) for m in terms for a in m if not isinstance(a, Var)
+    )
+
+
+def _pack(weight: Node, axis: int, order: tuple[int, ...], width: int) -> Node:
+    size = weight.shape[axis]
+    shape = (ceil_div(size, width), *(weight.shape[d] for d in order), width)
+
+    def element(w: Buffer) -> Callable[..., ExprLike]:
+        def at(panel: Expr, *rest: Expr) -> Expr:
+            *inner, lane = rest
+            column = panel * width + lane
+            where: list[Expr] = [index(0)] * len(weight.shape)
+            where[axis] = minimum(column, index(size) - 1)
+            for d, i in zip(order, inner, strict=True):
+                where[d] = i
+            return select(column < size, w[tuple(where)], 0)
+
+        return at
+
+    return define("pack", [weight], shape, element, weight.dtype)
+
+
+def _reading(node: Node, position: int, packed: Node, axis: int, order: tuple[int, ...], width: int) -> Node:
+    """``node`` with its input at ``position`` read from ``packed``."""
+    old = node.define
+    assert old is not None
+    was = old.inputs[position]
+    now = formal("packed", packed.shape, packed.dtype)
+
+    def one(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer is not was:
+            return None
+        column = e.indices[axis]
+        return load(now, (column // width, *(e.indices[d] for d in order), column % width))
+
+    inputs = tuple(now if i == position else f for i, f in enumerate(old.inputs))
+    body = map_expr(old.body, one)
+    fresh = Compute(old.name, inputs, old.shape, old.dtype, old.axes, body)
+    sources = tuple(packed if i == position else n for i, n in enumerate(node.inputs))
+    return replace(node, inputs=sources, define=fresh)
+
+
