@@ -7,11 +7,11 @@ when a parameter has changed; what it computes is constant to the *main* part, w
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from taskmap.aliases import Aliases
+from taskmap.aliases import Aliases, Shared
 from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer, Step
 from taskmap.binding import Binding, ExternBinding, Output, Result, TensorSpec, View
 from taskmap.graph.graph import Graph, Node
@@ -267,7 +267,10 @@ class _Assembler:
         """The results; one is copied where memory would be shared that PyTorch's results do not share."""
         owner: dict[Node, Hashable] = {}
         made: list[Output] = []
-        for node, key in zip(outputs, aliases.results, strict=True):
+        for i, (node, key) in enumerate(zip(outputs, aliases.results, strict=True)):
+            if i in aliases.shared:
+                made.append(None)  # filled in below
+                continue
             if node is None or node.op == "symint":
                 made.append(None if node is None else _size(node))
                 continue
@@ -279,7 +282,21 @@ class _Assembler:
             else:
                 copy = owner.setdefault(root, key) != key
             made.append(View(view.slot, view.spec, copy))
+        for i, view_of in aliases.shared.items():
+            made[i] = self._shared(view_of, outputs, made)
         return made
+
+    def _shared(self, shared: Shared, outputs: Sequence[Node | None], made: Sequence[Output]) -> View:
+        """A result that is a view of an argument or of another result."""
+        spec = TensorSpec(shared.shape, shared.strides, torch_dtype(shared.dtype), shared.offset)
+        if shared.argument is not None:
+            return View(shared.argument, spec)
+        assert shared.result is not None
+        node, owner = outputs[shared.result], made[shared.result]
+        assert node is not None
+        assert isinstance(owner, View)
+        offset = shared.offset + self.plan.placements[node].offset
+        return View(owner.slot, replace(spec, offset=offset), owner.copy)
 
     def _extern(self, node: Node, number: int, timeline: _Timeline) -> ExternBinding:
         items = self.items.get(node)

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from taskmap.aliases import read_aliases
+from taskmap.aliases import take_aliases
 from taskmap.driver import Session, compile_graph
 from taskmap.dump import new_dump
 from taskmap.externs import extern_function
@@ -27,6 +28,13 @@ def compile_aten(
     ``kind`` is forward, backward or inference; ``freeze`` allows parameters to be treated as constants. A graph that
     has effects beside its results, or a form that cannot be imported, runs through PyTorch as a whole.
     """
+    with unset_fake_temporarily():  # AOTAutograd calls its compilers while tensors are fake; constants are real
+        return _compile(gm, example_inputs, kind, session, freeze)
+
+
+def _compile(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], kind: str, session: Session, freeze: bool
+) -> Callable[[list[Any]], Any]:
     dump = new_dump(session.options.dump_dir, kind)
     if dump.wanted:
         dump.write("fx.txt", gm.print_readable(print_output=False))
@@ -49,7 +57,7 @@ def compile_aten(
         name=kind,
         extern_function=lambda node: extern_function(node, tuple(graph.dims)),
         constant=_constant,
-        aliases=read_aliases(gm),
+        aliases=take_aliases(gm, graph),
         dump=dump,
     ).call
 

@@ -10,18 +10,20 @@ from typing import Any
 
 import torch
 
+from taskmap.backend.samples import Samples, take_samples
 from taskmap.metrics import LEDGER
 from taskmap.runtime import CompiledGraph
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What was computed, and of what: address and version of each watched argument.
+    """What was computed, and of what: address and version of each watched argument, and samples of their memory.
 
     ``sources`` share the arguments' storages, so that no other tensor can be given the same address meanwhile.
     """
 
     marks: tuple[tuple[int, int, int], ...]
+    samples: Samples
     sources: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     constants: array[int]
@@ -32,12 +34,14 @@ class FrozenGraph:
 
     ``watched`` are the positions of the arguments that the prepare part reads. At every call their addresses and
     version counters are compared with those at the last preparation: an in-place update, load_state_dict or a new
-    ``.data`` is noticed.
+    ``.data`` is noticed. Writes that count no version (into ``.data``, or an array that shares the memory) are noticed
+    by samples of the memory, so all but those of single elements. ``differ`` is the address of the comparison.
     """
 
-    def __init__(self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int]) -> None:
+    def __init__(self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int], differ: int) -> None:
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.main, self.prepare, self.watched = main, prepare, tuple(watched)
+        self._differ = differ
         self._lock = Lock()
         self._prepared: _Prepared | None = None
 
@@ -45,7 +49,7 @@ class FrozenGraph:
         """The graph's outputs for ``args``."""
         LEDGER.add("calls")
         prepared = self._prepared
-        if prepared is None or _changed(prepared, args):
+        if prepared is None or self._changed(prepared, args):
             prepared = self._prepare(args)
         binding = self.main.binding
         values = [*args, *self.main.tail]
@@ -56,28 +60,33 @@ class FrozenGraph:
     def _prepare(self, args: list[Any]) -> _Prepared:
         with self._lock:
             prepared = self._prepared
-            if prepared is not None and not _changed(prepared, args):
+            if prepared is not None and not self._changed(prepared, args):
                 return prepared  # another thread has done it meanwhile
             self._prepared = None  # what is stale need not be kept while its successor is made
-            marks = tuple((i, args[i].data_ptr(), _version(args[i])) for i in self.watched)
-            values = tuple(self.prepare(list(args)))
+            marks = tuple((i, args[i].data_ptr(), args[i]._version) for i in self.watched)
+            # Taken before the values are computed: a write in between is then noticed at the next call.
+            samples = take_samples([_memory(args[i]) for i in self.watched])
+            values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
             fixed = self.main.binding.fixed
             by_slot = dict(enumerate(values, self.main.binding.inputs))
             table = array("q", [{**fixed, **by_slot}[slot].data_ptr() for slot in self.main.binding.constants])
             sources = tuple(args[i].detach() for i in self.watched)
-            self._prepared = prepared = _Prepared(marks, sources, values, table)
+            self._prepared = prepared = _Prepared(marks, samples, sources, values, table)
             self.prepare.executable.release()
             LEDGER.add("constants_prepared")
             return prepared
 
+    def _changed(self, prepared: _Prepared, args: list[Any]) -> bool:
+        for i, address, version in prepared.marks:
+            arg = args[i]
+            if arg.data_ptr() != address or arg._version != version:
+                return True
+        return prepared.samples.differ(self._differ)
 
-def _changed(prepared: _Prepared, args: list[Any]) -> bool:
-    for i, address, version in prepared.marks:
-        arg = args[i]
-        if arg.data_ptr() != address or arg._version != version:
-            return True
-    return False
 
-
-def _version(tensor: torch.Tensor) -> int:
-    return tensor._version
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """First byte and number of bytes of what a tensor may read."""
+    if tensor.numel() == 0:
+        return tensor.data_ptr(), 0
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), (last + 1) * tensor.element_size()

@@ -13,6 +13,7 @@ import torch
 
 from taskmap.aliases import Aliases
 from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, assemble
+from taskmap.backend import samples
 from taskmap.backend.compile import LoadedKernels, compile_kernels
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
@@ -24,6 +25,7 @@ from taskmap.backend.store import KernelStore
 from taskmap.constants import FrozenGraph
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
+from taskmap.graph.packing import PackWeights
 from taskmap.graph.planning import Group, Plan, plan
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.key import task_key
@@ -34,7 +36,7 @@ from taskmap.metrics import LEDGER
 from taskmap.options import Options
 from taskmap.progress import progress
 from taskmap.runtime import CompiledGraph
-from taskmap.schedules import schedule
+from taskmap.schedules import panel_widths, schedule
 from taskmap.target import host_target
 
 
@@ -95,6 +97,7 @@ def compile_graph(
     """
     options = session.options
     dump.write("graph.txt", graph)
+    graph = prepared(graph, session.target)
     planned = plan(graph)
     dump.write("plan.txt", describe(planned))
     kernels: dict[Group, TaskKernel] = {}
@@ -111,6 +114,8 @@ def compile_graph(
         for program, places in memory.items()
         for source in launch_sources(program, places, single=options.profile, threads=options.threads)
     ]
+    if parts.prepare is not None:
+        launches.append(samples.SOURCE)
     for part in (parts.prepare, parts.main):
         if part is not None:
             dump.write("program.txt", f"{part.program}\n\n{memory[part.program]}")
@@ -125,6 +130,12 @@ def compile_graph(
     return Compilation(name, options, graph, planned, kernels, parts, call)
 
 
+def prepared(graph: Graph, target: Target) -> Graph:
+    """``graph`` after the graph passes, its weights packed as the target's templates read them."""
+    matmul, convolution = panel_widths(target)
+    return PackWeights(matmul, convolution).run(graph)
+
+
 def _callable(
     parts: Parts, memory: dict[object, MemoryPlan], loaded: LoadedKernels, options: Options
 ) -> CompiledGraph | FrozenGraph:
@@ -136,7 +147,7 @@ def _callable(
     main = ready(parts.main)
     if parts.prepare is None:
         return main
-    return FrozenGraph(main, ready(parts.prepare), parts.watched)
+    return FrozenGraph(main, ready(parts.prepare), parts.watched, loaded[samples.SOURCE.symbol])
 
 
 def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:

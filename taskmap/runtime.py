@@ -34,14 +34,14 @@ class CompiledGraph:
         self._specs = _Specs(binding)
         self._read_dims = _dims_reader(binding)
         self.tail: list[torch.Tensor | None] = [binding.fixed.get(i) for i in range(binding.inputs, binding.slots)]
-        self._constants = array("q", [binding.fixed[s].data_ptr() for s in binding.constants if s in binding.fixed])
+        self.constants = array("q", [binding.fixed[s].data_ptr() for s in binding.constants if s in binding.fixed])
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
         LEDGER.add("calls")
         values = [*args, *self.tail]
         args.clear()
-        return self.run(values, self._constants)
+        return self.run(values, self.constants)
 
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
         """The outputs, given all slots that are filled before the call and the addresses of the constants."""
