@@ -1,0 +1,129 @@
+"""Structural keys: what changes the kernel changes the key, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from taskmap.ir.construct import reduce
+from taskmap.ir.errors import TypeMismatchError
+from taskmap.ir.key import kernel_key, structure, task_key
+from taskmap.ir.layout import row_major
+from taskmap.ir.mapping import from_function, repeat, spatial
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
+from taskmap.ir.source import SourceLocation
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import DType, f16, f32
+from taskmap.ir.visit import fresh
+from tests.ir.random_kernels import kernels
+
+
+def task(
+    name: str = "t",
+    rows: Dim = 4,
+    dtype: DType = f32,
+    factor: float = 1.0,
+    op: str = "sum",
+    attrs: tuple[tuple[str, Any], ...] = (("stride", (1, 2)),),
+    label: str = "dot",
+    anchor: int | None = 0,
+    strides: tuple[Dim, ...] | None = None,
+    offset: int = 0,
+    both: bool = False,
+    dims: tuple[Var, ...] = (),
+) -> Task:
+    """Row sums of squares, scaled."""
+    x = Buffer(f"{name}_x", dtype, (rows, 8), strides=strides, offset=offset)
+    total, out = Buffer(f"{name}_s", dtype, (rows,)), Buffer(f"{name}_o", dtype, (rows,))
+    i, j, k = Var(f"{name}_i"), Var(f"{name}_j"), Var(f"{name}_k")
+    first = Stage(total, (i,), reduce(op, [(k, 8)], x[i, k] * x[i, k]), label, attrs)
+    second = Stage(out, (j,), total[j] * factor, "mul")
+    return Task(name, (x,), (first, second), (total, out) if both else (out,), dims, anchor)
+
+
+def test_names_do_not_count() -> None:
+    assert task_key(task("a")) == task_key(task("b"))
+
+
+n, m = Var("n"), Var("m")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 5},
+        {"dtype": f16},
+        {"factor": 2.0},
+        {"factor": -1.0},
+        {"op": "max"},
+        {"attrs": ()},
+        {"attrs": (("stride", (2, 2)),)},
+        {"attrs": (("stride", (1.0, 2)),)},
+        {"label": "other"},
+        {"anchor": None},
+        {"anchor": 1},
+        {"strides": (8, 1)},
+        {"strides": (1, 4)},
+        {"offset": 8},
+        {"both": True},
+        {"rows": n, "dims": (n,)},
+    ],
+    ids=str,
+)
+def test_everything_else_does(change: dict[str, Any]) -> None:
+    assert task_key(task(**change)) != task_key(task())
+
+
+def test_symbolic_sizes_are_numbered_and_their_identity_counts() -> None:
+    assert task_key(task(rows=n, dims=(n,))) == task_key(task(rows=m, dims=(m,)))
+    x = Buffer("x", f32, (n, n))
+    y = Buffer("x", f32, (n, m))
+    assert structure(x[n, n]) != structure(y[n, n])
+
+
+def test_attributes_may_hold_ir_and_nothing_without_a_canonical_form() -> None:
+    scaled = (("scale", (n + 1, {"k": f16, "s": Scope.LOCAL, "none": None})),)
+    assert task_key(task(attrs=scaled)) == task_key(task(attrs=(("scale", (n + 1, dict(scaled[0][1][1]))),)))
+    with pytest.raises(TypeMismatchError, match="cannot be part of a structural key"):
+        task_key(task(attrs=(("f", lambda: None),)))
+
+
+def test_subexpressions_are_written_once() -> None:
+    e: Expr = n + m
+    for _ in range(60):
+        e = e * e
+    assert len(structure(e).splitlines()) < 70
+
+
+def _kernel(owner: Any = None, layout: Any = None, **changes: Any) -> Kernel:
+    b = Buffer("b", f32, (4, 4), Scope.REGISTER, owner=owner, layout=layout)
+    return replace(Kernel("k", (b,), (b,), (), ()), **changes)
+
+
+def test_mappings_and_layouts_count_by_meaning() -> None:
+    assert kernel_key(_kernel(spatial(4, 4))) == kernel_key(_kernel(spatial(2, 1) * spatial(2, 4)))
+    assert kernel_key(_kernel(spatial(4, 4))) != kernel_key(_kernel(repeat(2, 2) * spatial(2, 2)))
+    assert kernel_key(_kernel(layout=row_major(4, 4))) != kernel_key(_kernel(layout=row_major(4, 4).permute(1, 0)))
+    tables = [from_function(lambda w, s=s: [((w + s) % 4, 0)], (4, 1), 4, name="f") for s in (0, 1)]
+    assert kernel_key(_kernel(tables[0])) != kernel_key(_kernel(tables[1]))
+
+
+@pytest.mark.parametrize("change", [{"grid": (2,), "threads": 32}, {"threads": 64}, {"outputs": ()}], ids=str)
+def test_the_launch_and_the_outputs_of_a_kernel_count(change: dict[str, Any]) -> None:
+    assert kernel_key(_kernel(**change)) != kernel_key(_kernel())
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "other"}, {"note": "other"}, {"source": SourceLocation("f.py", 3)}], ids=lambda c: next(iter(c))
+)
+def test_the_name_note_and_source_of_a_kernel_do_not(change: dict[str, Any]) -> None:
+    assert kernel_key(_kernel(**change)) == kernel_key(_kernel())
+
+
+@settings(max_examples=20)
+@given(kernels())
+def test_a_kernel_with_fresh_names_has_the_same_key(kernel: Kernel) -> None:
+    assert kernel_key(kernel) == kernel_key(replace(kernel, name="other", body=fresh(kernel.body)))
