@@ -75,9 +75,9 @@ class _Matmul:
                 self.panel(values.nested(), outer, rows, panel * width, [(self.tile.vectors, self.lanes)], accumulate)
             else:
                 with self.b.when(panel < whole):
-                    self.panel(
-                        values.nested(), outer, rows, panel * width, [(self.tile.vectors, self.lanes)], accumulate
-                    )
+                    # The minimum changes nothing here; it tells the simplifier that the panel is a whole one.
+                    column = values.simplifier(minimum(panel, index(whole) - 1) * width)
+                    self.panel(values.nested(), outer, rows, column, [(self.tile.vectors, self.lanes)], accumulate)
                 with self.b.otherwise():
                     self.edge_panel(values.nested(), outer, rows, whole, width, n, rest, accumulate)
         note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={block})"
@@ -158,11 +158,12 @@ class _Matmul:
         groups: list[tuple[int, int]],
         accumulate: DType,
     ) -> None:
-        """``count`` tiles of ``height`` rows, one below the other."""
+        """``count`` tiles of ``height`` rows, one below the other; the minimum says that they end with the last row."""
+        last = index(product([d for _, d in self.c.m])) - height
         with self.b.loop("tile", index(count)) as t:
             values.bind(t, count)
             inside = values.nested()
-            start = first + t * height
+            start = inside.simplifier(minimum(first + t * height, last))
             columns = sum(v * w for v, w in groups)
             out = self.b.allocate("tile", accumulate, (height, columns))
             fixed = dict(zip((v for v, _ in self.c.batch), outer, strict=True))

@@ -106,7 +106,8 @@ class _Dense(_Template):
                     self.panel(inside.nested(), strip, loaded, place, panel * width, full, tile)
                 else:
                     with b.when(panel < whole):
-                        self.panel(inside.nested(), strip, loaded, place, panel * width, full, tile)
+                        column = inside.simplifier(minimum(panel, whole - 1) * width)
+                        self.panel(inside.nested(), strip, loaded, place, column, full, tile)
                     if rest:
                         with b.otherwise(), b.when(panel < panels):
                             edge = column_groups(rest, self.lanes)
