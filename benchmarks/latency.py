@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.engines import Engine, Run, choose
-from benchmarks.harness import Measurement, geometric_mean, interleave
+from benchmarks.harness import Measurement, Protocol, geometric_mean, interleave
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error
 from benchmarks.report import Check, Report, parser, start
 
@@ -61,12 +61,11 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 7, ENGINE_NAMES)
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    cli.add_argument("--window", type=float, default=0.4, help="seconds of one window")
-    cli.add_argument("--accept", type=float, default=0.0, help="drop windows with a probe below this part of the best")
+    Protocol.add_arguments(cli, window=0.4)
     arguments = cli.parse_args(argv)
     conditions = start(arguments)
     engines, notes = choose(["eager", *(n for n in arguments.engines if n != "eager")])
-    pause = 0.3 if any(engine.own_threads for engine in engines) else 0.02
+    protocol = Protocol.of(arguments, pause=0.3 if any(engine.own_threads for engine in engines) else 0.02)
     names = [engine.name for engine in engines]
     report = Report("latency", conditions, ("model, ms", *names), notes=notes)
     speedups: dict[str, list[float]] = {name: [] for name in names[1:]}
@@ -74,8 +73,8 @@ def main(argv: list[str] | None = None) -> int:
         for model in arguments.models:
             torch.compiler.reset()
             runs, facts = prepare(MODELS[model], engines, arguments.seed)
-            measured = interleave(runs, arguments.rounds, arguments.seed, arguments.window, pause, model)
-            kept = measured.accept(arguments.accept)
+            measured = interleave(runs, protocol, model)
+            kept = measured.quiet(protocol.accept)
             for name in runs:
                 facts[name]["seconds"] = asdict(kept.seconds(name))
                 facts[name]["best_seconds"] = kept.best(name)

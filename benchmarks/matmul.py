@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from benchmarks.engines import Run, choose
 from benchmarks.functions import fresh_module
-from benchmarks.harness import Spread, interleave
+from benchmarks.harness import Protocol, Spread, interleave
 from benchmarks.models import relative_error
 from benchmarks.report import Check, Report, parser, start
 
@@ -90,7 +90,7 @@ CASES = (
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 7, ("eager", "taskmap"))
-    cli.add_argument("--window", type=float, default=0.15, help="seconds of one window")
+    Protocol.add_arguments(cli, window=0.15)
     arguments = cli.parse_args(argv)
     conditions = start(arguments)
     engines, notes = choose(["eager", *(n for n in arguments.engines if n != "eager")])
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
                 if error > 1e-5:
                     raise SystemExit(f"{case.name}: {engine.name} differs from eager by {error:.1e}")
                 calls[f"{engine.name}: {case.name}"] = run
-    measured = interleave(calls, arguments.rounds, arguments.seed, arguments.window, label="matmul")
+    measured = interleave(calls, Protocol.of(arguments), label="matmul")
     for case in CASES:
         cells = []
         for name in names:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.engines import choose
 from benchmarks.functions import fresh_module
-from benchmarks.harness import interleave
+from benchmarks.harness import Protocol, interleave
 from benchmarks.report import Check, Report, parser, start
 
 
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 9, ("eager", "taskmap", "inductor"))
     cli.add_argument("--width", type=int, default=16, help="elements of the input")
-    cli.add_argument("--window", type=float, default=0.1, help="seconds of one window")
+    Protocol.add_arguments(cli, window=0.1)
     arguments = cli.parse_args(argv)
     conditions = start(arguments)
     engines, notes = choose(arguments.engines)
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         args = tuple(torch.randn(arguments.width) for _ in range(inputs))
         weight = torch.randn(arguments.width)
         calls = {e.name: e.prepare(fresh_module(forward, {"weight": weight}), args, {}) for e in engines}
-        measured = interleave(calls, arguments.rounds, arguments.seed, arguments.window, label=operator)
+        measured = interleave(calls, Protocol.of(arguments), label=operator)
         report.rows.append((operator, *(measured.seconds(name).text(2, scale=1e6) for name in names)))
         report.data.append({"operator": operator, "windows": [asdict(window) for window in measured.windows]})
         if "taskmap" in names and "inductor" in names:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the model zoo
 
 import taskmap
 from benchmarks.engines import torch_backend
-from benchmarks.harness import interleave
+from benchmarks.harness import Protocol, interleave
 from benchmarks.models import MODELS, relative_error, to_float64
 
 MOST = 4.0
@@ -53,7 +53,9 @@ def main(argv: list[str] | None = None) -> int:
               f"{eager_error:.1e}; against eager {difference:.1e}")  # fmt: skip
 
         calls = {"eager": lambda: model(image), arguments.backend: lambda: compiled(image)}
-        measured = interleave(calls, arguments.rounds, arguments.seed, label="latency")
+        measured = interleave(
+            calls, Protocol(arguments.rounds, arguments.seed, accept=0.7, patience=2), label="latency"
+        )
         times = {name: measured.seconds(name).text(1, " ms", 1e3) for name in calls}
         print(f"latency    eager {times['eager']}, {arguments.backend} {times[arguments.backend]}: "
               f"{measured.speedup(arguments.backend, 'eager').text()} times as fast")  # fmt: skip

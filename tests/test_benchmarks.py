@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.conditions import Conditions
+from benchmarks.conditions import Conditions, Probe
 from benchmarks.engines import choose
 from benchmarks.functions import fresh_module
-from benchmarks.harness import Measurement, Spread, Window, geometric_mean, interleave, measure_window
+from benchmarks.harness import Measurement, Protocol, Spread, Window, geometric_mean, interleave, measure_window
 from benchmarks.report import Check, Report, table
 
 
@@ -36,6 +36,26 @@ def test_windows_in_a_slow_phase_can_be_left_out() -> None:
     measured = Measurement((window("a", 0, 1), window("a", 1, 5, probe=40.0)))
     assert measured.accept(0.0) == measured
     assert measured.accept(0.9).seconds("a") == Spread(1.0, 1.0, 1.0, 1)
+    assert measured.quiet(0.9) == measured.accept(0.9)
+
+
+def test_where_no_round_was_quiet_for_all_every_window_counts() -> None:
+    measured = Measurement(
+        (window("a", 0, 1), window("b", 0, 2, probe=40.0), window("a", 1, 5, probe=40.0), window("b", 1, 6))
+    )
+    assert measured.quiet(0.9) == measured
+
+
+def test_a_disturbed_window_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Five probes find the best rate; then the probe falls to 10 after the first window, and only then.
+    rates = iter([100.0] * 5 + [100.0, 10.0] + [100.0] * 10)
+    monkeypatch.setattr(Probe, "gflops", lambda self: next(rates))
+    calls = {"a": lambda: None}
+    protocol = Protocol(rounds=1, seed=0, window=0.0, pause=0.0, accept=0.5, patience=2)
+    assert [w.probe for w in interleave(calls, protocol).windows] == [100.0]
+    rates = iter([100.0] * 5 + [100.0, 10.0] + [100.0] * 10)
+    hasty = Protocol(rounds=1, seed=0, window=0.0, pause=0.0, accept=0.5, patience=0)
+    assert [w.probe for w in interleave(calls, hasty).windows] == [10.0]
 
 
 def test_no_rounds_have_no_spread() -> None:
@@ -50,7 +70,7 @@ def test_every_call_gets_a_window_in_every_round() -> None:
         return lambda: order.append(name)
 
     calls = {name: note(name) for name in "abc"}
-    measured = interleave(calls, rounds=4, seed=1, window=0.001, pause=0.0)
+    measured = interleave(calls, Protocol(rounds=4, seed=1, window=0.001, pause=0.0))
     turns = [w.name for w in measured.windows]
     assert [sorted(turns[i : i + 3]) for i in range(0, 12, 3)] == [["a", "b", "c"]] * 4
     assert len({tuple(turns[i : i + 3]) for i in range(0, 12, 3)}) > 1
