@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
                 if error > 1e-5:
                     raise SystemExit(f"{case.name}: {engine.name} differs from eager by {error:.1e}")
                 calls[f"{engine.name}: {case.name}"] = run
-    measured = interleave(calls, Protocol.of(arguments), label="matmul")
+    measured = interleave(calls, Protocol.of(arguments), label="matmul").quiet(arguments.accept)
     for case in CASES:
         cells = []
         for name in names:

@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         args = tuple(torch.randn(arguments.width) for _ in range(inputs))
         weight = torch.randn(arguments.width)
         calls = {e.name: e.prepare(fresh_module(forward, {"weight": weight}), args, {}) for e in engines}
-        measured = interleave(calls, Protocol.of(arguments), label=operator)
+        measured = interleave(calls, Protocol.of(arguments), label=operator).quiet(arguments.accept)
         report.rows.append((operator, *(measured.seconds(name).text(2, scale=1e6) for name in names)))
         report.data.append({"operator": operator, "windows": [asdict(window) for window in measured.windows]})
         if "taskmap" in names and "inductor" in names:
