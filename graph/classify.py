@@ -8,13 +8,11 @@ reduction     any other definition with a Reduce     sums, softmax, pooling
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 from taskmap.graph.graph import Node
 from taskmap.ir.construct import constant_dim
+from taskmap.ir.contraction import find_contraction
 from taskmap.ir.errors import GraphError
-from taskmap.ir.nodes import Binary, Call, Cast, Compare, Const, Expr, Load, Reduce, Select, Unary, Var
+from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Const, Expr, Load, Reduce, Select, Unary, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
@@ -73,71 +71,28 @@ def arithmetic_cost(define: Compute) -> int:
     return cost
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
-    """A sum of products: out[batch, m, n] = sum over k of a[batch, m, k] * b[batch, n, k].
+def is_contraction(define: Compute) -> bool:
+    """Whether the definition is a sum of products of floats that a template anchors on.
 
-    The axes are those of the definition, sorted by which operand they index; an axis that indexes both is a batch axis.
-    ``a`` and ``b`` are the loads; casts and guards (``select(inside, load, 0)``) may stand around them in the body.
+    A matrix product, in which each factor has an axis of the output to itself, or a window sliding over one factor, as
+    a depthwise convolution. A dot product, or a matrix times a vector, is a reduction of rows and no contraction.
     """
-
-    batch: tuple[Var, ...]
-    m: tuple[Var, ...]
-    n: tuple[Var, ...]
-    k: tuple[Var, ...]
-    a: Load
-    b: Load
-    windowed: bool
-
-
-def contraction(define: Compute) -> Contraction | None:
-    """The contraction that ``define`` is, or None.
-
-    Every summed axis must index both operands. A product without m or without n (a dot product, a matrix times a
-    vector) is a row reduction and no contraction, unless it is windowed: a depthwise convolution has no n.
-    """
-    body = _bare(define.body)
-    if not (isinstance(body, Reduce) and body.op == "sum"):
-        return None
-    product = _bare(body.body)
-    if not (isinstance(product, Binary) and product.op == "mul" and product.dtype.is_float):
-        return None
-    a, b = _operand(product.a), _operand(product.b)
-    if a is None or b is None:
-        return None
-    used_a, used_b = _vars(a.indices), _vars(b.indices)
-    k = tuple(v for v, _ in body.axes)
-    if any(constant_dim(n) != 1 and not (v in used_a and v in used_b) for v, n in body.axes):
-        return None
-    batch = tuple(v for v in define.axes if v in used_a and v in used_b)
-    m = tuple(v for v in define.axes if v in used_a and v not in used_b)
-    n = tuple(v for v in define.axes if v in used_b and v not in used_a)
-    windowed = any(_is_window(i, define.axes, k) for i in (*a.indices, *b.indices))
-    if not windowed and not (m and n):
-        return None
-    return Contraction(batch, m, n, k, a, b, windowed)
+    if not define.dtype.is_float:
+        return False
+    if find_contraction(define.axes, define.shape, define.body) is not None:
+        return True
+    body = define.body.a if isinstance(define.body, Cast) else define.body
+    product = body.body if isinstance(body, Reduce) and body.op == "sum" else None
+    return isinstance(product, Binary) and product.op == "mul" and len(_tensors(product)) == 2 and is_windowed(define)
 
 
-def _bare(e: Expr) -> Expr:
-    while isinstance(e, Cast):
-        e = e.a
-    return e
+def is_windowed(define: Compute) -> bool:
+    """Whether a reduction slides over an input: an index depends on an output axis and on a summed one."""
+    folded = {v for e in walk_exprs(define.body) if isinstance(e, Reduce) for v, _ in e.axes}
+    loads = [e for e in walk_exprs(define.body) if isinstance(e, Load)] if folded else []
+    used = [{v for v in walk_exprs(i) if isinstance(v, Var)} for load in loads for i in load.indices]
+    return any(not u.isdisjoint(folded) and not u.isdisjoint(define.axes) for u in used)
 
 
-def _operand(e: Expr) -> Load | None:
-    """The load behind casts and guards that give zero where they do not hold."""
-    while not isinstance(e, Load):
-        if isinstance(e, Cast) or (isinstance(e, Select) and _is_zero(e.b)):
-            e = e.a
-        else:
-            return None
-    return e
-
-
-def _vars(exprs: Iterable[Expr]) -> set[Var]:
-    return {v for e in exprs for v in walk_exprs(e) if isinstance(v, Var)}
-
-
-def _is_window(at: Expr, axes: Iterable[Var], k: Iterable[Var]) -> bool:
-    used = _vars([at])
-    return not used.isdisjoint(axes) and not used.isdisjoint(k)
+def _tensors(e: Expr) -> set[Buffer]:
+    return {load.buffer for load in walk_exprs(e) if isinstance(load, Load)}

@@ -53,8 +53,9 @@ Refusal = str | None
 class Fusion:
     """The state of fusing one graph.
 
-    ``order`` numbers the nodes. ``strides`` says how each value will lie in memory. ``once`` are the nodes computed once,
-    from constants alone; ``kept`` the values that the outside reads; ``users`` who reads a node, inlined nodes left out.
+    ``order`` numbers the nodes. ``strides`` says how each value will lie in memory. ``once`` are the nodes computed
+    once, from constants alone; ``kept`` the values that the outside reads; ``users`` who reads a node, inlined nodes
+    left out.
     """
 
     order: Mapping[Node, int]

@@ -1,16 +1,16 @@
 """Which nodes have no memory of their own: they are computed, again if need be, wherever they are read.
 
-Views always. Tensors from nothing (ranges, constants), and a cheap function of one value that is in memory anyway (a cast
-of an input, a mask from another mask, the square whose sum is taken of a value that others read too), unless an anchor
-reads them: a template's operand should be plain memory. What depends on constants alone is computed once and kept, so it
-is never inlined into what is computed every time.
+Views always. Tensors from nothing (ranges, constants), and a cheap function of one value that is in memory anyway: a
+cast of an input, a mask from another mask, the square that is summed of a value that others read too. Not so where an
+anchor reads them: a template's operand should be plain memory. What depends on constants alone is computed once and
+kept, so it is never inlined into what is computed every time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from taskmap.graph.classify import arithmetic_cost, contraction, definition, is_injective, is_view
+from taskmap.graph.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
 from taskmap.graph.graph import Graph, Node
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.nodes import Cast, Load
@@ -35,11 +35,11 @@ def computed_once(graph: Graph) -> set[Node]:
 
 def is_anchor(node: Node) -> bool:
     """Whether a template schedules the node: a contraction or an attention."""
-    return node.op == "attention" or (node.is_compute and contraction(definition(node)) is not None)
+    return node.op == "attention" or (node.is_compute and is_contraction(definition(node)))
 
 
 def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[Node]) -> set[Node]:
-    """The nodes computed where they are read; ``kept`` ones, outputs and operands of externs, need memory if not views."""
+    """The nodes computed where they are read; the ``kept``, outputs and operands of externs, are not, except views."""
     order = list(nodes)
     users: dict[Node, list[Node]] = {n: [] for n in order}
     for node in order:

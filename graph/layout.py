@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from taskmap.graph.build import same_dim
-from taskmap.graph.classify import contraction, definition
+from taskmap.graph.classify import definition, is_contraction, is_windowed
 from taskmap.graph.graph import Node
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import constant_dim, index, product, value_of
@@ -54,9 +54,9 @@ def heads_inside(shape: Sequence[Dim]) -> tuple[Dim, ...]:
 def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
     """The strides each value would have in memory of its own.
 
-    Where the outside world fixes strides, those. A convolution writes channels-last, and whatever follows a channels-last
-    value element for element, or window by window, does so too. Attention writes the heads of a query together, as the
-    projection after it reads them. Everything else is row-major.
+    Where the outside world fixes strides, those. A convolution writes channels-last, and whatever follows a
+    channels-last value element for element, or window by window, does so too. Attention writes the heads of a query
+    together, as the projection after it reads them. Everything else is row-major.
     """
     chosen: dict[Node, tuple[Dim, ...]] = {}
     flowing: set[Node] = set()
@@ -79,8 +79,8 @@ def is_convolution(node: Node) -> bool:
     """Whether the node is a windowed contraction over images: [n, c, spatial...]."""
     if not node.is_compute or len(node.shape) < 3:
         return False
-    found = contraction(definition(node))
-    return found is not None and found.windowed
+    define = definition(node)
+    return is_contraction(define) and is_windowed(define)
 
 
 def _follows(node: Node, flowing: Container[Node]) -> bool:

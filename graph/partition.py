@@ -1,10 +1,10 @@
 """Nodes in clusters, such that the clusters can run one after another: no cluster needs its own result from outside.
 
-Nodes are placed in graph order, each either into a cluster of its own or into one it reads. The graph of clusters must stay
-acyclic:
+Nodes are placed in graph order, each either into a cluster of its own or into one it reads. The graph of clusters must
+stay acyclic:
 
-    a ──► x ──► b        a and b may not share a cluster unless x is in it too: x would need the cluster's result, and the
-    └───────────▲        cluster would need x.
+    a ──► x ──► b        a and b may not share a cluster unless x is in it too: x would need the cluster's result,
+    └───────────▲        and the cluster would need x.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskmap.ir.polynomial import Poly
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How a row cluster's values are cut: ``count`` rows of ``length`` elements; the reductions fold tensors of ``wide``."""
+    """How the values of a row cluster are cut: ``count`` rows of ``length``; reductions fold tensors of ``wide``."""
 
     count: Poly
     length: Poly

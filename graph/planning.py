@@ -152,6 +152,6 @@ class _Planner:
 
 
 def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
-    """Computed values that must be in memory as they are: outputs of the graph, and what PyTorch's own operators read."""
+    """Computed values that must be in memory as they are: outputs, and what PyTorch's own operators read."""
     outputs = {n for n in graph.outputs if n is not None and n.is_compute}
     return outputs | {x for n in nodes if n.op == "extern" for x in n.inputs if x.is_compute}

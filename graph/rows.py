@@ -1,4 +1,4 @@
-"""Reductions along rows: those whose folded elements lie together in memory, so that a kernel can walk them in vectors."""
+"""Reductions along rows, whose folded elements lie together in memory, so that a kernel can walk them in vectors."""
 
 from __future__ import annotations
 

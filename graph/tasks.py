@@ -12,7 +12,6 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import free_vars, replace_buffers, walk_exprs
 
-
 LONGEST_NAME = 40
 
 

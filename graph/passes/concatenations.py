@@ -1,0 +1,88 @@
+"""Which concatenations are made in place: their inputs are written where they belong, and no kernel is needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from taskmap.graph.build import same_dim
+from taskmap.graph.classify import definition, is_injective
+from taskmap.graph.concatenation import concatenated_axis
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.inlining import computed_once, inlined_nodes, is_anchor, views_of_memory
+from taskmap.graph.ops.views import copy
+from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.ir.construct import constant_dim, product
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatenateInPlace:
+    """Marks a ``cat`` in place when most of it can be written by the kernels that make its inputs.
+
+    The rest is copied. A ``cat`` that element-wise operators read stays an operator like them: fused, it costs no
+    memory at all. An input can be written in place when a kernel makes it, nothing else says where it lies, and it goes
+    into one concatenation only, once.
+    """
+
+    name = "concatenate_in_place"
+    before = "views are folded"
+    after = "every input of a cat in place is made by a kernel, and has no other place"
+    why_here = "last: it depends on what is inlined, and the copies it adds are not to be folded"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with concatenations marked, and copies for the inputs that cannot be written in place."""
+        users = graph.users()
+        free = _movable(graph, users)
+        taken: set[int] = set()
+
+        def visit(node: Node) -> Node:
+            if node.op != "cat" or not _is_whole(node) or not _needs_memory(node.id, readers):
+                return node
+            ready = [n.id in free and n.id not in taken and node.inputs.count(n) == 1 for n in node.inputs]
+            if 2 * sum(_share(n) for n, r in zip(node.inputs, ready, strict=True) if r) < sum(map(_share, node.inputs)):
+                return node
+            taken.update(n.id for n, r in zip(node.inputs, ready, strict=True) if r)
+            parts = tuple(n if r else copy(n) for n, r in zip(node.inputs, ready, strict=True))
+            return replace(node, inputs=parts, attrs={**node.attrs, "in_place": True})
+
+        readers = {n.id: _readers(n, users) for n in users if n.op == "cat"}
+        return rewrite(graph, visit)
+
+
+def _movable(graph: Graph, users: dict[Node, list[Node]]) -> set[int]:
+    """The ids of values that a kernel makes and that may lie anywhere."""
+    nodes = list(users)
+    once = computed_once(graph)
+    fixed = escaping(graph) | {n for node in nodes if node.op == "extern" for n in node.inputs}
+    inlined = inlined_nodes(nodes, fixed, once)
+    return {
+        n.id
+        for n in nodes
+        if n.is_compute and n not in fixed and n not in inlined and n not in once and n.strides is None
+    }
+
+
+def _is_whole(cat: Node) -> bool:
+    """Whether the inputs make up all of the result: a constant part is no input any more."""
+    axis = concatenated_axis(cat)
+    total = product([sum((n.shape[axis] for n in cat.inputs), 0)])
+    return same_dim(total, cat.shape[axis])
+
+
+def _readers(node: Node, users: dict[Node, list[Node]]) -> list[Node]:
+    """Who reads ``node``, views left out."""
+    found: list[Node] = []
+    for user in users[node]:
+        found += _readers(user, users) if views_of_memory(user) else [user]
+    return found
+
+
+def _needs_memory(cat: int, readers: dict[int, list[Node]]) -> bool:
+    """Whether no reader could take a concatenation into its own expression."""
+    return all(
+        is_anchor(r) or not r.is_compute or r.op == "cat" or not is_injective(definition(r)) for r in readers[cat]
+    )
+
+
+def _share(part: Node) -> int:
+    """The size of a part, for comparison; a symbolic size counts as one."""
+    return constant_dim(product(part.shape)) or 1

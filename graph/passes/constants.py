@@ -1,0 +1,62 @@
+"""Tensors of one value become numbers in the expressions that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from taskmap.graph.classify import definition
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.inlining import is_anchor
+from taskmap.graph.passes.base import rewrite
+from taskmap.ir.construct import const, constant_dim
+from taskmap.ir.nodes import Buffer, Const, Expr, Load
+from taskmap.ir.visit import map_expr
+
+
+@dataclass(frozen=True, slots=True)
+class FoldConstants:
+    """x * full(2) -> x * 2; views of such tensors are such tensors."""
+
+    name = "fold_constants"
+    before = ""
+    after = "no operator reads a tensor that is known to hold one value everywhere"
+    why_here = "before duplicates: nodes that read equal constants become equal"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with numbers in place of such tensors."""
+        return rewrite(graph, _visit)
+
+
+def _visit(node: Node) -> Node:
+    if not node.is_compute or is_anchor(node):  # a template knows its operands by their number
+        return node
+    define = definition(node)
+    known = {
+        formal: value
+        for formal, source in zip(define.inputs, node.inputs, strict=True)
+        if (value := single_value(source)) is not None
+    }
+    if not known:
+        return node
+    rest = [(f, n) for f, n in zip(define.inputs, node.inputs, strict=True) if f not in known]
+    body = replace_loads(define.body, known)
+    inputs = tuple(f for f, _ in rest)
+    return replace(node, inputs=tuple(n for _, n in rest), define=replace(define, inputs=inputs, body=body))
+
+
+def single_value(node: Node) -> Const | None:
+    """The number that every element of ``node`` is, when that is known."""
+    if node.is_compute:
+        body = definition(node).body
+        return body if isinstance(body, Const) else None
+    if node.op != "constant" or any(constant_dim(n) != 1 for n in node.shape):
+        return None
+    value: Any = node.attrs["value"]
+    return const(value.item(), node.dtype)
+
+
+def replace_loads(body: Expr, values: Mapping[Buffer, Const]) -> Expr:
+    """``body`` with each element of the given tensors replaced by its value."""
+    return map_expr(body, lambda e: values.get(e.buffer) if isinstance(e, Load) else None)

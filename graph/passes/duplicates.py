@@ -1,0 +1,54 @@
+"""Nodes that compute the same become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.graph.classify import definition
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.ir.key import task_key
+from taskmap.ir.nodes import Buffer
+from taskmap.ir.task import Stage, Task
+
+
+@dataclass(frozen=True, slots=True)
+class MergeDuplicates:
+    """Common subexpressions: nodes with equal definitions over the same inputs. What the caller gets stays apart."""
+
+    name = "merge_duplicates"
+    before = "views are folded, constants are in expressions"
+    after = "no two nodes compute the same from the same inputs, results of the graph aside"
+    why_here = "after the passes that make nodes equal, before those that count users"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with one node for each value."""
+        apart = {n.id for n in escaping(graph)}
+        seen: dict[object, list[Node]] = {}
+        keys: dict[Node, str] = {}
+
+        def key(node: Node) -> str:
+            if node not in keys:
+                keys[node] = structural_key(node)
+            return keys[node]
+
+        def visit(node: Node) -> Node:
+            if not node.is_compute or node.op == "copy":
+                return node
+            alike = seen.setdefault((node.op, node.inputs, node.shape, node.dtype), [])
+            if node.strides is None and node.id not in apart:
+                for other in alike:
+                    if key(other) == key(node):
+                        return other
+            alike.append(node)
+            return node
+
+        return rewrite(graph, visit)
+
+
+def structural_key(node: Node) -> str:
+    """Text that is equal for nodes whose definitions are."""
+    define = definition(node)
+    out = Buffer("out", define.dtype, define.shape)
+    stage = Stage(out, define.axes, define.body, node.op, tuple(sorted(node.attrs.items())))
+    return task_key(Task("", define.inputs, (stage,), (out,)))

@@ -1,0 +1,61 @@
+"""Views of views become one view, views and copies that change nothing disappear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from taskmap.graph.classify import definition, is_identity
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.inlining import views_of_memory
+from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.ir.construct import as_expr, constant_dim
+from taskmap.ir.nodes import Load
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.types import i64
+from taskmap.ir.visit import substitute
+
+
+@dataclass(frozen=True, slots=True)
+class FoldViews:
+    """reshape(reshape(x)) -> reshape(x); permute, expand, slice likewise; copies that nobody could write to go."""
+
+    name = "fold_views"
+    before = ""
+    after = "no view reads a view; a copy is left only where the caller gets it, or strides are fixed"
+    why_here = "first: every later pass looks through views, and then there is at most one"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with single views."""
+        kept = {n.id for n in escaping(graph)}
+
+        def visit(node: Node) -> Node:
+            if node.op == "copy" and node.strides is None and node.id not in kept:
+                return node.inputs[0]
+            if not views_of_memory(node):
+                return node
+            source = node.inputs[0]
+            folded = compose(node, source) if views_of_memory(source) else node
+            return folded.inputs[0] if node.strides is None and changes_nothing(folded) else folded
+
+        return rewrite(graph, visit)
+
+
+def changes_nothing(view: Node) -> bool:
+    """Whether a view has the shape of its input and reads every element at its own position."""
+    return view.shape == view.inputs[0].shape and is_identity(definition(view))
+
+
+def compose(outer: Node, inner: Node) -> Node:
+    """The view ``outer`` of the view ``inner`` as one view of what ``inner`` views."""
+    define, below = definition(outer), definition(inner)
+    assert isinstance(define.body, Load)
+    assert isinstance(below.body, Load)
+    here = dict(zip(below.axes, define.body.indices, strict=True))
+    simplify = Simplifier()
+    for axis, size in zip(define.axes, define.shape, strict=True):
+        simplify.bind(axis, size)
+        if constant_dim(size) == 1:
+            simplify.replace(axis, as_expr(0, i64))
+    indices = tuple(simplify(substitute(i, here)) for i in below.body.indices)
+    body = Load(below.body.buffer, indices, define.dtype)
+    return replace(outer, inputs=inner.inputs, define=replace(define, inputs=below.inputs, body=body))
