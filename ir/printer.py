@@ -114,6 +114,8 @@ class _Printer:
         return level, f"{self.expr(e.a, level)} {sign} {self.expr(e.b, level + 1)}"
 
     def compare(self, e: Compare) -> tuple[int, str]:
+        if e.op not in _COMPARE:
+            return _ATOM, f"{e.op}({self.expr(e.a)}, {self.expr(e.b)})"
         level = _COMPARE_LEVEL + 1
         return _COMPARE_LEVEL, f"{self.expr(e.a, level)} {_COMPARE[e.op]} {self.expr(e.b, level)}"
 
