@@ -78,6 +78,8 @@ class Memory:
         """The elements at ``indices``, ints or arrays of one length; ``lenient`` when uninitialised ones do no harm."""
         at = self.address(indices)
         storage = self.storage
+        if self.buffer.owner is not None:
+            self._check_owner(self.buffer.owner, indices, access)
         if storage.written is not None and not lenient and not _all(storage.written[at]):
             raise VerifyError(
                 f"{self._element(indices)} is read before anything was written to it",
@@ -85,8 +87,6 @@ class Memory:
             )
         if access.epoch:
             self._track_read(at, access, indices)
-        if self.buffer.owner is not None:
-            self._check_owner(self.buffer.owner, indices, access)
         return storage.data[at]
 
     def store(self, indices: Sequence[Position], value: Any, access: Access) -> None:
