@@ -1,0 +1,160 @@
+"""The prelude of generated C: the types and functions that one source uses, and nothing else.
+
+No header is included; compiling costs what is used. The names (V is a vector type such as `f32x16`, see math_types, of
+1, 2, 4, ..., 64 lanes; D, E are dtypes; L is a number of lanes; M is a mask such as `m32x16`):
+
+    tm_load_V(p)  tm_store_V(p, x)                   any alignment
+    tm_load_masked_V(p, n)  tm_store_masked_V(p, x, n)   the first n lanes; a load gives 0 in the others
+    tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64
+    tm_splat_V(x)  tm_iota_V()  tm_lo_V(x)  tm_hi_V(x)  tm_join_V(lo, hi)
+    tm_bits_V(x)  tm_from_bits_V(u)                  the representation, in unsigned integers (`u32x16`)
+    tm_select_V(m, a, b)                             a where m is set
+    tm_any_M(m)  tm_all_M(m)                         an int, 0 or 1
+    tm_not_M(m)
+    tm_cast_DxL_to_ExL(x)                            D, E also masks, and b8, the bytes 0 and 1 of a bool
+    tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
+    tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
+    tm_<function>_V(x) or (x, y)                     the functions of vector_math.FUNCTIONS
+
+Definitions name what they need, so what a source needs is found by reading it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from taskmap.backend.cpu import math_mask, math_memory
+from taskmap.backend.cpu.math_cast import cast, mask
+from taskmap.backend.cpu.math_reduce import COMBINE, reduction
+from taskmap.backend.cpu.math_types import PREAMBLE, SCALAR_TYPES, Vector, parse_vector, typedef
+from taskmap.backend.cpu.vector_math import function, is_function
+from taskmap.ir.errors import CodegenError
+
+_SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16)\b")
+_PAIR = re.compile(r"tm_(cast|mask)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
+_INDEXED = re.compile(r"tm_(gather|scatter)_([a-z]+\d+)_((?:i32|i64)x\d+)")
+_CALL = re.compile(r"tm_(\w+?)_([a-z]+\d+x\d+)")
+
+_Definition = Callable[[Vector, int], str]
+_STRUCTURAL: dict[str, _Definition] = {
+    "load": math_memory.load,
+    "store": math_memory.store,
+    "load_masked": math_memory.load_masked,
+    "store_masked": math_memory.store_masked,
+    "first_lanes": math_memory.first_lanes,
+    "lo": math_memory.lo,
+    "hi": math_memory.hi,
+    "join": math_memory.join,
+    "select": math_memory.select,
+    "bits": math_memory.bits,
+    "from_bits": math_memory.from_bits,
+    "splat": math_memory.splat,
+    "iota": math_memory.iota,
+    "not": math_mask.invert,
+    "any": math_mask.any_lane,
+    "all": math_mask.all_lanes,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Request:
+    """One name that generated C uses: of a type or a function of the prelude."""
+
+    symbol: str
+
+    @classmethod
+    def type(cls, dtype: str, lanes: int) -> Request:
+        """The vector type of `lanes` lanes of `dtype`, which is an element type's name or a mask's."""
+        return cls(_c_vector(dtype, lanes))
+
+    @classmethod
+    def function(cls, name: str, dtype: str, lanes: int) -> Request:
+        """`tm_<name>` of that vector type, be it `exp`, `select` or `hsum`."""
+        return cls(f"tm_{name}_{_c_vector(dtype, lanes)}")
+
+    @classmethod
+    def cast(cls, source: str, target: str, lanes: int) -> Request:
+        """The cast of vectors from dtype `source` to dtype `target`."""
+        return cls(f"tm_cast_{_c_vector(source, lanes)}_to_{_c_vector(target, lanes)}")
+
+
+def prelude_parts(source: str, vector_bytes: int = 64) -> tuple[str, ...]:
+    """The prelude for a C source as separate definitions, so that sources in one translation unit share them."""
+    done: dict[str, str] = {}
+    for symbol in sorted(frozenset(_SYMBOL.findall(source))):
+        _define(symbol, vector_bytes, done)
+    return (PREAMBLE, *done.values())
+
+
+def prelude(requests: Collection[Request], vector_bytes: int = 64) -> str:
+    """C definitions of what is requested and of all that it needs, each before its first use; always the same text.
+
+    vector_bytes: size of the target's vector registers, 64, 32 or 16; wider vectors are worked on by parts. Raises
+    CodegenError for a name that the prelude does not have.
+    """
+    done: dict[str, str] = {}
+    for request in sorted(requests):
+        _define(request.symbol, vector_bytes, done)
+    return "\n".join([PREAMBLE, *done.values(), ""])
+
+
+def prelude_for(source: str, vector_bytes: int = 64) -> str:
+    """The prelude for a C source: all names in it that are the prelude's are requested."""
+    return prelude(frozenset(map(Request, _SYMBOL.findall(source))), vector_bytes)
+
+
+def _c_vector(dtype: str, lanes: int) -> str:
+    return f"{'b8' if dtype == 'bool' else dtype}x{lanes}"
+
+
+def _define(symbol: str, vector_bytes: int, done: dict[str, str]) -> None:
+    if symbol in done:
+        return
+    text, needs = _definition(symbol, vector_bytes)
+    for need in needs:
+        _define(need, vector_bytes, done)
+    done[symbol] = text
+
+
+@lru_cache(maxsize=4096)
+def _definition(symbol: str, vector_bytes: int) -> tuple[str, tuple[str, ...]]:
+    text = _text(symbol, vector_bytes)
+    if text is None:
+        raise CodegenError(
+            f"the C prelude has no {symbol!r}",
+            why="no vector type, function or cast is called so.",
+            hint="See taskmap.backend.cpu.prelude for the names, and vector_math.FUNCTIONS for the functions.",
+        )
+    return text, tuple(dict.fromkeys(need for need in _SYMBOL.findall(text) if need != symbol))
+
+
+def _text(symbol: str, vector_bytes: int) -> str | None:
+    if symbol == "f16":
+        return f"typedef {SCALAR_TYPES['f16']} f16;"
+    if parse_vector(symbol.removesuffix("_u")):
+        return typedef(symbol)
+    if pair := _PAIR.fullmatch(symbol):
+        source, target = parse_vector(pair[2]), parse_vector(pair[3])
+        if source is None or target is None or source.lanes != target.lanes:
+            return None
+        return (cast if pair[1] == "cast" else mask)(source, target, vector_bytes)
+    if indexed := _INDEXED.fullmatch(symbol):
+        index = parse_vector(indexed[3])
+        value = parse_vector(f"{indexed[2]}x{index.lanes}") if index else None
+        if index is None or value is None:
+            return None
+        return (math_memory.gather if indexed[1] == "gather" else math_memory.scatter)(value, index)
+    call = _CALL.fullmatch(symbol)
+    vector = parse_vector(call[2]) if call else None
+    return _call_text(call[1], vector, vector_bytes) if call and vector else None
+
+
+def _call_text(name: str, v: Vector, vector_bytes: int) -> str | None:
+    if name in _STRUCTURAL:
+        return _STRUCTURAL[name](v, vector_bytes)
+    if name in COMBINE:
+        return reduction(name, v)
+    return function(name, v, vector_bytes) if is_function(name) else None
