@@ -257,11 +257,26 @@ class Facts:
         """Whether a <= b is proved."""
         return self.is_nonpositive(poly.add(self.poly(a), self.poly(b), -1))
 
-    def is_nonpositive(self, p: Poly) -> bool:
-        """Whether p <= 0 is proved."""
+    def is_nonpositive(self, p: Poly, depth: int = 4) -> bool:
+        """Whether p <= 0 is proved. An extremum in p is followed into its operands, ``depth`` times."""
         if self._largest(p) <= 0:
             return True
-        return any(self._largest(poly.add(p, known, -1)) <= 0 for known in self.nonpositive)
+        if any(self._largest(poly.add(p, known, -1)) <= 0 for known in self.nonpositive):
+            return True
+        return depth > 0 and self._by_extrema(p, depth - 1)
+
+    def _by_extrema(self, p: Poly, depth: int) -> bool:
+        """p <= 0 with a min or max in it. min(a, b) is at most either, so for c > 0 one side of c * min(a, b) is enough."""
+        for monomial, coefficient in p.items():
+            (e,) = monomial if len(monomial) == 1 else (None,)
+            if not isinstance(e, Binary) or e.op not in ("min", "max"):
+                continue
+            rest = {m: c for m, c in p.items() if m != monomial}
+            sides = (poly.add(rest, self.poly(side), coefficient) for side in (e.a, e.b))
+            proved = (self.is_nonpositive(side, depth) for side in sides)
+            if any(proved) if (coefficient > 0) == (e.op == "min") else all(proved):
+                return True
+        return False
 
     def poly_range(self, p: Poly) -> Interval:
         """The range of a polynomial by interval arithmetic."""

@@ -15,7 +15,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, compare, index, index_of, maximum, minimum, select, unary
 from taskmap.ir.errors import ScriptError, TaskmapError
 from taskmap.ir.interval import Facts
-from taskmap.ir.nodes import Buffer, Const, Expr, Kernel, Load, Var
+from taskmap.ir.nodes import Buffer, Const, Expr, Kernel, Load
 from taskmap.ir.script_names import Names
 from taskmap.ir.script_source import Source
 from taskmap.ir.types import DType, TensorType, boolean, f32, i64
@@ -114,8 +114,10 @@ class Evaluator:
         try:
             return function(*args, **kwargs)
         except TaskmapError as error:
-            error.at(self.source.at(node))
-            raise
+            if error.where is not None:
+                raise
+            why = f"{error.what}." if error.why is None else f"{error.what}: {error.why}"
+            raise self.fail(node, why, error.hint or "") from error
         except Exception as error:
             text = str(error) or type(error).__name__
             raise self.fail(node, text if text.endswith(".") else f"{text}.") from error
@@ -164,7 +166,7 @@ class Evaluator:
         if isinstance(owner, Buffer) and node.attr == "at":
             return _At(owner)
         if isinstance(owner, Expr) and node.attr not in ("dtype", "lanes"):
-            self.refuse(node, f"{ast.unparse(node.value)} is a {owner.dtype} value: it has no {node.attr}.")
+            self.refuse(node, f"{ast.unparse(node.value)} is {_a(owner.dtype)} value: it has no {node.attr}.")
         return self.checked_worker(node, self.run(node, getattr, owner, node.attr))
 
     def unary(self, node: ast.UnaryOp) -> Any:
@@ -350,7 +352,7 @@ class Evaluator:
         if isinstance(owner, DType):
             return self.tensor_type(node, owner, at)
         if isinstance(owner, Expr):
-            self.refuse(node, f"{ast.unparse(node.value)} is a {owner.dtype} value: it cannot be indexed.")
+            self.refuse(node, f"{ast.unparse(node.value)} is {_a(owner.dtype)} value: it cannot be indexed.")
         if any(isinstance(e, Expr) for e in (at if isinstance(at, tuple) else (at,))):
             hint = "Index it with a number known while building, or hold it in a buffer."
             self.refuse(node, f"{_kind(owner)} is indexed by a value that is not known while building.", hint)
@@ -484,13 +486,15 @@ def _clamped(i: Expr, size: Expr, facts: Facts) -> Expr:
     return low if facts.at_most(i + 1, size) else minimum(low, size - 1)
 
 
+def _a(dtype: DType) -> str:
+    return f"{'an' if dtype.name[0] in 'fi' else 'a'} {dtype}"
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, Buffer):
         return f"the tensor {value.name}"
     if isinstance(value, Expr):
-        return f"a {value.dtype} value"
-    if isinstance(value, Var):
-        return value.name
+        return f"{_a(value.dtype)} value"
     return "None" if value is None else f"a {type(value).__name__}"
 
 

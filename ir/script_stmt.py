@@ -154,11 +154,11 @@ class Reader(Evaluator):
             value = let
         self.names.bind(name, value, target.lineno)
 
-    def check_new(self, node: ast.AST, name: str) -> None:
+    def check_new(self, node: ast.AST, name: str, hint: str = _REGISTER_HINT) -> None:
         if name != "_" and self.names.bound(name):
             line = self.source.first + self.names.line.get(name, 1) - 1
             why = f"{name} is assigned already, on line {line}, and a name keeps its value."
-            self.refuse(node, why, _REGISTER_HINT.format(name))
+            self.refuse(node, why, hint.format(name))
 
     def annotated(self, node: ast.AnnAssign) -> None:
         """name: f32 = value, which converts."""
@@ -257,13 +257,13 @@ class Reader(Evaluator):
     def check_targets(self, target: ast.expr) -> None:
         for name in ast.walk(target):
             if isinstance(name, ast.Name):
-                self.check_new(name, name.id)
+                self.check_new(name, name.id, "Give the index another name.")
 
     def counted(self, node: ast.For, over: words.Loop) -> None:
         """A loop from start to stop by step becomes one from 0 by 1."""
         if not isinstance(node.target, ast.Name):
             self.refuse(node.target, "this loop has one index.")
-        self.check_new(node.target, node.target.id)
+        self.check_targets(node.target)
         start = index(over.start)
         span = index(over.stop) - start
         if over.step < 0:

@@ -143,6 +143,17 @@ def test_names_are_seen_through() -> None:
     assert facts.bounds(t) == Interval(0, 28)
 
 
+def test_extrema() -> None:
+    facts = Facts().within(n, Interval(0, math.inf)).below(i, n)
+    clamped = maximum(minimum(i + 3, n - 1), 0)
+    assert facts.at_most(clamped + 1, n)
+    assert facts.at_most(index(0), clamped)
+    assert facts.at_most(minimum(i, m), i)
+    assert facts.at_most(i, maximum(m, i))
+    assert not facts.at_most(maximum(i, m), i)
+    assert not facts.at_most(i, minimum(m, i))
+
+
 def test_the_lanes_of_a_ramp_are_bounded_together() -> None:
     facts = Facts().within(n, Interval(0, math.inf)).below(i, 4)
     lanes = ramp(i * 8, 1, 8)
