@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from taskmap.graph.access import Accesses
 from taskmap.graph.classify import definition
@@ -128,15 +128,14 @@ class _Planner:
 
     def _view(self, node: Node) -> Placement | None:
         """The place of a view in the storage of what it views; None when its strides may not be those."""
-        chain = [node]
-        while views_of_memory(chain[-1]):
-            chain.append(chain[-1].inputs[0])
+        chain = view_chain(node)
         place: Placement | None = self._place(chain.pop(), self.strides)
         while chain and place is not None:
             place = view_placement(definition(chain.pop()), place)
         if place is None or (node.strides is None and node in self.graph.outputs):
             return place
-        return place if equal_strides(node.shape, place.strides, self.strides[node]) else None
+        fixed = self.strides[node]
+        return replace(place, strides=fixed) if equal_strides(node.shape, place.strides, fixed) else None
 
     def _step(self, cluster: Cluster, placements: Mapping[Node, Placement]) -> Group | Node:
         if cluster.kind == "fixed":
@@ -152,6 +151,16 @@ class _Planner:
 
 
 def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
-    """Computed values that must be in memory as they are: outputs, and what PyTorch's own operators read."""
-    outputs = {n for n in graph.outputs if n is not None and n.is_compute}
-    return outputs | {x for n in nodes if n.op == "extern" for x in n.inputs if x.is_compute}
+    """Computed values that must be in memory: outputs, what PyTorch's own operators read, and what these are views of."""
+    read = [n for n in graph.outputs if n is not None]
+    read += [x for n in nodes if n.op == "extern" for x in n.inputs]
+    viewed = [view_chain(n)[-1] for n in read]
+    return {n for n in (*read, *viewed) if n.is_compute}
+
+
+def view_chain(node: Node) -> list[Node]:
+    """``node`` and, as long as each is a view, what it views."""
+    chain = [node]
+    while views_of_memory(chain[-1]):
+        chain.append(chain[-1].inputs[0])
+    return chain
