@@ -23,16 +23,21 @@ def same_dim(a: Dim, b: Dim) -> bool:
 
 
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The shape that ``shapes`` broadcast to. Raises GraphError when two sizes differ and neither is 1."""
+    """The shape that ``shapes`` broadcast to. Raises GraphError when two known sizes differ and neither is 1.
+
+    A symbolic size is taken to be equal to the size it meets, and not 1: whoever made the graph has checked that.
+    """
     rank = max((len(s) for s in shapes), default=0)
     result: list[Dim] = [1] * rank
     for shape in shapes:
         for d, size in enumerate(shape, rank - len(shape)):
             if constant_dim(size) == 1 or same_dim(result[d], size):
                 continue
-            if constant_dim(result[d]) != 1:
+            here, there = constant_dim(result[d]), constant_dim(size)
+            if here not in (1, None) and there is not None:
                 raise GraphError(f"shapes {', '.join(str(tuple(s)) for s in shapes)} do not broadcast together")
-            result[d] = size
+            if here == 1 or there is not None:
+                result[d] = size
     return tuple(result)
 
 

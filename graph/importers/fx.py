@@ -20,16 +20,18 @@ from taskmap.graph.extern import Slot
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.importers.aten import ATEN
 from taskmap.graph.importers.origin import origin_of
+from taskmap.graph.importers.storage import dense_order, storage_root
 from taskmap.graph.importers.symbols import Symbols
 from taskmap.graph.importers.table import Entry, Out
 from taskmap.graph.importers.types import dtype_of, refusal
+from taskmap.graph.ops.rearrange import strided_view
 from taskmap.graph.ops.views import copy
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import GraphError, ImportGraphError, TypeMismatchError, UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.types import DType, i64
 
-IGNORED_OPTIONS = frozenset({"layout", "device", "pin_memory", "memory_format"})
+IGNORED_OPTIONS = frozenset({"layout", "device", "pin_memory", "memory_format", "requires_grad"})
 """Options that say where a result lies: placement is decided later, and outputs get their strides from PyTorch."""
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
 OPAQUE = DType("tuple", 0, "x")
@@ -138,6 +140,8 @@ class _Reader:
             stack += here.inputs
 
     def _lowered(self, node: fx.Node, value: Any) -> Any:
+        if node.target is torch.ops.aten.as_strided.default:
+            return self._strided(node, value)
         name = str(node.target).removeprefix("aten.")
         entry = ATEN.entries.get(name)
         if entry is None:
@@ -149,6 +153,17 @@ class _Reader:
         outs = self._outs(value)
         made = entry.function(outs, *arguments, **options) if entry.wants_out else entry.function(*arguments, **options)
         return self._verified(made, value, outs)
+
+    def _strided(self, node: fx.Node, value: torch.Tensor) -> Node:
+        """as_strided addresses the storage that its argument views; here, the elements of the tensor that fills it."""
+        root = storage_root(node.all_input_nodes[0])
+        order = dense_order(root.meta["val"])
+        self._refuse(node, value, Entry(strided_view))
+        if order is None or root.meta["val"].dtype != value.dtype:
+            raise UnsupportedError("as_strided of an input that is a part of its storage")
+        strides = self._strides(value)
+        offset = self.symbols.dim(value.storage_offset())
+        return strided_view(self.values[root], order, self._shape(value), strides or (), offset)
 
     def _refuse(self, node: fx.Node, value: Any, entry: Entry) -> None:
         """Raises UnsupportedError for tensors that taskmap cannot compute with."""
@@ -219,6 +234,11 @@ class _Reader:
 
     def _extern(self, node: fx.Node, value: Any, reason: str) -> Any:
         inputs: list[Node] = []
+        if (
+            node.target is torch.ops.aten.as_strided.default
+            and storage_root(node.all_input_nodes[0]).op != "placeholder"
+        ):
+            raise ImportGraphError(f"{node.name} addresses storage that is no tensor of the graph")
         args, kwargs = self._slots(node.args, inputs), self._slots(dict(node.kwargs), inputs)
         attrs = {"target": node.target, "args": args, "kwargs": kwargs, "reason": reason}
         if isinstance(value, torch.Tensor):

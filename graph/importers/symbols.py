@@ -38,7 +38,7 @@ class Symbols:
         if isinstance(value, torch.SymBool):
             raise UnsupportedError("a symbolic bool as a value")
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
-            return self.expression(value.node.expr)
+            return self.expression(_simplified(value))
         return const(value, f64 if isinstance(value, float) else i64)
 
     def expression(self, e: sympy.Basic) -> Expr:
@@ -49,8 +49,8 @@ class Symbols:
 
     def find(self, value: Any, place: tuple[object, ...]) -> None:
         """Notes that a call finds ``value``, if that is a single symbol, at ``place``."""
-        if isinstance(value, torch.SymInt) and isinstance(value.node.expr, sympy.Symbol):
-            self.found.setdefault(self.variable(value.node.expr), place)
+        if isinstance(value, torch.SymInt) and isinstance(_simplified(value), sympy.Symbol):
+            self.found.setdefault(self.variable(_simplified(value)), place)
 
     def variable(self, symbol: sympy.Symbol) -> Var:
         """The variable of a symbol. Raises ImportGraphError for one that is not a size."""
@@ -98,6 +98,12 @@ class Symbols:
         if not isinstance(exponent, sympy.Integer) or not 0 <= int(exponent) <= 16:
             return call("pow", cast(x, f64), cast(self.expression(exponent), f64))
         return math.prod([x] * (int(exponent) - 1), start=x) if int(exponent) else const(1, x.dtype)
+
+
+def _simplified(value: Symbolic) -> sympy.Basic:
+    """The number's expression in the shortest form that is known to be equal, so that equal sizes look alike."""
+    shapes = value.node.shape_env
+    return value.node.expr if shapes is None else shapes.simplify(value.node.expr)
 
 
 def _add(a: Expr, b: Expr) -> Expr:

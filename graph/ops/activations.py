@@ -9,7 +9,7 @@ import math
 
 from taskmap.graph.graph import Node
 from taskmap.graph.ops.arithmetic import clamp
-from taskmap.graph.ops.pointwise import number, pointwise
+from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise
 from taskmap.graph.ops.promotion import Scalar
 from taskmap.ir.construct import call, cast, compare, const, maximum, minimum, select, unary
 from taskmap.ir.errors import UnsupportedError
@@ -120,6 +120,11 @@ def log_sigmoid(x: Node) -> Node:
     return pointwise("log_sigmoid", (x,), element)
 
 
+def exp_of_distance(x: Node) -> Node:
+    """exp(-|x|)."""
+    return pointwise("exp", (x,), lambda a: call("exp", unary("neg", unary("abs", a))))
+
+
 def hardshrink(x: Node, lambd: Scalar = 0.5) -> Node:
     """x outside [-lambd, lambd], else 0; NaN stays."""
 
@@ -164,7 +169,7 @@ def logit(x: Node, eps: float | None = None) -> Node:
             held = minimum(maximum(a, number(eps, a.dtype)), number(1.0 - eps, a.dtype))
         return call("log", held / (number(1.0, a.dtype) - held))
 
-    return pointwise("logit", (x,), element)
+    return float_pointwise("logit", (x,), element)
 
 
 def sign_of(a: Expr) -> Expr:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from taskmap.graph.graph import Node
 from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise
 from taskmap.graph.ops.promotion import Operand, Scalar, result_type
-from taskmap.ir.construct import binary, call, compare, const, eq, maximum, minimum, ne, select, unary
+from taskmap.ir.construct import binary, call, cast, compare, const, eq, maximum, minimum, ne, select, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
-from taskmap.ir.types import boolean, compute_type
+from taskmap.ir.types import DType, boolean, compute_type
 
 
 def add(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
@@ -52,11 +52,17 @@ def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Node:
     if result_type(x, y).is_float:
         if rounding_mode == "floor":
             return pointwise("div", (x, y), lambda a, b: call("floor_div", a, b))
-        return pointwise("div", (x, y), lambda a, b: call("trunc", a / b))
+        half = result_type(x, y)
+        return pointwise("div", (x, y), lambda a, b: call("trunc", _rounded(a / b, half)))
     divisor = _divisor(y)
     if rounding_mode == "floor":
         return pointwise("div", (x, y), lambda a, b: _floor_quotient(a, b, divisor))
     return pointwise("div", (x, y), lambda a, b: _trunc_quotient(a, b, divisor))
+
+
+def _rounded(e: Expr, dtype: DType) -> Expr:
+    """``e`` with no more digits than ``dtype`` has: PyTorch rounds a quotient of half types before it truncates it."""
+    return cast(cast(e, dtype), e.dtype)
 
 
 def _divisor(y: Operand) -> int:

@@ -16,6 +16,7 @@ from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import (
     binary,
     cast,
+    ceil_div,
     compare,
     const,
     constant_dim,
@@ -66,9 +67,10 @@ def output_size(size: Dim, kernel: int, stride: int, padding: int, dilation: int
 
 def _without_last(positions: Dim, size: Dim, stride: int, padding: int) -> Dim:
     """A window that would start beyond the right padding does not count."""
-    if isinstance(positions, int) and isinstance(size, int):
-        return positions - 1 if (positions - 1) * stride >= size + padding else positions
-    raise UnsupportedError("ceil_mode with a symbolic size")
+    starts = ceil_div(size + padding, stride)
+    if isinstance(positions, int) and isinstance(starts, int):
+        return min(positions, starts)
+    return minimum(positions, starts)
 
 
 def convolution(

@@ -74,6 +74,8 @@ def _check(a: Node, b: Node, op: str) -> None:
 
 def scaled_sum(bias: Node, beta: Scalar, product: Node, alpha: Scalar) -> Node:
     """beta * bias + alpha * product; with beta 0 the bias is not read."""
+    if product.dtype.is_int and not all(isinstance(f, int) for f in (beta, alpha)):
+        raise UnsupportedError("fractional factors for a product of integers")
     if _is(beta, 0):
         return product if _is(alpha, 1) else mul(product, alpha)
     scaled = product if _is(alpha, 1) else mul(product, alpha)

@@ -122,6 +122,8 @@ def _pad_by(op: str, x: Node, padding: Sequence[int], place: Callable[[Expr, Dim
 
 def unfold(x: Node, dim: int, size: int, step: int) -> Node:
     """Windows of ``size`` elements, ``step`` apart, along ``dim``; their elements form a new last dimension."""
+    if not x.shape:
+        raise UnsupportedError("windows of a 0-d tensor")
     axis = dim % len(x.shape)
     extent = x.shape[axis]
     windows = (extent - size) // step + 1

@@ -239,22 +239,31 @@ def _absolute(e: Expr) -> Expr:
 
 def cumsum(x: Node, dim: int, dtype: DType | None = None) -> Node:
     """Sums of prefixes along ``dim``, each a reduction of its own, for at most LONGEST_PREFIX elements."""
+    return _prefixes("cumsum", "sum", 0, x, dim, dtype)
+
+
+def cumprod(x: Node, dim: int, dtype: DType | None = None) -> Node:
+    """Products of prefixes along ``dim``, as ``cumsum``."""
+    return _prefixes("cumprod", "prod", 1, x, dim, dtype)
+
+
+def _prefixes(op: str, kind: str, neutral: int, x: Node, dim: int, dtype: DType | None) -> Node:
     result = _sum_type(x, dtype)
     if not x.shape:
         return to_dtype(x, result)
     axis = dim % len(x.shape)
     length = constant_dim(x.shape[axis])
     if length is None or length > LONGEST_PREFIX:
-        raise UnsupportedError(f"cumsum over more than {LONGEST_PREFIX} elements is left to PyTorch")
+        raise UnsupportedError(f"{op} over {'a symbolic number of' if length is None else length} elements")
     wide = compute_type(result)
 
     def element(f: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
             r = Var("r")
             taken = f[tuple(r if d == axis else a for d, a in enumerate(axes))]
-            kept = select(compare("le", r, axes[axis]), cast(taken, wide), const(0, wide))
-            return reduce("sum", [(r, length)], kept)
+            kept = select(compare("le", r, axes[axis]), cast(taken, wide), const(neutral, wide))
+            return reduce(kind, [(r, length)], kept)
 
         return at
 
-    return define("cumsum", [x], x.shape, element, result)
+    return define(op, [x], x.shape, element, result)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, reindex
 from taskmap.graph.graph import Node
-from taskmap.ir.construct import call, cast, const, constant_dim, index, maximum, minimum
+from taskmap.ir.construct import call, cast, const, constant_dim, index, load, maximum, minimum
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import DType, compute_type, f32, f64, i64
@@ -27,20 +27,29 @@ def _known(sizes: Sequence[Dim]) -> list[int]:
 def upsample_nearest(x: Node, output_size: Sequence[Dim], scales: Sequence[float | None], exact: bool = False) -> Node:
     """The nearest source element; ``exact`` takes the middles of the cells, as PyTorch's "nearest-exact"."""
     rank = len(output_size)
-    sizes, targets = _known(x.shape[-rank:]), _known(output_size)
-    steps = [_step(n, o, s) for n, o, s in zip(sizes, targets, scales, strict=True)]
+    sizes = x.shape[-rank:]
 
-    def place(i: Expr, n: int, o: int, step: float) -> Expr:
-        if not exact and o % n == 0 and step == n / o:
-            return i // (o // n)
-        middle = cast(i, f32) + const(0.5 if exact else 0.0, f32)
-        return minimum(cast(call("floor", middle * const(step, f32)), i64), index(n - 1))
+    def place(i: Expr, n: Dim, o: Dim, scale: float | None) -> Expr:
+        whole = _whole_factor(n, o, scale)
+        if whole is not None and not exact:
+            return i // whole
+        step = const(1.0 / scale, f32) if scale else cast(index(n), f32) / cast(index(o), f32)
+        middle = cast(i, f32) + const(0.5, f32) if exact else cast(i, f32)
+        return minimum(cast(call("floor", middle * step), i64), index(n) - 1)
 
     def source(*axes: Expr) -> list[ExprLike]:
-        parts = zip(axes[-rank:], sizes, targets, steps, strict=True)
+        parts = zip(axes[-rank:], sizes, output_size, scales, strict=True)
         return [*axes[:-rank], *(place(*part) for part in parts)]
 
-    return reindex("upsample_nearest", x, (*x.shape[:-rank], *targets), source)
+    return reindex("upsample_nearest", x, (*x.shape[:-rank], *output_size), source)
+
+
+def _whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
+    """By how much a dimension grows if that is a whole number."""
+    if scale:
+        return int(scale) if scale == int(scale) else None
+    n, o = constant_dim(size), constant_dim(target)
+    return o // n if n is not None and o is not None and o % n == 0 else None
 
 
 def _step(size: int, target: int, scale: float | None) -> float:
@@ -61,9 +70,8 @@ def upsample_linear(x: Node, output_size: Sequence[Dim], align_corners: bool, sc
             corners = [_corners(i, n, o, s, align_corners, wide) for i, n, o, s in parts]
             total: Expr | None = None
             for chosen in itertools.product((0, 1), repeat=rank):
-                value = cast(
-                    f[tuple([*axes[:-rank], *(c[side][0] for c, side in zip(corners, chosen, strict=True))])], wide
-                )
+                place = [c[side][0] for c, side in zip(corners, chosen, strict=True)]
+                value = cast(load(f, (*axes[:-rank], *place)), wide)
                 for c, side in zip(corners, chosen, strict=True):
                     value = value * c[side][1]
                 total = value if total is None else total + value

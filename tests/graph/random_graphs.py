@@ -44,7 +44,7 @@ class Growing:
     def pick(self, fits: Callable[[Node], bool] = lambda _: True) -> Node | None:
         found = [v for v in self.values if fits(v)]
         # Late values more often, so that chains grow long.
-        return found[-1 - min(self.draw(st.integers(0, 8)), len(found) - 1)] if found else None
+        return found[-1 - min(self.draw(st.integers(0, 5)), len(found) - 1)] if found else None
 
     def dim_of(self, x: Node) -> int:
         return int(self.draw(st.integers(0, len(x.shape) - 1)))
@@ -141,7 +141,7 @@ SHAPES = ((4, 6), (6, 4), (6,), (2, 3, 4), (2, 4, 3, 3), (3, 4, 1, 1), (24,), (2
 
 @st.composite
 def graphs(draw: Draw) -> Graph:
-    """A graph of up to 14 operators over a few inputs, some of them constant, with one to four results."""
+    """A graph of up to 18 operators over a few inputs, some of them constant; whatever is not read is a result."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=5))
     inputs = [Node("input", (), shape, f32, attrs={"index": i}, strides=None) for i, shape in enumerate(shapes)]
     growing = Growing(draw, list(inputs))
@@ -149,11 +149,13 @@ def graphs(draw: Draw) -> Graph:
         growing.unary, growing.binary, growing.view, growing.reduction, growing.contraction, growing.image,
         growing.joined, growing.converted,
     ]  # fmt: skip
-    for _ in range(draw(st.integers(1, 14))):
-        made = draw(st.sampled_from(steps))()
+    for step in draw(st.lists(st.sampled_from(steps), min_size=3, max_size=18)):
+        made = step()
         if made is not None and (constant_dim(product(made.shape)) or 1) <= LARGEST and len(made.shape) <= 5:
             growing.values.append(made)
-    results = draw(st.lists(st.sampled_from(growing.values[-6:]), min_size=1, max_size=4))
+    read = {x for n in growing.values for x in n.inputs}
+    unread = [n for n in growing.values if n not in read and n.is_compute] or growing.values[-1:]
+    results = [*unread, *draw(st.lists(st.sampled_from(growing.values), max_size=2))]
     constant = draw(st.frozensets(st.integers(0, len(inputs) - 1)))
     return Graph(inputs, list(results), {}, constant)
 

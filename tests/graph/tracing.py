@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from functorch.compile import make_boxed_func
-from torch._functorch.aot_autograd import aot_function
+from torch._functorch.aot_autograd import aot_function, make_boxed_func
 from torch.utils import _pytree as pytree
 
 from taskmap.graph.extern import call_extern
@@ -57,7 +56,8 @@ def compile_flat(
         rest = iter(given)
         filled = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
         a, k = pytree.tree_unflatten(filled, spec)
-        return pytree.tree_leaves(function(*a, **k))
+        # A result that is an argument, or a view of one, would be made by AOTAutograd and not by the graph.
+        return [r.clone() if isinstance(r, torch.Tensor) else r for r in pytree.tree_leaves(function(*a, **k))]
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         graph = import_fx(gm, example_inputs)

@@ -15,6 +15,7 @@ from taskmap.graph.importers.aten import (
     rearrange,
     reductions,
     resample,
+    scatter,
     softmax,
     views,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "rearrange",
     "reductions",
     "resample",
+    "scatter",
     "softmax",
     "views",
 ]

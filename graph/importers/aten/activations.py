@@ -40,9 +40,9 @@ lowering("mish_backward.default")(gradients.mish_backward)
 
 
 @lowering("log_sigmoid_forward.default")
-def log_sigmoid_forward(x: Node) -> tuple[Node, None]:
-    """The second result is a scratch buffer that only PyTorch's own gradient reads."""
-    return ops.log_sigmoid(x), None
+def log_sigmoid_forward(x: Node) -> tuple[Node, Node]:
+    """The second result is exp(-|x|), which PyTorch's own gradient reads."""
+    return ops.log_sigmoid(x), ops.exp_of_distance(x)
 
 
 @lowering("log_sigmoid_backward.default")

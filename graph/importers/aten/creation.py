@@ -47,6 +47,11 @@ def arange_from(out: Out, start: Scalar, end: Scalar, step: Scalar = 1, dtype: D
     return ops.arange(start, out.shape[0], step, out.dtype)
 
 
+@lowering("prims.iota.default", out=True)
+def iota(out: Out, length: Dim, start: Scalar, step: Scalar, dtype: DType, **options: object) -> Node:
+    return ops.arange(start, out.shape[0], step, out.dtype)
+
+
 @lowering("eye.default", "eye.m", out=True)
 def eye(out: Out, rows: Dim, columns: Dim | None = None, dtype: DType | None = None) -> Node:
     return ops.eye(out.shape[0], out.shape[1], out.dtype)

@@ -26,6 +26,7 @@ lowering("argmax.default")(ops.argmax)
 lowering("argmin.default")(ops.argmin)
 lowering("logsumexp.default")(ops.logsumexp)
 lowering("cumsum.default")(ops.cumsum)
+lowering("cumprod.default")(ops.cumprod)
 
 
 @lowering("max.dim")

@@ -44,6 +44,11 @@ def to_copy(x: Node, dtype: DType | None = None, **options: object) -> Node:
     return to_dtype(x, dtype or x.dtype)
 
 
+@lowering("prims.convert_element_type.default")
+def convert(x: Node, dtype: DType) -> Node:
+    return to_dtype(x, dtype)
+
+
 @lowering("to.dtype", "_to_cpu.default")
 def to(x: Node, dtype: DType | None = None, *options: object, **more: object) -> Node:
     return to_dtype(x, dtype or x.dtype)
