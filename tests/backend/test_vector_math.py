@@ -40,7 +40,7 @@ DTYPES = {
 }
 INTEGERS = ("i64", "i32", "i16", "i8", "u8")
 MASKS = ("m64", "m32", "m16", "m8", "b8")
-N = 1 << 14
+N = 1 << 13
 
 # Largest error in units of the last place, over the inputs of `float_inputs`. The polynomials promise 2 at most; glibc
 # has its own bounds for the others.
@@ -145,10 +145,10 @@ def reference(name: str) -> Callable[..., torch.Tensor]:
         "min": torch.minimum,
         "isnan": lambda x: x != x,
     }
-    found: Callable[..., torch.Tensor] = (
-        getattr(torch, name, None) or getattr(torch.special, name, None) or special[name]
-    )
-    return special.get(name, found)
+    if name in special:
+        return special[name]
+    found: Callable[..., torch.Tensor] = getattr(torch, name, None) or getattr(torch.special, name)
+    return found
 
 
 def ulps(y: NDArray[np.float32], expected: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -317,7 +317,7 @@ def cast_inputs(source: str, target: str) -> torch.Tensor:
     return values[: len(values) // 64 * 64]
 
 
-@pytest.mark.parametrize(("isa", "lanes"), [*CONFIGS, ("avx512", 64), ("avx512", 2), ("avx2", 32)])
+@pytest.mark.parametrize(("isa", "lanes"), [*CONFIGS, ("avx512", 64), ("avx2", 2)])
 def test_casts_are_those_of_torch(build: Callable[[str, str], ctypes.CDLL], isa: str, lanes: int) -> None:
     pairs = list(itertools.product(DTYPES, DTYPES))
     kernels = (elementwise(f"{s}_{t}", s, t, lanes, f"tm_cast_{s}x{lanes}_to_{t}x{lanes}(x)") for s, t in pairs)
