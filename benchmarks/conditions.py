@@ -89,7 +89,11 @@ class StealMeter:
 
 
 class Probe:
-    """A short matrix multiplication that tells in which phase a shared machine is."""
+    """A short matrix multiplication that tells in which phase a shared machine is.
+
+    `best` is the highest rate it has seen, in GFLOP/s: keep one probe for several runs, and a run that falls into a bad
+    phase as a whole is known for what it is.
+    """
 
     def __init__(self, size: int = 768, seconds: float = 0.03) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -98,6 +102,7 @@ class Probe:
         self._out = torch.empty(size, size)
         self._flops = 2 * size**3
         self._seconds = seconds
+        self.best = 0.0
 
     def gflops(self) -> float:
         """The rate reached now, in 10^9 floating-point operations a second."""
@@ -107,4 +112,6 @@ class Probe:
         while (spent := time.perf_counter() - start) < self._seconds or calls == 0:
             torch.mm(self._a, self._b, out=self._out)
             calls += 1
-        return self._flops * calls / max(spent, 1e-9) / 1e9
+        rate = self._flops * calls / max(spent, 1e-9) / 1e9
+        self.best = max(self.best, rate)
+        return rate

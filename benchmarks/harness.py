@@ -73,9 +73,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All windows of one interleaved run."""
+    """All windows of one interleaved run, and the best rate that its probe ever saw."""
 
     windows: tuple[Window, ...]
+    best_probe: float = 0.0
 
     def seconds(self, name: str) -> Spread:
         """Duration of one call, over the rounds."""
@@ -92,9 +93,9 @@ class Measurement:
         return Spread.of(other[r] / own[r] for r in own if r in other)
 
     def accept(self, fraction: float) -> Measurement:
-        """Without the windows whose probe fell below `fraction` of the best probe of the run; 0 keeps all."""
-        floor = fraction * max((w.probe for w in self.windows), default=0.0)
-        return Measurement(tuple(w for w in self.windows if w.probe >= floor))
+        """Without the windows whose probe fell below `fraction` of the best; 0 keeps all."""
+        floor = fraction * self.best_probe
+        return Measurement(tuple(w for w in self.windows if w.probe >= floor), self.best_probe)
 
     def quiet(self, fraction: float) -> Measurement:
         """`accept(fraction)` where it leaves a round that every name took part in; otherwise all windows."""
@@ -164,49 +165,50 @@ def measure_window(call: Call, seconds: float, least: int = 3) -> list[float]:
     return durations
 
 
-def interleave(calls: Mapping[str, Call], protocol: Protocol, label: str = "") -> Measurement:
+def interleave(
+    calls: Mapping[str, Call], protocol: Protocol, label: str = "", probe: Probe | None = None
+) -> Measurement:
     """Measures every call (by name; each is called once beforehand, to warm up) once a round, in random order.
 
-    `label` is shown beside the progress bar.
+    `label` is shown beside the progress bar; `probe` may be one that earlier runs have used.
     """
     draw = random.Random(protocol.seed)
-    probe = Probe()
+    probe = probe or Probe()
     windows: list[Window] = []
     with torch.no_grad():
         for call in calls.values():
             call()
-        best = max(probe.gflops() for _ in range(5))
+        for _ in range(5):
+            probe.gflops()
         with tqdm(total=protocol.rounds * len(calls), desc=label, leave=False, disable=None) as bar:
             for number in range(protocol.rounds):
                 names = list(calls)
                 draw.shuffle(names)
                 for name in names:
-                    window = _take(name, number, calls[name], protocol, probe, best)
-                    best = max(best, window.probe)
-                    windows.append(window)
+                    windows.append(_take(name, number, calls[name], protocol, probe))
                     bar.update()
-    return Measurement(tuple(windows))
+    return Measurement(tuple(windows), probe.best)
 
 
-def _take(name: str, number: int, call: Call, protocol: Protocol, probe: Probe, best: float) -> Window:
+def _take(name: str, number: int, call: Call, protocol: Protocol, probe: Probe) -> Window:
     """One window, taken again while the machine is disturbed and patience lasts; the one with the best probe counts."""
     taken: list[Window] = []
     for _ in range(protocol.patience + 1):
-        before, meter = _await_quiet(protocol, probe, best), StealMeter()
+        before, meter = _await_quiet(protocol, probe), StealMeter()
         durations = measure_window(call, protocol.window)
         steal = meter.fraction()
         lower = min(before, probe.gflops())
         median, fastest = statistics.median(durations), min(durations)
         taken.append(Window(name, number, median, fastest, len(durations), lower, steal))
-        if lower >= protocol.accept * best:
+        if lower >= protocol.accept * probe.best:
             break
     return max(taken, key=lambda window: window.probe)
 
 
-def _await_quiet(protocol: Protocol, probe: Probe, best: float) -> float:
+def _await_quiet(protocol: Protocol, probe: Probe) -> float:
     """The probe's rate in the first quiet moment, or when patience ends."""
     time.sleep(protocol.pause)
     deadline = time.perf_counter() + protocol.patience
-    while (rate := probe.gflops()) < protocol.accept * best and time.perf_counter() < deadline:
+    while (rate := probe.gflops()) < protocol.accept * probe.best and time.perf_counter() < deadline:
         time.sleep(0.1)
     return rate

@@ -13,6 +13,7 @@ from dataclasses import asdict
 import torch
 from tqdm import tqdm
 
+from benchmarks.conditions import Probe
 from benchmarks.engines import Engine, Run, choose
 from benchmarks.harness import Measurement, Protocol, geometric_mean, interleave
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error
@@ -69,12 +70,15 @@ def main(argv: list[str] | None = None) -> int:
     names = [engine.name for engine in engines]
     report = Report("latency", conditions, ("model, ms", *names), notes=notes)
     speedups: dict[str, list[float]] = {name: [] for name in names[1:]}
+    probe = Probe()
     with torch.no_grad():
         for model in arguments.models:
             torch.compiler.reset()
             runs, facts = prepare(MODELS[model], engines, arguments.seed)
-            measured = interleave(runs, protocol, model)
+            measured = interleave(runs, protocol, model, probe)
             kept = measured.quiet(protocol.accept)
+            if kept.accept(protocol.accept) != kept:
+                report.notes.append(f"{model}: no round was quiet for all engines; these figures are disturbed")
             for name in runs:
                 facts[name]["seconds"] = asdict(kept.seconds(name))
                 facts[name]["best_seconds"] = kept.best(name)

@@ -33,7 +33,7 @@ def test_a_speedup_is_paired_by_round() -> None:
 
 
 def test_windows_in_a_slow_phase_can_be_left_out() -> None:
-    measured = Measurement((window("a", 0, 1), window("a", 1, 5, probe=40.0)))
+    measured = Measurement((window("a", 0, 1), window("a", 1, 5, probe=40.0)), best_probe=100.0)
     assert measured.accept(0.0) == measured
     assert measured.accept(0.9).seconds("a") == Spread(1.0, 1.0, 1.0, 1)
     assert measured.quiet(0.9) == measured.accept(0.9)
@@ -41,7 +41,8 @@ def test_windows_in_a_slow_phase_can_be_left_out() -> None:
 
 def test_where_no_round_was_quiet_for_all_every_window_counts() -> None:
     measured = Measurement(
-        (window("a", 0, 1), window("b", 0, 2, probe=40.0), window("a", 1, 5, probe=40.0), window("b", 1, 6))
+        (window("a", 0, 1), window("b", 0, 2, probe=40.0), window("a", 1, 5, probe=40.0), window("b", 1, 6)),
+        best_probe=100.0,
     )
     assert measured.quiet(0.9) == measured
 
@@ -49,7 +50,13 @@ def test_where_no_round_was_quiet_for_all_every_window_counts() -> None:
 def test_a_disturbed_window_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # Five probes find the best rate; then the probe falls to 10 after the first window, and only then.
     rates = iter([100.0] * 5 + [100.0, 10.0] + [100.0] * 10)
-    monkeypatch.setattr(Probe, "gflops", lambda self: next(rates))
+
+    def gflops(self: Probe) -> float:
+        rate = next(rates)
+        self.best = max(self.best, rate)
+        return rate
+
+    monkeypatch.setattr(Probe, "gflops", gflops)
     calls = {"a": lambda: None}
     protocol = Protocol(rounds=1, seed=0, window=0.0, pause=0.0, accept=0.5, patience=2)
     assert [w.probe for w in interleave(calls, protocol).windows] == [100.0]
