@@ -73,6 +73,8 @@ class _Matmul:
             rows = (m, row_block * block, block)
             if rest == 0:
                 self.panel(values.nested(), outer, rows, panel * width, [(self.tile.vectors, self.lanes)], accumulate)
+            elif constant_dim(whole) == 0:
+                self.edge_panel(values.nested(), outer, rows, whole, width, n, rest, accumulate)
             else:
                 with self.b.when(panel < whole):
                     # The minimum changes nothing here; it tells the simplifier that the panel is a whole one.

@@ -104,6 +104,8 @@ class _Dense(_Template):
                 full = [(tile.vectors, self.lanes)]
                 if rest == 0 and panels % chunk == 0:
                     self.panel(inside.nested(), strip, loaded, place, panel * width, full, tile)
+                elif whole == 0:
+                    self.panel(inside.nested(), strip, loaded, place, index(0), column_groups(rest, self.lanes), tile)
                 else:
                     with b.when(panel < whole):
                         column = inside.simplifier(minimum(panel, whole - 1) * width)

@@ -15,6 +15,7 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.schedules.cpu.pointwise import positions_in
+from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Values
 
 Position = Callable[[Expr, Expr], dict[Var, Expr]]
@@ -61,7 +62,7 @@ class Epilogue:
         result = self.builder.let(self.stage.label or "anchor", value)
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            if where != at:
+            if where != at and not agree(where, at, values.simplifier):
                 raise ScheduleError(
                     f"the epilogue of {self.task.name!r} reads its anchor at {where}, not at {at}",
                     hint="Only element-wise epilogues in the anchor's own order can be fused.",

@@ -26,6 +26,7 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import accesses, merged_axes, storage_order
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
 from taskmap.schedules.cpu.pointwise import positions_in, vector_bytes, work
+from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Reader, Values, combine, identity
 
 _PARALLEL_ABOVE = 20_000
@@ -305,7 +306,7 @@ class _Plan:
         expected = tuple(values.simplifier(i) for i in at.values())
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            if where != expected:
+            if where != expected and not agree(where, expected, values.simplifier):
                 raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
             return value
 
