@@ -103,7 +103,7 @@ def prelude(requests: Collection[Request], vector_bytes: int = 64) -> str:
 
 def prelude_for(source: str, vector_bytes: int = 64) -> str:
     """The prelude for a C source: all names in it that are the prelude's are requested."""
-    return prelude(frozenset(map(Request, _SYMBOL.findall(source))), vector_bytes)
+    return "\n".join([*prelude_parts(source, vector_bytes), ""])
 
 
 def _c_vector(dtype: str, lanes: int) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.cpu.math_types import LANES
-from taskmap.backend.cpu.prelude import Request, prelude, prelude_for
+from taskmap.backend.cpu.prelude import Request, prelude, prelude_for, prelude_parts
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.cpu.vector_math import BINARY, FUNCTIONS, PREDICATES, UNARY
 from taskmap.ir.errors import CodegenError
@@ -433,6 +433,7 @@ def test_the_prelude_of_a_source_is_found_by_reading_it() -> None:
     source = "f32x8 f(bf16x8 x) { return tm_exp_f32x8(tm_cast_bf16x8_to_f32x8(x)); }"
     requests = [Request.type("f32", 8), Request.function("exp", "f32", 8), Request.cast("bf16", "f32", 8)]
     assert sorted(prelude_for(source).splitlines()) == sorted(prelude(requests).splitlines())
+    assert len(set(prelude_parts(source))) == len(prelude_parts(source)), "parts that are shared must not repeat"
     assert Request.type("bool", 16) == Request("b8x16")
 
 
