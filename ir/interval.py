@@ -266,7 +266,7 @@ class Facts:
         return depth > 0 and self._by_extrema(p, depth - 1)
 
     def _by_extrema(self, p: Poly, depth: int) -> bool:
-        """p <= 0 with a min or max in it. min(a, b) is at most either, so for c > 0 one side of c * min(a, b) is enough."""
+        """p <= 0 with a min or max in it: min(a, b) is at most either, so for c > 0 one side of c * min is enough."""
         for monomial, coefficient in p.items():
             (e,) = monomial if len(monomial) == 1 else (None,)
             if not isinstance(e, Binary) or e.op not in ("min", "max"):

@@ -15,10 +15,12 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, compare, index, index_of, maximum, minimum, select, unary
 from taskmap.ir.errors import ScriptError, TaskmapError
 from taskmap.ir.interval import Facts
-from taskmap.ir.nodes import Buffer, Const, Expr, Kernel, Load
+from taskmap.ir.nodes import Binary, Buffer, Const, Expr, Kernel, Load
+from taskmap.ir.polynomial import to_expr, to_poly
 from taskmap.ir.script_names import Names
 from taskmap.ir.script_source import Source
 from taskmap.ir.types import DType, TensorType, boolean, f32, i64
+from taskmap.ir.visit import map_expr, walk_exprs
 from taskmap.ir.workers import BLOCKS, THREAD
 
 _MAX_POWER = 8
@@ -375,7 +377,7 @@ class Evaluator:
                 self.refuse(item, f"an index is an integer, not {_kind(value)}.")
             if isinstance(value, Expr) and not value.dtype.is_int:
                 self.refuse(item, f"an index is an integer, not {value.dtype}.", "Convert it: i64(...).")
-            result.append(index_of(value))
+            result.append(shorter(index_of(value)))
         return result
 
     def load(self, node: ast.AST, buffer: Buffer, indices: Sequence[Expr]) -> Expr:
@@ -472,13 +474,25 @@ class Evaluator:
         for a in args:
             if isinstance(a, bool) or not isinstance(a, (int, Expr)):
                 self.refuse(node, f"an index is an integer, not {_kind(a)}.")
-        return self.predicated(node, buffer, [index_of(a) for a in args], kwargs.get("otherwise", 0))
+        return self.predicated(node, buffer, [shorter(index_of(a)) for a in args], kwargs.get("otherwise", 0))
 
 
 def _literal(value: float, dtype: DType) -> Expr:
     if dtype.is_float:
         return Const(float(value), dtype)
     return cast(Const(value, boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32), dtype)
+
+
+def shorter(i: Expr) -> Expr:
+    """An index with the terms of its sums collected where that is shorter: i + 2 - 1 is i + 1."""
+    return map_expr(i, _collected)
+
+
+def _collected(e: Expr) -> Expr | None:
+    if not isinstance(e, Binary) or e.op not in ("add", "sub") or e.dtype != i64 or e.lanes != 1:
+        return None
+    collected = to_expr(to_poly(e))
+    return collected if len(list(walk_exprs(collected))) < len(list(walk_exprs(e))) else None
 
 
 def _clamped(i: Expr, size: Expr, facts: Facts) -> Expr:

@@ -13,8 +13,7 @@ from taskmap.ir.construct import cast, index, load
 from taskmap.ir.errors import IndexOutOfRangeError, ScriptError
 from taskmap.ir.mapping_lower import OnWorker
 from taskmap.ir.nodes import Buffer, Expr, Var
-from taskmap.ir.polynomial import to_expr, to_poly
-from taskmap.ir.script_expr import Evaluator, Inlinable, Setting
+from taskmap.ir.script_expr import Evaluator, Inlinable, Setting, shorter
 from taskmap.ir.script_names import Names, surroundings
 from taskmap.ir.script_source import Source, read_source
 from taskmap.ir.types import DType
@@ -269,12 +268,13 @@ class Reader(Evaluator):
         if over.step < 0:
             span = -span
         size = abs(over.step)
-        extent = to_expr(to_poly((span + (size - 1)) if size > 1 else span)) // size
+        extent = shorter((span + (size - 1)) // size)
         name, builder = node.target.id, self.setting.builder
         with builder.loop(name, extent, over.kind, unroll=over.unroll) as var, self.block():
             if isinstance(var, Var):
                 self.setting.facts = self.setting.facts.below(var, extent)
-            self.names.bind(name, to_expr(to_poly(var * over.step + start)), node.target.lineno)
+            at = var * over.step + start if isinstance(over.start, int) else start + var * over.step
+            self.names.bind(name, shorter(at), node.target.lineno)
             self.body(node.body)
 
     def mapped(self, node: ast.For, over: OnWorker) -> None:
