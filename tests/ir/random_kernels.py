@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, compare, maximum, minimum, select, unary
-from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind, Scope, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope, Var
 from taskmap.ir.types import f32, i64
 
 ROWS, COLS = 6, 8
@@ -41,12 +41,13 @@ def values(draw: st.DrawFn, source: Buffer, loops: tuple[Expr, ...], depth: int)
 @st.composite
 def kernels(draw: st.DrawFn) -> Kernel:
     """A kernel on x: f32[rows, 8], y: f32[rows, 8], with ``rows`` symbolic or 6."""
-    size = draw(st.sampled_from([ROWS, Var("rows")]))
+    sizes: list[Dim] = [ROWS, Var("rows")]
+    size = draw(st.sampled_from(sizes))
     x, y = Buffer("x", f32, (ROWS, COLS)), Buffer("y", f32, (size, COLS))
     b = Builder()
     with b.loop("i", size, draw(st.sampled_from(KINDS[:2]))) as i:
         tile = b.allocate("tile", f32, (COLS,), Scope.LOCAL)
-        with b.loop("k", COLS, draw(st.sampled_from(KINDS))) as k:
+        with b.loop("k", COLS, draw(st.sampled_from((*KINDS, LoopKind.VECTOR)))) as k:
             b.store(tile, k, draw(values(x, (i, k), 3)))
         with b.loop("j", COLS, draw(st.sampled_from(KINDS))) as j:
             t = b.let("t", tile[draw(index_exprs((i, j), COLS))] + draw(values(x, (i, j), 2)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,7 @@ def test_integers_wrap_and_round_toward_minus_infinity(dtype: DType) -> None:
     nonzero = np.where(b == 0, kind(3), b)
     with np.errstate(all="ignore"):
         for op, expected in [("add", a + b), ("sub", a - b), ("mul", a * b), ("min", np.minimum(a, b))]:
-            np.testing.assert_array_equal(
-                elementwise(dtype, dtype, lambda x, y, op=op: binary(op, x, y), a, b), expected
-            )
+            np.testing.assert_array_equal(elementwise(dtype, dtype, partial(binary, op), a, b), expected)
         ok = ~((a == info.min) & (nonzero == -1 if info.min else False))
         quotient = elementwise(dtype, dtype, lambda x, y: x // y, a[ok], nonzero[ok])
         remainder = elementwise(dtype, dtype, lambda x, y: x % y, a[ok], nonzero[ok])
@@ -91,7 +90,7 @@ def test_bits(dtype: DType) -> None:
     with np.errstate(all="ignore"):
         cases = {"and": a & b, "or": a | b, "xor": a ^ b, "shl": a << b, "shr": a >> b}
     for op, expected in cases.items():
-        np.testing.assert_array_equal(elementwise(dtype, dtype, lambda x, y, op=op: binary(op, x, y), a, b), expected)
+        np.testing.assert_array_equal(elementwise(dtype, dtype, partial(binary, op), a, b), expected)
     np.testing.assert_array_equal(elementwise(dtype, dtype, lambda x, y: unary("not", x), a, b), ~a)
 
 
@@ -129,7 +128,7 @@ def test_bf16_is_rounded_after_every_operation() -> None:
 def test_comparisons_and_bools() -> None:
     a, b = np.array([1, 2, 3, 3]), np.array([2, 2, 1, 3])
     for op, expected in [("lt", a < b), ("le", a <= b), ("gt", a > b), ("ge", a >= b), ("eq", a == b), ("ne", a != b)]:
-        got = elementwise(i64, boolean, lambda x, y, op=op: compare(op, x, y), a, b)
+        got = elementwise(i64, boolean, partial(compare, op), a, b)
         np.testing.assert_array_equal(got, expected)
     both = elementwise(i64, boolean, lambda x, y: (x < y) | unary("not", eq(x, y)) & (x > 2), a, b)
     np.testing.assert_array_equal(both, (a < b) | ~(a == b) & (a > 2))
@@ -221,7 +220,12 @@ def test_buffers_given_the_same_flat_array_alias() -> None:
     kernel = make([x], y, lambda b: b.store(y, (1, 1), x[0] + x[3]))
     interpret(kernel, {x: storage, y: storage})
     assert storage.tolist() == [0, 1, 2, 3]
-    double = make([x], y, lambda b: (b.store(y, (0, 1), 5.0), b.store(y, (1, 1), x[1]))[0])
+
+    def twice(b: Builder) -> None:
+        b.store(y, (0, 1), 5.0)
+        b.store(y, (1, 1), x[1])
+
+    double = make([x], y, twice)
     interpret(double, {x: storage, y: storage})
     assert storage.tolist() == [0, 5, 2, 5]
 

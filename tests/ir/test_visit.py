@@ -96,11 +96,11 @@ def test_map_expr_works_from_the_leaves_and_folds() -> None:
 
 
 def test_map_expr_visits_a_shared_node_once() -> None:
-    seen = []
+    seen: list[Expr] = []
     e: Expr = X[i, j]
     for _ in range(40):
         e = e + e
-    map_expr(e, lambda n: seen.append(n))  # type: ignore[func-returns-value]
+    map_expr(e, seen.append)
     assert len(seen) == 43
     assert len(list(walk_exprs(e))) == 43
 
