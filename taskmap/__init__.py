@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taskmap.errors import TaskmapError as TaskmapError
+    from taskmap.ledger import Metrics as Metrics
+    from taskmap.ledger import metrics as metrics
     from taskmap.options import Options as Options
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Metrics": "taskmap.ledger",
     "Options": "taskmap.options",
     "TaskmapError": "taskmap.errors",
+    "metrics": "taskmap.ledger",
 }
-__all__ = ["Options", "TaskmapError", "__version__"]
+__all__ = ["Metrics", "Options", "TaskmapError", "__version__", "metrics"]
 
 # In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

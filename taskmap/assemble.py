@@ -256,7 +256,13 @@ class _Assembler:
 
     def _spec(self, node: Node) -> TensorSpec:
         placement = self.plan.placements[node]
-        return TensorSpec(node.shape, placement.strides, torch_dtype(node.dtype), placement.offset)
+        strides = list(placement.strides)
+        if node.strides is not None:
+            # The stride of an axis of size 1 is free to the plan, but a caller sees it.
+            strides = [
+                e if constant_dim(n) == 1 else s for n, s, e in zip(node.shape, strides, node.strides, strict=True)
+            ]
+        return TensorSpec(node.shape, tuple(strides), torch_dtype(node.dtype), placement.offset)
 
     def view(self, node: Node) -> View:
         """The tensor of a node, for an extern call or the caller."""

@@ -17,7 +17,8 @@ from taskmap.externs import extern_function
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.fx import import_fx
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
-from taskmap.metrics import LEDGER
+from taskmap.ledger import LEDGER
+from taskmap.random_order import number_random
 
 
 def compile_aten(
@@ -49,6 +50,7 @@ def _compile(
         dump.write("fallback.txt", reason)
         whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
         return whole
+    number_random(graph)
     if freeze:
         graph.constant_inputs = _frozen(len(example_inputs))
     return compile_graph(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from taskmap.backend.samples import Samples, take_samples
-from taskmap.metrics import LEDGER
+from taskmap.ledger import LEDGER
 from taskmap.runtime import CompiledGraph
 
 

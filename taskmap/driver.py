@@ -26,18 +26,21 @@ from taskmap.constants import FrozenGraph
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.packing import PackWeights
+from taskmap.graph.passes import run_passes
 from taskmap.graph.planning import Group, Plan, plan
-from taskmap.ir.errors import TaskmapError
+from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.key import task_key
 from taskmap.ir.lower import lower
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.metrics import LEDGER
+from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.progress import progress
+from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
 from taskmap.schedules import panel_widths, schedule
 from taskmap.target import host_target
+from taskmap.unfuse import unfuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +100,11 @@ def compile_graph(
     """
     options = session.options
     dump.write("graph.txt", graph)
-    graph = prepared(graph, session.target)
+    graph = prepared(graph, session.target, dump)
     planned = plan(graph)
+    restore_random_order(planned)
     dump.write("plan.txt", describe(planned))
-    kernels: dict[Group, TaskKernel] = {}
-    groups = [step for step in planned.steps if isinstance(step, Group)]
-    with progress("scheduling", len(groups)) as show:
-        for done, group in enumerate(groups, 1):
-            kernels[group] = _kernel_of(group, session, dump)
-            show(done, len(groups))
+    kernels = _kernels(planned, session, dump)
     symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
     parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
     memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
@@ -130,8 +129,9 @@ def compile_graph(
     return Compilation(name, options, graph, planned, kernels, parts, call)
 
 
-def prepared(graph: Graph, target: Target) -> Graph:
+def prepared(graph: Graph, target: Target, dump: Dump) -> Graph:
     """``graph`` after the graph passes, its weights packed as the target's templates read them."""
+    graph = run_passes(graph, (lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None)
     matmul, convolution = panel_widths(target)
     return PackWeights(matmul, convolution).run(graph)
 
@@ -148,6 +148,31 @@ def _callable(
     if parts.prepare is None:
         return main
     return FrozenGraph(main, ready(parts.prepare), parts.watched, loaded[samples.SOURCE.symbol])
+
+
+def _kernels(plan: Plan, session: Session, dump: Dump) -> dict[Group, TaskKernel]:
+    """The kernel of every group. A group of several nodes that cannot be scheduled as a whole is taken apart."""
+    kernels: dict[Group, TaskKernel] = {}
+    steps: list[Group | Node] = []
+    available: set[Node] = set()
+    with progress("scheduling", len(plan.steps)) as show:
+        for done, step in enumerate(plan.steps, 1):
+            groups = [step] if isinstance(step, Group) else []
+            try:
+                kernels.update({group: _kernel_of(group, session, dump) for group in groups})
+            except (ScheduleError, LoweringError, CodegenError) as error:
+                assert isinstance(step, Group)
+                groups = unfuse(plan, step, available, error)
+                if not groups:
+                    raise
+                LEDGER.add("groups_split")
+                dump.write(f"split_{step.name}.txt", error)
+                kernels.update({group: _kernel_of(group, session, dump) for group in groups})
+            steps += groups or [step]
+            available.update(node for group in groups for node in group.outputs)
+            show(done, len(plan.steps))
+    plan.steps = steps
+    return kernels
 
 
 def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:

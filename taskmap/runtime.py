@@ -13,7 +13,7 @@ from taskmap.backend.sizes import sizes_function
 from taskmap.binding import Binding, ExternBinding, TensorSpec, View
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Dim, Expr
-from taskmap.metrics import LEDGER
+from taskmap.ledger import LEDGER
 
 _EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from taskmap.metrics import Metrics, metrics
+from taskmap.ledger import Metrics, metrics
 from taskmap.torch_backend import compile_fx
 
 

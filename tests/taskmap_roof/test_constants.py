@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taskmap.metrics import metrics
+from taskmap.ledger import metrics
 
 from .compare import assert_like, compiled, since
 

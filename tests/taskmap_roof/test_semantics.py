@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from taskmap.metrics import metrics
+from taskmap.ledger import metrics
 
 from .compare import assert_like, check, compiled, since
 
