@@ -69,17 +69,17 @@ def _same(a: Buffer, b: Buffer) -> bool:
 
 
 def _rows_of(stage: Stage, e: Reduce) -> Rows | None:
-    variables = [v for v, _ in e.axes]
-    outer = set(stage.axes)
+    """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an index."""
+    summed = [v for v, _ in e.axes]
+    needed = {v for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
     for x in walk_exprs(e.body):
-        if not isinstance(x, Load) or not all(v in x.indices for v in variables):
+        if not isinstance(x, Load) or not all(v in x.indices for v in summed):
             continue
-        folded = tuple(sorted(x.indices.index(v) for v in variables))
-        rest = [i for d, i in enumerate(x.indices) if d not in folded]
-        named = [i for i in rest if isinstance(i, Var)]
-        if all(i in outer for i in named) and len(set(named)) == len(named) and len(rest) - len(named) == sum(
-            1 for d, i in enumerate(x.indices) if d not in folded and constant_dim(x.buffer.shape[d]) == 1 and i not in outer
-        ):
+        folded = tuple(sorted(x.indices.index(v) for v in summed))
+        rest = [(i, x.buffer.shape[d]) for d, i in enumerate(x.indices) if d not in folded]
+        named = [i for i, _ in rest if isinstance(i, Var) and i in stage.axes]
+        fixed = [size for i, size in rest if i not in named]
+        if needed <= set(named) and len(set(named)) == len(named) and all(constant_dim(s) == 1 for s in fixed):
             return Rows(x.buffer, folded)
     return None
 
