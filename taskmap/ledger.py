@@ -15,9 +15,9 @@ class Metrics:
     graphs: graphs compiled (forward and backward are two). fallbacks: graphs that PyTorch runs as a whole.
     kernels_compiled, kernels_found: kernels that the C compiler made, and that the store had already.
     tasks_scheduled, tasks_shared: fused groups that were scheduled, and that an equal one had already been scheduled
-    for. groups_split: groups that no schedule took as a whole. externs: steps that PyTorch runs. constants_prepared: how
-    often frozen parameters were folded and packed. calls: calls of compiled graphs. compile_seconds: wall time in the C
-    compiler.
+    for. groups_split: groups that no schedule took as a whole. externs: steps that PyTorch runs. constants_prepared:
+    how often frozen parameters were folded and packed. calls: calls of compiled graphs. compile_seconds: wall time in
+    the C compiler.
     """
 
     graphs: int = 0

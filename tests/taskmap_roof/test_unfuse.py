@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from .compare import assert_like, compiled, since
 from taskmap import driver
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
@@ -15,6 +14,8 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ledger import metrics
 from taskmap.schedules import schedule
+
+from .compare import assert_like, compiled, since
 
 
 class Model(nn.Module):
