@@ -12,6 +12,7 @@ Nodes are taken in graph order, so whatever a node reads has its cluster already
 1. *choose*: it joins the best of the clusters that it reads, or opens its own. An anchor (a contraction, an attention)
    always opens one, so a cluster has at most one. Everything else asks each cluster it reads, the anchored and the
    latest first, and each answers None (welcome) or the reason why not. The reasons are kept: ``explain`` prints them.
+   A row reduction that none of them welcomes may still share the rows of another one that reads the same values.
 2. *absorb*: the pointwise clusters that it also reads become part of its cluster, where the same rules allow it.
 
 What a cluster welcomes depends on its kind, and so on the loops its kernel will have:
@@ -95,18 +96,26 @@ class Fusion:
         return sorted(kernels, key=lambda c: (PREFERENCE[c.kind], c.last), reverse=True)
 
     def _choose(self, node: Node, rows: Rows | None) -> Cluster | None:
-        """The cluster that ``node`` joins, or None; every refusal on the way is noted with its reason."""
+        """The cluster that ``node`` joins, or None; every refusal of one that it reads is noted with its reason."""
         home: Cluster | None = None
         for cluster in self._read_clusters(node):
             reason = "it is fused with its other operand" if home else self._why_not_join(cluster, node, rows)
-            if reason is not None:
+            if reason is None:
+                home = cluster
+            else:
                 cluster.refused.append((node, reason))
-                continue
-            home = cluster
-            self.parts.put(node, cluster, self.order[node], self.accesses.sources(node))
+        if home is None and rows is not None:
+            home = next((c for c in self._siblings(node) if self._why_not_join(c, node, rows) is None), None)
+        if home is not None:
+            self.parts.put(node, home, self.order[node], self.accesses.sources(node))
             if rows is not None:
-                cluster.kind, cluster.rows = "row", cluster.rows or rows
+                home.kind, home.rows = "row", home.rows or rows
         return home
+
+    def _siblings(self, node: Node) -> list[Cluster]:
+        """The row kernels that read what the row reduction ``node`` reads: one walk along the rows serves both."""
+        readers = [self.parts.of.get(u) for s in self.accesses.sources(node) for u in self.users[s]]
+        return list(dict.fromkeys(c for c in readers if c is not None and c.kind == "row"))
 
     # Rules: each returns None, or the reason why a node stays outside.
 

@@ -56,7 +56,7 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
             inlined.add(node)
         elif not node.is_compute or node in kept or (node in feeds_anchor and not _is_cast(node)):
             continue
-        elif _is_cheap(node) and (node not in once or not node.inputs) and _is_in_memory(node, inlined, users):
+        elif _is_cheap(node) and _is_in_memory(node, inlined, users, once):
             inlined.add(node)
     return inlined
 
@@ -67,10 +67,12 @@ def _is_cheap(node: Node) -> bool:
     return node.op != "copy" and is_injective(define) and arithmetic_cost(define) <= CHEAP
 
 
-def _is_in_memory(node: Node, inlined: Container[Node], users: Mapping[Node, Sequence[Node]]) -> bool:
+def _is_in_memory(
+    node: Node, inlined: Container[Node], users: Mapping[Node, Sequence[Node]], once: Container[Node]
+) -> bool:
     """Whether ``node`` needs at most one value, and that one is in memory, whatever is fused with what."""
     behind = _values_behind(node, inlined)
-    if len(behind) != 1:
+    if len(behind) != 1 or node in once:
         return not behind
     source = behind[0]
     if not source.is_compute:

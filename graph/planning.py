@@ -151,7 +151,7 @@ class _Planner:
 
 
 def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
-    """Computed values that must be in memory: outputs, what PyTorch's own operators read, and what these are views of."""
+    """Computed values that must be in memory: outputs, operands of externs, and what these are views of."""
     read = [n for n in graph.outputs if n is not None]
     read += [x for n in nodes if n.op == "extern" for x in n.inputs]
     viewed = [view_chain(n)[-1] for n in read]

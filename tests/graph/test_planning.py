@@ -25,14 +25,14 @@ def assert_same(got: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 
 @given(graphs(), st.integers(0, 1000))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_a_plan_computes_what_the_graph_does(graph: Graph, seed: int) -> None:
     inputs = arrays_for(graph, seed)
     assert_same(run_plan(graph, plan(graph), inputs), run(graph, inputs))
 
 
 @given(graphs(), st.integers(0, 1000))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_passes_and_plan_compute_what_the_graph_does(graph: Graph, seed: int) -> None:
     inputs = arrays_for(graph, seed)
     better = run_passes(graph)
@@ -40,7 +40,7 @@ def test_passes_and_plan_compute_what_the_graph_does(graph: Graph, seed: int) ->
 
 
 @given(graphs(), st.integers(0, 1000))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_pass_keeps_the_results(graph: Graph, seed: int) -> None:
     inputs = arrays_for(graph, seed)
     expected = run(graph, inputs)
@@ -50,7 +50,7 @@ def test_every_pass_keeps_the_results(graph: Graph, seed: int) -> None:
 
 
 @given(graphs())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_every_value_is_written_once_before_it_is_read(graph: Graph) -> None:
     planned = plan(run_passes(graph))
     written: set[Node] = set()
@@ -65,7 +65,7 @@ def test_every_value_is_written_once_before_it_is_read(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_what_is_computed_once_depends_on_constants_alone(graph: Graph) -> None:
     constant = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
     for group in groups_of(plan(graph)):
@@ -76,7 +76,7 @@ def test_what_is_computed_once_depends_on_constants_alone(graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_refusal_names_a_node_outside_and_a_reason(graph: Graph) -> None:
     for group in groups_of(plan(graph)):
         for node, reason in group.refused:
