@@ -18,7 +18,6 @@ from taskmap.backend.compile import LoadedKernels, compile_kernels
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
 from taskmap.backend.executable import Executable
-from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.launch import launch_sources
 from taskmap.backend.memory_plan import MemoryPlan, plan_memory
 from taskmap.backend.store import KernelStore
@@ -40,25 +39,19 @@ from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
 from taskmap.schedules import panel_widths, schedule
 from taskmap.target import host_target
+from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
 from taskmap.unfuse import unfuse
-
-
-@dataclass(frozen=True, slots=True)
-class TaskKernel:
-    """What became of a task: its C, and how it was scheduled (the template or rule with its config)."""
-
-    source: KernelSource
-    schedule: str
 
 
 @dataclass(slots=True)
 class Session:
-    """What compilations with the same options share: target, compiler, store, and the kernels of tasks seen so far."""
+    """What compilations with the same options share: target, compiler, stores, and the kernels of tasks seen so far."""
 
     options: Options
     target: Target
     toolchain: Toolchain
     store: KernelStore
+    tasks: TaskStore
     kernels: dict[str, TaskKernel] = field(default_factory=dict)
 
 
@@ -79,7 +72,8 @@ def new_session(options: Options) -> Session:
     """A session on this machine. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
     toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
     store = KernelStore(options.cache_dir)
-    return Session(options, host_target(options, torch.get_num_threads()), toolchain, store)
+    tasks = TaskStore(store.path / "tasks")
+    return Session(options, host_target(options, torch.get_num_threads()), toolchain, store, tasks)
 
 
 def compile_graph(
@@ -181,6 +175,13 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     if key in session.kernels:
         LEDGER.add("tasks_shared")
         return session.kernels[key]
+    entry = entry_key(key, session.target, compiler_version())
+    # With a dump every stage is wanted, so every stage is run.
+    found = None if dump.wanted else session.tasks.find(entry)
+    if found is not None:
+        LEDGER.add("tasks_found")
+        session.kernels[key] = found
+        return found
     try:
         made = _make_kernel(group.task, key, session, dump)
     except TaskmapError as error:
@@ -194,6 +195,7 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
             hint="This is a defect of taskmap. The option 'dump_dir' shows every stage up to it.",
         ) from error
     LEDGER.add("tasks_scheduled")
+    session.tasks.add(entry, made)
     session.kernels[key] = made
     return made
 

@@ -1,0 +1,122 @@
+"""The C of scheduled tasks, kept between processes, so that a warm compilation neither schedules nor lowers.
+
+An entry is found by one hash over everything that can change the C: the task, the target, and the text of the compiler
+itself. It lies in the kernel store's folder, which belongs to this user alone; what the C compiles to is the kernel
+store's own affair. A damaged entry counts as missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from taskmap.backend import kernel_source
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.ir.target import Target
+
+_log = logging.getLogger(__name__)
+_FORMAT = 1
+_LOADED = time.time()
+_EDITING_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKernel:
+    """What became of a task: its C, and how it was scheduled (the template or rule with its config)."""
+
+    source: KernelSource
+    schedule: str
+
+
+def entry_key(task_key: str, target: Target, compiler: str) -> str:
+    """The name of a task's entry; ``compiler`` is the version of taskmap's own text."""
+    parts = [task_key, repr(target), compiler, str(_FORMAT), str(kernel_source.RUNTIME_ABI)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def compiler_version() -> str:
+    """A hash of the source files that turn a task into C: the rooms ir, schedules and backend.
+
+    A file that was edited about when this process loaded it may not be what runs: then it is a version of its own.
+    """
+    digest = hashlib.sha256()
+    for room in _rooms():
+        for path in sorted(room.rglob("*.py")):
+            if path.stat().st_mtime > _LOADED - _EDITING_SECONDS:
+                return uuid.uuid4().hex
+            digest.update(str(path.relative_to(room.parent)).encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStore:
+    """Entries under ``folder``. Many processes and threads may use it at once; no method raises OSError."""
+
+    folder: Path
+
+    def find(self, key: str) -> TaskKernel | None:
+        """The kernel of the entry ``key``, or None."""
+        path = self._path(key)
+        try:
+            entry = json.loads(path.read_bytes())
+            content = entry["content"]
+            if entry["key"] != key or entry["check"] != _check(content):
+                raise ValueError("the checksum does not match")
+            return _read(content)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("taskmap passed over a damaged entry of its store: %s: %s", path, error)
+            return None
+
+    def add(self, key: str, kernel: TaskKernel) -> None:
+        """Keep ``kernel`` under ``key``, if the folder can be written."""
+        source = kernel.source
+        content = {
+            "symbol": source.symbol,
+            "text": source.text,
+            "prelude": source.prelude if isinstance(source.prelude, str) else list(source.prelude),
+            "needs_error": source.needs_error,
+            "schedule": kernel.schedule,
+        }
+        path = self._path(key)
+        temporary = path.with_name(f".{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"key": key, "check": _check(content), "content": content}), "utf-8")
+            os.replace(temporary, path)
+        except OSError as error:
+            _log.debug("cannot keep %s: %s", path, error)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def _rooms() -> list[Path]:
+    backend = Path(kernel_source.__file__).parent
+    return [backend.parent / room for room in ("backend", "ir", "schedules")]
+
+
+def _check(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(content: dict[str, Any]) -> TaskKernel:
+    prelude = content["prelude"]
+    source = KernelSource(
+        symbol=content["symbol"],
+        text=content["text"],
+        prelude=prelude if isinstance(prelude, str) else tuple(prelude),
+        needs_error=content["needs_error"],
+    )
+    return TaskKernel(source, content["schedule"])

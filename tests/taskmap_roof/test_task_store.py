@@ -1,0 +1,77 @@
+"""What is kept of scheduled tasks: found again by an equal task, and only by one."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.ir.target import cpu_target
+from taskmap.ledger import metrics
+from taskmap.task_store import TaskKernel, TaskStore, entry_key
+
+from .compare import assert_like, compiled, since
+
+KERNEL = TaskKernel(KernelSource("f", "void f(void) {}", ("typedef int a;", "typedef a b;"), True), "by hand")
+TARGET = cpu_target("avx2", 2)
+
+
+def test_an_entry_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = TaskStore(tmp_path)
+    assert store.find("ab12") is None
+    store.add("ab12", KERNEL)
+    assert store.find("ab12") == KERNEL
+    plain = replace(KERNEL, source=KernelSource("g", "text", "prelude"))
+    store.add("ab13", plain)
+    assert store.find("ab13") == plain
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"key": 1}', "edited"])
+def test_a_damaged_entry_counts_as_missing(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = TaskStore(tmp_path)
+    store.add("ab12", KERNEL)
+    (path,) = tmp_path.rglob("*.json")
+    text = path.read_text()
+    path.write_text(text.replace("void f", "void g") if damage == "edited" else damage)
+    with caplog.at_level(logging.WARNING):
+        assert store.find("ab12") is None
+    assert "damaged entry" in caplog.text
+    store.add("ab12", KERNEL)
+    assert store.find("ab12") == KERNEL
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = TaskStore(tmp_path / "file" / "below")
+    store.add("ab12", KERNEL)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_everything_that_can_change_the_c_changes_the_key() -> None:
+    keys = {
+        entry_key("task", TARGET, "1"),
+        entry_key("other task", TARGET, "1"),
+        entry_key("task", replace(TARGET, vector_bytes=64), "1"),
+        entry_key("task", replace(TARGET, l2=1 << 19), "1"),
+        entry_key("task", replace(TARGET, cores=4), "1"),
+        entry_key("task", TARGET, "2"),
+    }
+    assert len(keys) == 6
+
+
+def test_a_second_compilation_schedules_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskmap.driver.compiler_version", lambda: "the same")
+    x = torch.randn(4, 6)
+    counts = []
+    for _ in range(2):
+        torch._dynamo.reset()
+        before = metrics()
+        assert_like(compiled(lambda x: (x.tanh() @ x.t()).softmax(-1))(x), (x.tanh() @ x.t()).softmax(-1))
+        counts.append(since(before))
+    assert counts[0].tasks_scheduled > 0
+    assert counts[0].tasks_found == counts[1].tasks_scheduled == 0
+    assert counts[1].tasks_found == counts[0].tasks_scheduled
