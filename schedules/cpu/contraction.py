@@ -19,6 +19,7 @@ from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
+from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import parallel_grid
 from taskmap.schedules.cpu.microkernel import Tile, choose_tile, column_groups, emit_tile
@@ -59,7 +60,7 @@ class _Matmul:
         m, n = product([d for _, d in self.c.m]), product([d for _, d in self.c.n])
         self.tile = choose_tile(m, n, self.target, self.lanes)
         width = self.tile.vectors * self.lanes
-        block = self.row_block(m)
+        block = self.row_block(m, n)
         batch = [d for _, d in self.c.batch]
         extents = [*batch, ceil_div(m, block), ceil_div(n, width)]
         names = [*(v.name for v, _ in self.c.batch), "rows", "panel"]
@@ -86,15 +87,25 @@ class _Matmul:
         buffers = (*self.task.inputs, *self.task.outputs)
         return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
 
-    def row_block(self, m: Dim) -> int:
-        """Rows that are multiplied with a panel before the next one: half a second-level cache of A, in whole tiles."""
+    def row_block(self, m: Dim, n: Dim) -> int:
+        """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in whole tiles,
+        and so many that all cores have equal work."""
         k = constant_dim(product([d for _, d in self.c.k])) or 1024
-        fitting = max(1, self.target.l2 // 2 // (4 * k) // self.tile.rows) * self.tile.rows
-        if not isinstance(m, int):
-            return min(fitting, 16 * self.tile.rows)
-        blocks = -(-m // fitting)
-        even = -(-m // blocks)
-        return -(-even // self.tile.rows) * self.tile.rows
+        height, width = self.tile.rows, self.tile.vectors * self.lanes
+        fitting = max(1, self.target.l2 // 2 // (4 * k) // height) * height
+        batch = constant_dim(product([d for _, d in self.c.batch]))
+        if not isinstance(m, int) or not isinstance(n, int) or batch is None:
+            return min(fitting, 16 * height)
+        tiles = -(-m // height)
+        fewest = -(-m // fitting)
+        panels = [w / width for w in blocks(n, width)]
+
+        def cost(size: int) -> float:
+            work = [rows * p for rows in blocks(m, size * height) for p in panels]
+            return makespan(work * min(batch, 4 * self.target.cores), self.target.cores) * (1 + 0.01 * (tiles / size))
+
+        sizes = {-(-tiles // count) for count in range(fewest, min(tiles, fewest + 4 * self.target.cores) + 1)}
+        return min(sorted(sizes, reverse=True), key=cost) * height
 
     def edge_panel(
         self,

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, index, minimum
+from taskmap.ir.construct import cast, constant_dim, index, minimum
 from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
+from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import parallel_grid
 from taskmap.schedules.cpu.microkernel import Tile, choose_tile, column_groups, emit_tile
@@ -27,7 +28,6 @@ from taskmap.schedules.cpu.window import Convolution, Strip, find_convolution, i
 from taskmap.schedules.values import Values
 
 _STRIP_BYTES = 256 << 10
-_LARGE_WEIGHTS = 1 << 20
 
 
 def schedule_convolution(task: Task, target: Target) -> Kernel | None:
@@ -80,14 +80,7 @@ class _Dense(_Template):
         tile = choose_tile(c.out[1], c.out_channels, self.target, self.lanes)
         width = tile.vectors * self.lanes
         panels = -(-c.out_channels // width)
-        weights = c.channels * c.kernel[0] * c.kernel[1] * c.out_channels * self.accumulate.bytes
-        by_channel = weights > _LARGE_WEIGHTS and panels >= self.target.cores
-        budget = 2 * _STRIP_BYTES if by_channel else _STRIP_BYTES
-        rows = strip_rows(c, c.channels, self.accumulate.bytes, budget, 1 if by_channel else self.target.cores)
-        chunks = self.target.cores if by_channel else 1
-        if panels % chunks:
-            chunks = panels if panels < 4 * self.target.cores else chunks
-        chunk = -(-panels // chunks)
+        rows, chunk = self.partition(width, panels)
         strip = Strip(c, rows, c.channels, is_planar(c))
         values = Values(self.task, b)
         extents = [c.batch, c.groups, self.row_blocks(rows), -(-panels // chunk)]
@@ -115,6 +108,31 @@ class _Dense(_Template):
                             edge = column_groups(rest, self.lanes)
                             self.panel(inside.nested(), strip, loaded, place, index(whole * width), edge, tile)
         return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, rows={rows}, chunks={-(-panels // chunk)})")
+
+    def partition(self, width: int, panels: int) -> tuple[int, int]:
+        """(output rows of a strip, panels of a chunk) for which the busiest core has the least to do, counting vector
+        multiply-adds, the filling of strips, and weights that must come from beyond the second-level cache."""
+        c, cores = self.conv, self.target.cores
+        k = c.channels * c.kernel[0] * c.kernel[1]
+        images = min(constant_dim(c.batch) or cores, 4 * cores) * min(c.groups, 4 * cores)
+        streamed = k * width * self.accumulate.bytes / 16 if k * c.out_channels * 4 > self.target.l2 else 0.0
+
+        def cost(rows: int, chunk: int) -> float:
+            strip = Strip(c, rows, c.channels, False)
+            fill = strip.height * strip.width * c.channels / 8
+            per_panel = c.out[1] * k * width / self.lanes
+            work = [
+                fill + p * (r * per_panel + streamed)
+                for r in blocks(c.out[0], rows)
+                for p in blocks(panels, chunk)
+            ]
+            return makespan(work * images, cores)
+
+        budget = 2 * _STRIP_BYTES // self.accumulate.bytes
+        strips = [Strip(c, rows, c.channels, False) for rows in range(1, c.out[0] + 1)]
+        fitting = [s.rows for s in strips if s.rows == 1 or s.height * s.width * c.channels <= budget]
+        chunks = sorted({panels, -(-panels // cores), -(-panels // (2 * cores)), 1}, reverse=True)
+        return min(((r, p) for p in chunks for r in reversed(fitting)), key=lambda choice: cost(*choice))
 
     def panel(
         self,

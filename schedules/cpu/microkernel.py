@@ -45,16 +45,15 @@ def tiles(target: Target) -> tuple[Tile, ...]:
 def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
     """Cost in vector multiply-adds of covering extent × columns outputs with a tile, its edges at reduced size.
 
-    A tile of fewer than ten accumulators waits for its own results, so it costs as much as ten.
+    A step costs its multiply-adds and half of its loads; one of fewer than ten waits for its own results.
     """
 
+    def step(rows: int, vectors: int) -> float:
+        return max(rows * vectors + 0.5 * (rows + 2 * vectors), 10)
+
     def strip(rows: int) -> float:
-        if not rows:
-            return 0.0
-        width = tile.vectors * lanes
-        whole, rest = divmod(columns, width)
-        edge = sum(max(rows * v, 10) for v, _ in column_groups(rest, lanes)) if rest else 0
-        return whole * max(rows * tile.vectors + 0.5 * (rows + 2 * tile.vectors), 10) + edge
+        whole, rest = divmod(columns, tile.vectors * lanes)
+        return (whole * step(rows, tile.vectors) + sum(step(rows, v) for v, _ in column_groups(rest, lanes))) * (rows > 0)
 
     return (extent // tile.rows) * strip(tile.rows) + strip(extent % tile.rows)
 
