@@ -64,7 +64,8 @@ def take_aliases(gm: torch.fx.GraphModule, graph: Graph) -> Aliases:
         base: Any = (arguments if is_argument else results)[place]
         if not is_argument and returned[place] is fx_node:
             continue  # one value returned twice
-        offset = results[i].storage_offset() - base.storage_offset()
+        mine: Any = results[i]
+        offset = mine.storage_offset() - base.storage_offset()
         where = {"argument" if is_argument else "result": place}
         shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
     for i in shared:
@@ -107,16 +108,16 @@ def _same_numel(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _span(t: torch.Tensor) -> tuple[int, int] | None:
     """First and last element in the storage, the last exclusive; None when a size is symbolic."""
-    numbers = (*t.shape, *t.stride(), t.storage_offset())
-    if not all(isinstance(n, int) for n in numbers):
+    start, numbers = t.storage_offset(), (*t.shape, *t.stride())
+    if not isinstance(start, int) or not all(isinstance(n, int) for n in numbers):
         return None
-    start = t.storage_offset()
-    if t.numel() == 0:
+    if 0 in t.shape:
         return start, start
-    return start, start + 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return start, start + 1 + sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride(), strict=True))
 
 
 def _storage(value: object) -> Hashable:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
-    return value.untyped_storage()._cdata
+    key: Hashable = value.untyped_storage()._cdata
+    return key

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
@@ -20,6 +21,7 @@ from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
 from taskmap.backend.executable import Executable
 from taskmap.backend.launch import launch_sources
 from taskmap.backend.memory_plan import MemoryPlan, plan_memory
+from taskmap.backend.program import Program
 from taskmap.backend.store import KernelStore
 from taskmap.constants import FrozenGraph
 from taskmap.dump import Dump
@@ -71,7 +73,7 @@ class Compilation:
 def new_session(options: Options) -> Session:
     """A session on this machine. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
     toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
-    store = KernelStore(options.cache_dir)
+    store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
     tasks = TaskStore(store.path / "tasks")
     return Session(options, host_target(options, torch.get_num_threads()), toolchain, store, tasks)
 
@@ -131,7 +133,7 @@ def prepared(graph: Graph, target: Target, dump: Dump) -> Graph:
 
 
 def _callable(
-    parts: Parts, memory: dict[object, MemoryPlan], loaded: LoadedKernels, options: Options
+    parts: Parts, memory: dict[Program, MemoryPlan], loaded: LoadedKernels, options: Options
 ) -> CompiledGraph | FrozenGraph:
     def ready(part: Part) -> CompiledGraph:
         plan = memory[part.program]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.backend.cpu.host import detect_host
+from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.options import Options
@@ -14,8 +14,8 @@ def host_target(options: Options, threads: int) -> Target:
     Raises UnsupportedError for an instruction set that this CPU does not have.
     """
     host = detect_host()
-    isa = host.isa if options.isa is None else options.isa
-    if isa not in ("generic", "avx2", "avx512") or not host.supports(isa):
+    isa = host.isa if options.isa is None else parse_isa(options.isa)
+    if not host.supports(isa):
         raise UnsupportedError(
             f"cannot compile for {isa}",
             why=f"this CPU ({host.model}) has no {isa}.",

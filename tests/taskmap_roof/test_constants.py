@@ -23,7 +23,7 @@ class Scaled(nn.Module):
         self.register_buffer("scale", torch.rand(16))
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = torch.softmax(self.weight, 0) @ self.weight.t() * self.scale
+        weight = torch.softmax(self.weight, 0) @ self.weight.t() * self.get_buffer("scale")
         return x @ weight
 
 

@@ -60,7 +60,7 @@ def train(model: nn.Module, run: Callable[..., Any], inputs: list[Tensor]) -> li
     for x in inputs:
         optimizer.zero_grad()
         loss = run(x).square().mean()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         losses.append(loss.detach())
     return [*losses, *(p.detach() for p in model.parameters()), *(b for b in model.buffers())]
