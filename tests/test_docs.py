@@ -1,0 +1,26 @@
+"""The guides work when followed literally: the Python blocks of each page run, in order, in one namespace."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("page", ["add-an-operator.md"])
+def test_the_code_of_a_page_runs(page: str) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.S)
+    assert blocks
+    names: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
+def test_files_that_a_page_names_exist(page: str) -> None:
+    """Paths in backticks that look like files of this repository do."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:ir|graph|schedules|backend|taskmap|tests|docs|examples)/[\w/.-]+\.\w+)`", text)
+    missing = [n for n in named if not (DOCS.parent / n).exists()]
+    assert missing == []
