@@ -13,7 +13,10 @@ Nodes are taken in graph order, so whatever a node reads has its cluster already
    always opens one, so a cluster has at most one. Everything else asks each cluster it reads, the anchored and the
    latest first, and each answers None (welcome) or the reason why not. The reasons are kept: ``explain`` prints them.
    A row reduction that none of them welcomes may still share the rows of another one that reads the same values.
-2. *absorb*: the pointwise clusters that it also reads become part of its cluster, where the same rules allow it.
+2. *absorb*: the pointwise clusters that it also reads, and row clusters over the same rows, become part of its cluster,
+   where the same rules allow it.
+
+At last, what a kernel would write for one later kernel only moves there if that saves traffic (``graph.tails``).
 
 What a cluster welcomes depends on its kind, and so on the loops its kernel will have:
 
@@ -23,9 +26,9 @@ What a cluster welcomes depends on its kind, and so on the loops its kernel will
     reduce        element-wise nodes at the positions of the reduced result
     pointwise     element-wise nodes at the same positions; a row reduction of them makes the cluster a row cluster
 
-"The same position" means the same row-major number, so reshapes in between do not matter (``taskmap.graph.access``).
-Values read by others too are simply further outputs of the kernel. Nodes without memory (``taskmap.graph.inlining``)
-are in no cluster: they go wherever they are read.
+"The same position" means the same row-major number, so reshapes in between do not matter (``graph.access``). Values
+read by others too are simply further outputs of the kernel. Nodes without memory (``graph.inlining``) are in no
+cluster: they go wherever they are read.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ class Fusion:
         rows = row_reduction(node, self.accesses, self.strides)
         home = self._choose(node, rows) or self._open(node, rows)
         for part in self._read_clusters(node):
-            if part is not home and part.kind == "pointwise" and self._why_not_absorb(part, home, node) is None:
+            if part is not home and self.why_not_absorb(part, home, node) is None:
                 self.parts.merge(part, home, self.order)
 
     def add_fixed(self, node: Node, sources: Sequence[Node]) -> None:
@@ -193,8 +196,10 @@ class Fusion:
             return "another operand of it needs this kernel's result first"
         return None
 
-    def _why_not_absorb(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
-        """Whether the pointwise cluster ``part``, which ``node`` of ``home`` reads, may become part of ``home``."""
+    def why_not_absorb(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
+        """Whether the cluster ``part``, which ``node`` of ``home`` reads, may become part of ``home``."""
+        if part.kind != "pointwise" and (part.rows is None or part.rows != home.rows):
+            return "its loops are its own"
         if part.once != home.once:
             return "the one is computed once, the other at every call"
         reason = self._why_not_room(home, part.nodes, list(part.sources))
@@ -202,16 +207,15 @@ class Fusion:
             return reason
         if self.parts.depends(self.parts.before(home) - {part}, part):
             return "a third kernel stands between them"
-        if not self._same_loops(part, home):
-            return self._why_not_prologue(part, home, node)
-        return None
+        return None if self._same_loops(part, home) else self._why_not_prologue(part, home, node)
 
     def _same_loops(self, part: Cluster, home: Cluster) -> bool:
         """Whether the cluster's nodes run in the loops of ``home``: every member reads them at its own position."""
         if part.size != home.size:
             return False
+        members = set(part.nodes)
         for node in home.nodes:
-            reads = [a for a in self.accesses.of(node) if self.parts.of.get(a.source) is part]
+            reads = [a for a in self.accesses.of(node) if a.source in members]
             if not reads:
                 continue
             if home.rows is not None:
@@ -224,7 +228,7 @@ class Fusion:
     def _why_not_prologue(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
         """Whether the cluster's one result may be computed anew wherever ``node`` reads it."""
         if home.kind not in ("pointwise", "reduce"):
-            return f"a {home.kind} kernel reads its operands from memory"
+            return f"a {home.kind} kernel reads from memory what is not at its own positions"
         members = set(part.nodes)
         if any(n in self.kept or any(u is not node and u not in members for u in self.users[n]) for n in part.nodes):
             return "its values are read elsewhere too"

@@ -1,14 +1,14 @@
 """Which nodes have no memory of their own: they are computed, again if need be, wherever they are read.
 
 Views always. Tensors from nothing (ranges, constants), and a cheap function of one value that is in memory anyway: a
-cast of an input, a mask from another mask, the square that is summed of a value that others read too. Not so where an
-anchor reads them: a template's operand should be plain memory. What depends on constants alone is computed once and
-kept, so it is never inlined into what is computed every time.
+cast of an input, a mask from another mask. Not so where an anchor reads them: a template's operand should be plain
+memory. What depends on constants alone is computed once and kept, so it is never inlined into what is computed every
+time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable
 
 from taskmap.graph.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
 from taskmap.graph.graph import Graph, Node
@@ -56,7 +56,7 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
             inlined.add(node)
         elif not node.is_compute or node in kept or (node in feeds_anchor and not _is_cast(node)):
             continue
-        elif _is_cheap(node) and _is_in_memory(node, inlined, users, once):
+        elif _is_cheap(node) and _is_in_memory(node, inlined, once):
             inlined.add(node)
     return inlined
 
@@ -67,18 +67,10 @@ def _is_cheap(node: Node) -> bool:
     return node.op != "copy" and is_injective(define) and arithmetic_cost(define) <= CHEAP
 
 
-def _is_in_memory(
-    node: Node, inlined: Container[Node], users: Mapping[Node, Sequence[Node]], once: Container[Node]
-) -> bool:
-    """Whether ``node`` needs at most one value, and that one is in memory, whatever is fused with what."""
+def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
+    """Whether ``node`` needs at most one value, which is given to the graph."""
     behind = _values_behind(node, inlined)
-    if len(behind) != 1 or node in once:
-        return not behind
-    source = behind[0]
-    if not source.is_compute:
-        return True
-    folded = all(not is_injective(definition(u)) for u in users[node] if u.is_compute)
-    return folded and any(u is not node for u in users[source])
+    return not behind or (len(behind) == 1 and not behind[0].is_compute and node not in once)
 
 
 def _values_behind(node: Node, inlined: Container[Node]) -> list[Node]:

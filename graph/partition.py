@@ -9,11 +9,12 @@ stay acyclic:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from taskmap.graph.graph import Node
+from taskmap.ir.errors import FusionError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.polynomial import Poly
 
@@ -77,6 +78,18 @@ class Partition:
         into.refused = [r for r in (*part.refused, *into.refused) if self.of.get(r[0]) is not into]
         del self.clusters[part]
 
+    def take(
+        self, node: Node, into: Cluster, position: Mapping[Node, int], sources: Callable[[Node], Iterable[Node]]
+    ) -> None:
+        """Moves one node from its cluster into a later one, which alone reads it."""
+        home = self.of[node]
+        home.nodes.remove(node)
+        at = position[node]
+        part = Cluster("pointwise", [node], into.size, at, at, into.once, sources=dict.fromkeys(sources(node)))
+        self.merge(self.open(part), into, position)
+        read = dict.fromkeys(s for n in home.nodes for s in sources(n))
+        home.sources = {s: None for s in read if self.of.get(s) is not home}
+
     def before(self, cluster: Cluster) -> set[Cluster]:
         """The clusters whose results ``cluster`` reads."""
         return {self.of[s] for s in cluster.sources if s in self.of}
@@ -113,4 +126,7 @@ class Partition:
                 waiting[later].discard(cluster)
                 if not waiting[later]:
                     heappush(ready, (later.last, len(order) + len(self.clusters), later))
+        if len(order) < len(self.clusters):
+            stuck = next(c for c in self.clusters if waiting[c])
+            raise FusionError(f"the kernels of {stuck.nodes[0]!r} and of what it reads wait for each other")
         return order

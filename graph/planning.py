@@ -20,6 +20,7 @@ from taskmap.graph.graph import Graph, Node
 from taskmap.graph.inlining import computed_once, inlined_nodes, views_of_memory
 from taskmap.graph.layout import Placement, choose_strides, equal_strides, slice_placement, view_placement
 from taskmap.graph.partition import Cluster
+from taskmap.graph.tails import move_tails
 from taskmap.graph.tasks import build_task, members_and_inlined, task_name
 from taskmap.ir.nodes import Dim
 from taskmap.ir.task import Task
@@ -96,6 +97,7 @@ class _Planner:
                 fusion.add(node)
             else:
                 fusion.add_fixed(node, reads[node])
+        move_tails(fusion)
         clusters = fusion.parts.in_order()
         written = [
             n for n in real if n in wanted or any(fusion.parts.of[u] is not fusion.parts.of[n] for u in users[n])

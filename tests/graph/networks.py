@@ -31,8 +31,8 @@ def graph_of(module: nn.Module, *args: Any, dynamic: bool = False, **kwargs: Any
         result = torch.func.functional_call(module, dict(zip(state, values, strict=True)), given, named)
         return list(result.values()) if isinstance(result, dict) else result
 
-    def compiler(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        found.append(import_fx(gm, inputs, range(len(state))))
+    def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        found.append(import_fx(gm, example_inputs, range(len(state))))
         return boxed(gm.forward)
 
     with torch.no_grad():

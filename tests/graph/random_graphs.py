@@ -75,8 +75,9 @@ class Growing:
             return unsqueeze(x, self.dim_of(x))
         if kind == 3:
             d = self.dim_of(x)
-            return slice_(x, d, 0, max(1, int(x.shape[d]) // 2)) if isinstance(x.shape[d], int) else None
-        if kind == 4 and product(x.shape) * 3 <= LARGEST:  # type: ignore[operator]  # sizes are known
+            size = constant_dim(x.shape[d])
+            return None if size is None else slice_(x, d, 0, max(1, size // 2))
+        if kind == 4 and (constant_dim(product(x.shape)) or LARGEST) * 3 <= LARGEST:
             return expand(unsqueeze(x, 0), (3, *x.shape))
         return copy(x)
 

@@ -64,7 +64,8 @@ def _window(memory: dict[Node, Array], place: Placement, shape: Sequence[int], d
     storage = memory[place.root]
     offset = size_of(place.offset, dims)
     strides = [size_of(s, dims) * storage.itemsize for s in place.strides]
-    return np.lib.stride_tricks.as_strided(storage[offset:], shape, strides)
+    window: Array = np.lib.stride_tricks.as_strided(storage[offset:], shape, strides)
+    return window
 
 
 def _store(memory: dict[Node, Array], place: Placement, value: Array, dims: dict[Var, int]) -> None:
@@ -78,4 +79,4 @@ def _store(memory: dict[Node, Array], place: Placement, value: Array, dims: dict
 
 
 def _load(memory: dict[Node, Array], place: Placement, node: Node, dims: dict[Var, int]) -> Array:
-    return _window(memory, place, [size_of(n, dims) for n in node.shape], dims).copy()
+    return np.array(_window(memory, place, [size_of(n, dims) for n in node.shape], dims))

@@ -150,6 +150,29 @@ def test_what_needs_the_result_of_another_kernel_stays_outside() -> None:
     assert names[1].startswith("contraction: mm")
 
 
+def test_a_square_moves_to_the_norm_that_alone_reads_it() -> None:
+    def function(x: Tensor, w: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        y = x @ w + x
+        return y, y * torch.rsqrt((y * y * y).mean(-1, keepdim=True) + 1e-6) * g
+
+    product, rows = groups(plan_of(function, torch.randn(8, 16), torch.randn(16, 16), torch.randn(16)))
+    assert len(product.outputs) == 1
+    assert [n.op for n in rows.nodes][:2] == ["mul", "mul"]
+
+
+def test_a_tail_stays_where_moving_it_saves_nothing() -> None:
+    def function(x: Tensor, w: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return torch.softmax(x @ w + a + b, -1)
+
+    args = (torch.randn(8, 16), torch.randn(16, 16), torch.randn(8, 16), torch.randn(8, 16))
+    assert kernels(plan_of(function, *args))[0] == "contraction: mm_add_add"
+
+
+def test_two_reductions_of_the_same_rows_share_a_kernel() -> None:
+    made = plan_of(lambda x, y: (x * y).sum(-1) + x.amax(-1), torch.randn(4, 6, 32), torch.randn(4, 6, 32))
+    assert [g.kind for g in groups(made)] == ["row"]
+
+
 def test_a_squeeze_and_excite_gate_is_no_cycle() -> None:
     def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
         y = torch.relu(nn.functional.conv2d(x, w))
@@ -247,7 +270,8 @@ def test_symbolic_batch_and_length() -> None:
             self.linear, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.norm(x + torch.relu(self.linear(x)))
+            result: Tensor = self.norm(x + torch.relu(self.linear(x)))
+            return result
 
     made = planned(graph_of(Layer(), torch.randn(3, 5, 16), dynamic=True))
     assert kernels(made) == ["contraction: mm_add_relu_add", "row: mean_squared_distance_var_rstd"]
