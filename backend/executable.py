@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,8 @@ Extern = Callable[[int, "array[int]"], None]
 class Executable:
     """Runs a program. ``addresses`` maps every symbol, kernels and launch functions alike, to where it is loaded.
 
-    Threads may call one executable at once: each call has an arena of its own.
+    Threads may call one executable at once: each call has an arena of its own. With ``single`` every step runs by
+    itself, and ``seconds`` holds the shortest time that each has taken so far.
     """
 
     program: Program
@@ -32,6 +35,7 @@ class Executable:
     single: bool = False
     threads: int | None = None
     steps: tuple[int | Callable[..., int], ...] = field(init=False)
+    seconds: list[float] = field(init=False, default_factory=list)
     _kernels: array[int] = field(init=False)
     _counts: tuple[int, int, int] = field(init=False)
     _arena_bytes: SizesFunction = field(init=False)
@@ -47,6 +51,7 @@ class Executable:
             run.index if isinstance(run, ExternCall) else _Run(self.addresses[next(sources).symbol])
             for run in program.segments(self.single)
         )
+        self.seconds = [math.inf] * len(self.steps) if self.single else []
 
     def __call__(
         self,
@@ -64,26 +69,40 @@ class Executable:
         if (len(io), len(dims), len(constants)) != self._counts:
             raise self._wrong_counts(len(io), len(dims), len(constants))
         sizes = array("q", dims)
-        io_address = io.buffer_info()[0]
         arena = self._arenas.take(self._arena_bytes(dims)[0])
+        tables = (
+            arena.address,
+            io.buffer_info()[0],
+            constants.buffer_info()[0],
+            self._kernels.buffer_info()[0],
+            sizes.buffer_info()[0],
+        )
         try:
+            if self.single:
+                self._run_timed(tables, io, extern)
+                return
             for step in self.steps:
-                if isinstance(step, int):
-                    if extern is None:
-                        raise InputError(f"extern call {step} has nothing to call")
-                    extern(step, io)
-                    continue
-                failed = step(
-                    arena.address,
-                    io_address,
-                    constants.buffer_info()[0],
-                    self._kernels.buffer_info()[0],
-                    sizes.buffer_info()[0],
-                )
-                if failed:
-                    raise self._out_of_range(failed - 1)
+                self._run(step, tables, io, extern)
         finally:
             self._arenas.give(arena)
+
+    def _run(
+        self, step: int | Callable[..., int], tables: tuple[int, ...], io: array[int], extern: Extern | None
+    ) -> None:
+        if isinstance(step, int):
+            if extern is None:
+                raise InputError(f"extern call {step} has nothing to call")
+            extern(step, io)
+            return
+        failed = step(*tables)
+        if failed:
+            raise self._out_of_range(failed - 1)
+
+    def _run_timed(self, tables: tuple[int, ...], io: array[int], extern: Extern | None) -> None:
+        for i, step in enumerate(self.steps):
+            started = time.perf_counter()
+            self._run(step, tables, io, extern)
+            self.seconds[i] = min(self.seconds[i], time.perf_counter() - started)
 
     def release(self) -> None:
         """Give up the arenas that no call is using; the next call makes new ones."""

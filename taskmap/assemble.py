@@ -33,10 +33,14 @@ class GroupKernel:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A program and how its buffers are tied to tensors. ``given`` are the roots whose tensors a prepare part made."""
+    """A program and how its buffers are tied to tensors. ``given`` are the roots whose tensors a prepare part made.
+
+    ``origins`` holds for each step of the program the group or extern node that it came from.
+    """
 
     program: Program
     binding: Binding
+    origins: tuple[Group | Node, ...]
     given: tuple[Node, ...] = ()
 
 
@@ -214,7 +218,7 @@ class _Assembler:
             externs=bindings,
             outputs=tuple(views),
         )
-        return Part(program, binding, self.given)
+        return Part(program, binding, tuple(self.steps), self.given)
 
     def root(self, node: Node) -> Node:
         """Whose storage the value lies in."""

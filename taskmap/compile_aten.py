@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from taskmap.aliases import take_aliases
-from taskmap.driver import Session, compile_graph
+from taskmap.driver import Fallback, Session, compile_graph
 from taskmap.dump import new_dump
 from taskmap.externs import extern_function
 from taskmap.graph.graph import Node
@@ -47,6 +47,8 @@ def _compile(
             reason = str(error)
     if reason is not None:
         LEDGER.add("fallbacks")
+        if session.record is not None:
+            session.record.append(Fallback(kind, reason))
         dump.write("fallback.txt", reason)
         whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
         return whole

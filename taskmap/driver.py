@@ -47,7 +47,10 @@ from taskmap.unfuse import unfuse
 
 @dataclass(slots=True)
 class Session:
-    """What compilations with the same options share: target, compiler, stores, and the kernels of tasks seen so far."""
+    """What compilations with the same options share: target, compiler, stores, and the kernels of tasks seen so far.
+
+    ``record``, where there is one, receives what became of each graph.
+    """
 
     options: Options
     target: Target
@@ -55,6 +58,15 @@ class Session:
     store: KernelStore
     tasks: TaskStore
     kernels: dict[str, TaskKernel] = field(default_factory=dict)
+    record: list[Compilation | Fallback] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A graph that PyTorch runs as a whole, and why."""
+
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +134,10 @@ def compile_graph(
     call = _callable(parts, memory, loaded, options)
     LEDGER.add("graphs")
     LEDGER.add("externs", sum(isinstance(step, Node) for step in planned.steps))
-    return Compilation(name, options, graph, planned, kernels, parts, call)
+    compilation = Compilation(name, options, graph, planned, kernels, parts, call)
+    if session.record is not None:
+        session.record.append(compilation)
+    return compilation
 
 
 def prepared(graph: Graph, target: Target, dump: Dump) -> Graph:

@@ -32,7 +32,11 @@ def compile_fx(
     ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for what
     is not among them, and a TaskmapError that says what, where and why when compiling fails.
     """
-    session = new_session(Options.from_user(mode, options))
+    return compile_captured(gm, example_inputs, new_session(Options.from_user(mode, options)))
+
+
+def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], session: Session) -> Callable[..., Any]:
+    """As compile_fx, with options that have been read already; reports look into ``session.record`` afterwards."""
     freeze = session.options.freeze and not any(
         # An inference tensor counts no versions, so a change of it would go unnoticed.
         isinstance(x, torch.Tensor) and x.is_inference()
