@@ -1,10 +1,16 @@
-"""Running a task on this machine: schedule, lower, generate, compile, call; and what it must give, by definition."""
+"""Running tasks on this machine: schedule, lower, generate, compile, call; and what they must give, by definition.
+
+Many cases are compiled by one call, which costs less than many. Storage is poisoned before a run and has guards on both
+sides, so an element that is not written shows, and so does a write that goes astray.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,19 +20,22 @@ from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.store import KernelStore
-from taskmap.ir.evaluate import evaluate
+from taskmap.ir.evaluate import NUMPY_TYPES, convert, evaluate, round_bf16, size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span, strides_of
 from taskmap.ir.nodes import Buffer, Kernel, Var
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Compute, Task
+from taskmap.ir.types import bf16
 from taskmap.schedules import schedule
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
-_NUMPY = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
-          "i8": np.int8, "u8": np.uint8, "bool": np.bool_}  # fmt: skip
+ISAS = ("avx512", "avx2", "generic")
+_POISON = 0x7F
+_GUARD = 64
 
 
 @lru_cache(maxsize=1)
@@ -35,67 +44,168 @@ def host_isa() -> str:
     return detect_host().isa
 
 
+def isas() -> tuple[str, ...]:
+    """The instruction sets that this machine runs."""
+    return tuple(isa for isa in ISAS if detect_host().supports(isa))  # type: ignore[arg-type]  # ISAS are such names
+
+
 def target(isa: str | None = None) -> Target:
-    """A two-core target with this machine's instruction set, or another one that it can run."""
+    """A two-core target with this machine's instruction set, or another one."""
     return cpu_target(isa or host_isa(), 2)
 
 
-def strided(buffer: Buffer, storage: Array, dims: Mapping[Var, int]) -> Array:
-    """The logical tensor of ``buffer`` as a view of its storage."""
-    shape = tuple(evaluate_dim(d, dims) for d in buffer.shape)
-    steps = tuple(evaluate_dim(d, dims) * storage.itemsize for d in strides_of(buffer))
-    return np.lib.stride_tricks.as_strided(storage[evaluate_dim(buffer.offset, dims) :], shape, steps)
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A task on arrays: one logical array for each of its inputs (bf16 as float32), and its symbolic sizes."""
+
+    task: Task
+    arrays: Sequence[Array]
+    dims: Mapping[Var, int] = field(default_factory=dict)
+    isa: str | None = None
+
+    @property
+    def chosen_isa(self) -> str:
+        """The instruction set that it runs with."""
+        return self.isa or host_isa()
 
 
-def evaluate_dim(dim: object, dims: Mapping[Var, int]) -> int:
-    """The value of a size."""
-    if isinstance(dim, int):
-        return dim
-    from taskmap.ir.construct import index, value_of
-    from taskmap.ir.visit import substitute
+class Storage:
+    """The memory of one buffer: poisoned, between guards."""
 
-    value = value_of(substitute(dim, {v: index(n) for v, n in dims.items()}))  # type: ignore[type-var]
-    assert value is not None
-    return int(value)
+    def __init__(self, buffer: Buffer, dims: Mapping[Var, int]) -> None:
+        self.buffer = buffer
+        plain = {"bf16": np.uint16, "bool": np.uint8}  # what numpy does not have, or would not show as it is
+        self.kind = np.dtype(plain.get(buffer.dtype.name) or NUMPY_TYPES[buffer.dtype.name])
+        self.shape = tuple(size_of(d, dims) for d in buffer.shape)
+        self.steps = tuple(size_of(s, dims) * self.kind.itemsize for s in strides_of(buffer))
+        self.first = _GUARD + size_of(buffer.offset, dims)
+        self.raw = np.full((max(size_of(span(buffer), dims), 1) + 2 * _GUARD) * self.kind.itemsize, _POISON, np.uint8)
+
+    @property
+    def address(self) -> int:
+        """Where the storage begins."""
+        return self.raw.ctypes.data + _GUARD * self.kind.itemsize
+
+    def view(self) -> Array:
+        """The logical tensor."""
+        return np.lib.stride_tricks.as_strided(self.raw.view(self.kind)[self.first :], self.shape, self.steps)
+
+    def write(self, array: Array) -> None:
+        """Fill the tensor."""
+        self.view()[...] = (round_bf16(array).view(np.uint32) >> 16) if self.buffer.dtype == bf16 else array
+
+    def read(self) -> Array:
+        """A copy of the tensor, bools checked to be 0 or 1."""
+        view = self.view()
+        if self.buffer.dtype == bf16:
+            return (view.astype(np.uint32) << 16).view(np.float32).copy()
+        if self.buffer.dtype.is_bool:
+            assert view.max(initial=0) <= 1, f"{self.buffer!r} holds a bool that is neither 0 nor 1"
+            return view.astype(np.bool_)
+        return view.copy()
+
+    def untouched(self) -> bool:
+        """Whether everything outside the tensor is still poison. Ends the tensor."""
+        self.view()[...] = np.full(self.kind.itemsize, _POISON, np.uint8).view(self.kind)[0]
+        return bool((self.raw == _POISON).all())
 
 
-def run_kernel(kernel: Kernel, arrays: Sequence[Array], dims: Mapping[Var, int], isa: str) -> list[Array]:
-    """The outputs of a kernel as logical arrays; their storage is poisoned before the run."""
-    source = generate(lower(kernel), target(isa).vector_bytes)
-    loaded = compile_kernels([source], find_toolchain(isa=isa), KernelStore(), Counters())
+def call_kernel(
+    kernel: Kernel, source: KernelSource, address: int, arrays: Sequence[Array], dims: Mapping[Var, int]
+) -> list[Array]:
+    """Run a compiled kernel on copies of ``arrays``; its outputs. Raises IndexError when it reports a bad index."""
+    storages = {b: Storage(b, dims) for b in kernel.buffers}
     inputs = [b for b in kernel.buffers if b not in kernel.outputs]
-    storages: dict[Buffer, Array] = {}
-    for b in kernel.buffers:
-        size = evaluate_dim(span(b), dims)
-        storage = np.zeros(max(size, 1), _NUMPY[b.dtype.name])
-        storage.view(np.uint8)[:] = 0 if b.dtype.is_bool else 0xA5
-        storages[b] = storage
     for b, a in zip(inputs, arrays, strict=True):
-        strided(b, storages[b], dims)[...] = a
-    args: list[object] = [ctypes.c_void_p(storages[b].ctypes.data) for b in kernel.buffers]
+        storages[b].write(a)
+    before = {b: storages[b].raw.copy() for b in inputs}
+    args: list[object] = [ctypes.c_void_p(storages[b].address) for b in kernel.buffers]
     args += [ctypes.c_longlong(dims[v]) for v in kernel.dims]
     error = ctypes.c_int(0)
     if source.needs_error:
         args.append(ctypes.byref(error))
-    function = ctypes.CFUNCTYPE(None)(loaded[source.symbol])
+    function = ctypes.CFUNCTYPE(None)(address)
     function.argtypes = None  # type: ignore[assignment]  # arguments are ctypes objects already
     function(*args)
     if error.value:
         raise IndexError("an index is out of range")
-    return [strided(b, storages[b], dims).copy() for b in kernel.outputs]
+    results = [storages[b].read() for b in kernel.outputs]
+    for b in inputs:
+        assert np.array_equal(before[b], storages[b].raw), f"{kernel.name} writes to its input {b!r}"
+    for b in kernel.outputs:
+        assert storages[b].untouched(), f"{kernel.name} ({kernel.note}) writes outside its output {b!r}"
+    return results
 
 
-def run_task(task: Task, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None, isa: str | None = None) -> list[Array]:
+def compiled(kernels: Sequence[tuple[Kernel, str]]) -> list[tuple[KernelSource, int]]:
+    """Source and address of each (kernel, instruction set), by one compilation for each instruction set."""
+    sources = [generate(lower(kernel), target(isa).vector_bytes) for kernel, isa in kernels]
+    addresses: dict[tuple[str, str], int] = {}
+    for isa in dict.fromkeys(isa for _, isa in kernels):
+        wanted = {s.symbol: s for s, (_, i) in zip(sources, kernels, strict=True) if i == isa}
+        loaded = compile_kernels(list(wanted.values()), find_toolchain(isa=isa), KernelStore(), Counters())
+        addresses.update({(isa, symbol): loaded[symbol] for symbol in wanted})
+    return [(s, addresses[isa, s.symbol]) for s, (_, isa) in zip(sources, kernels, strict=True)]
+
+
+def run_cases(cases: Sequence[Case]) -> list[list[Array]]:
+    """The outputs of every case through its schedule."""
+    made: dict[tuple[Task, str], Kernel] = {}
+    for c in cases:
+        if (c.task, c.chosen_isa) not in made:
+            made[c.task, c.chosen_isa] = schedule(c.task, target(c.chosen_isa))
+    keys = list(made)
+    binaries = dict(zip(keys, compiled([(made[key], key[1]) for key in keys]), strict=True))
+    results = []
+    for c in cases:
+        key = (c.task, c.chosen_isa)
+        results.append(call_kernel(made[key], *binaries[key], c.arrays, c.dims))
+    return results
+
+
+def run_kernel(kernel: Kernel, arrays: Sequence[Array], dims: Mapping[Var, int], isa: str) -> list[Array]:
+    """The outputs of one kernel."""
+    ((source, address),) = compiled([(kernel, isa)])
+    return call_kernel(kernel, source, address, arrays, dims)
+
+
+def run_task(
+    task: Task, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None, isa: str | None = None
+) -> list[Array]:
     """The outputs of a task through its schedule."""
-    chosen = isa or host_isa()
-    return run_kernel(schedule(task, target(chosen)), arrays, dims or {}, chosen)
+    return run_cases([Case(task, arrays, dims or {}, isa)])[0]
 
 
 def expected(task: Task, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> list[Array]:
     """The outputs of a task by evaluating its definitions."""
-    known = dict(zip(task.inputs, arrays, strict=True))
+    known = {b: convert(np.asarray(a), b.dtype) for b, a in zip(task.inputs, arrays, strict=True)}
     for stage in task.stages:
         inputs = tuple(known)
         definition = Compute(stage.label, inputs, stage.shape, stage.out.dtype, stage.axes, stage.body)
-        known[stage.out] = evaluate(definition, [known[b] for b in inputs], dict(dims or {}))
+        value = evaluate(definition, [known[b] for b in inputs], dict(dims or {}))
+        assert value.dtype == NUMPY_TYPES[stage.out.dtype.name], f"{stage.label} gives {value.dtype}"
+        known[stage.out] = value
     return [known[b] for b in task.outputs]
+
+
+TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
+"""How far a result may lie from its definition, relative to it and to 1."""
+
+
+def check(cases: Sequence[Case], tolerance: Mapping[str, float] | None = None) -> None:
+    """Every case gives what its definitions say: integers exactly, floats within ``tolerance`` of their type."""
+    limits = {**TOLERANCE, **(tolerance or {})}
+    for case, results in zip(cases, run_cases(cases), strict=True):
+        compare_outputs(case, results, limits)
+
+
+def compare_outputs(case: Case, results: Sequence[Array], limits: Mapping[str, float] = TOLERANCE) -> None:
+    """Raises AssertionError where ``results`` are not what the definitions of the case say."""
+    for out, got, want in zip(case.task.outputs, results, expected(case.task, case.arrays, case.dims), strict=True):
+        where = f"{case.task.name} on {case.chosen_isa}, output {out.name}, sizes {dict(case.dims)}"
+        assert got.shape == want.shape, where
+        if out.dtype.is_float:
+            limit = limits[out.dtype.name]
+            np.testing.assert_allclose(got, want, rtol=limit, atol=limit, err_msg=where)
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=where)

@@ -1,0 +1,344 @@
+"""C text of expressions.
+
+Floats of 32 and 64 bits are written as C's own arithmetic; 16-bit floats go through the prelude, which computes in f32.
+Integers of a tensor wrap, as torch's do, so they go through the prelude too; index arithmetic, which cannot overflow, is
+plain C, so that the compiler may reason about it.
+
+A vector predicate is a mask, an integer vector as wide as the elements it was compared from (m8 to m64 per lane), each
+lane 0 or -1; a scalar predicate is an int, 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass, field
+
+from taskmap.ir.construct import value_of
+from taskmap.ir.errors import CodegenError
+from taskmap.ir.nodes import (
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    LaneReduce,
+    Load,
+    Ramp,
+    Scope,
+    Select,
+    Unary,
+    Var,
+)
+from taskmap.ir.types import DType, bf16, compute_type, f16, i64
+from taskmap.ir.visit import walk_exprs
+
+_C_TYPES = {"bool": "b8"}
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
+_BOOLEAN = {"and": "&", "or": "|", "xor": "^", "add": "|", "max": "|", "mul": "&", "min": "&"}
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_OF_MASKS = {"lt": ">", "le": ">=", "gt": "<", "ge": "<=", "eq": "==", "ne": "!="}
+"""True is -1 in a mask, less than false."""
+_HELPERS = {"floordiv": "floor_div", "mod": "remainder"}
+_FOLDS = {"sum": "hsum", "prod": "hprod", "max": "hmax", "min": "hmin"}
+
+
+def c_type(dtype: DType, lanes: int = 1) -> str:
+    """The name of a type in generated C: f32, i64, b8; f32x16 for a vector."""
+    base = _C_TYPES.get(dtype.name, dtype.name)
+    return base if lanes == 1 else f"{base}x{lanes}"
+
+
+def mask_type(bits: int, lanes: int) -> str:
+    """The type of a mask for elements of ``bits`` bits."""
+    return f"m{bits}x{lanes}"
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Expressions of one kernel as C. ``indices`` are its loop variables and sizes; ``masks`` the width in bits of the
+    mask that each variable of a vector predicate holds; ``needs_error`` becomes true when an index is checked."""
+
+    names: dict[object, str] = field(default_factory=dict)
+    indices: set[Var] = field(default_factory=set)
+    masks: dict[Var, int] = field(default_factory=dict)
+    needs_error: bool = False
+    _plain: dict[Expr, bool] = field(default_factory=dict)
+    _addressing: bool = False
+
+    def name(self, key: Var | Buffer, prefix: str = "") -> str:
+        """The C name of a variable or a buffer, made when it is first asked for. Names that the prelude would take for
+        its own, or C for no name, get a letter in front."""
+        known = self.names.get(key)
+        if known is None:
+            stem = re.sub(r"[^a-zA-Z0-9]", "", key.name)[:12]
+            if not prefix and (not stem or stem[0].isdigit() or stem == "tm"):
+                prefix = "v"
+            known = self.names[key] = f"{prefix}{stem}_{len(self.names)}"
+        return known
+
+    def of(self, e: Expr) -> str:
+        """An expression."""
+        if isinstance(e, Var):
+            return self.name(e)
+        if isinstance(e, Const):
+            return literal(e)
+        method = getattr(self, f"_{type(e).__name__.lower()}", None)
+        if method is None:
+            raise CodegenError(f"{type(e).__name__} cannot be written in C; a lowering pass should have removed it")
+        return str(method(e))
+
+    def address(self, e: Expr) -> str:
+        """An expression whose value is an address or an extent: it does not overflow."""
+        before, self._addressing = self._addressing, True
+        code = self.of(e)
+        self._addressing = before
+        return code
+
+    def _value(self, e: Expr) -> str:
+        """An expression inside an address whose own value is no address."""
+        before, self._addressing = self._addressing, False
+        code = self.of(e)
+        self._addressing = before
+        return code
+
+    def is_index(self, e: Expr) -> bool:
+        """Whether ``e`` is arithmetic on loop variables and sizes alone."""
+        known = self._plain.get(e)
+        if known is None:
+            leaves = (x for x in walk_exprs(e) if not isinstance(x, (Const, Binary, Unary, Select, Compare)))
+            known = self._plain[e] = all(isinstance(x, Var) and x in self.indices for x in leaves)
+        return known
+
+    def value_type(self, e: Expr) -> str:
+        """The C type of a variable that holds ``e``."""
+        if e.dtype.is_bool:
+            return "int" if e.lanes == 1 else mask_type(self.mask_bits(e), e.lanes)
+        return c_type(e.dtype, e.lanes)
+
+    def stored(self, value: Expr, dtype: DType) -> str:
+        """A value as it lies in memory: bools as bytes."""
+        if not dtype.is_bool or value.lanes == 1:
+            return self.of(value)
+        return f"tm_mask_{mask_type(self.mask_bits(value), value.lanes)}_to_b8x{value.lanes}({self.of(value)})"
+
+    def mask_bits(self, e: Expr) -> int:
+        """The element width in bits of the mask that ``e`` evaluates to."""
+        if isinstance(e, Compare):
+            a, b = e.a, e.b
+            return max(self.mask_bits(a), self.mask_bits(b)) if a.dtype.is_bool else compute_type(a.dtype).bits
+        if isinstance(e, (Unary, Broadcast)):
+            return self.mask_bits(e.a)
+        if isinstance(e, (Binary, Select)):
+            return max(self.mask_bits(e.a), self.mask_bits(e.b))
+        if isinstance(e, Cast):
+            return self.mask_bits(e.a) if e.a.dtype.is_bool else e.a.dtype.bits
+        if isinstance(e, Call):
+            return e.args[0].dtype.bits
+        if isinstance(e, Load) and e.buffer.scope is not Scope.REGISTER:
+            return 8
+        return self.masks.get(e, 32) if isinstance(e, Var) else 32
+
+    def as_mask(self, e: Expr, bits: int) -> str:
+        """A vector predicate as a mask of that width."""
+        have, code = self.mask_bits(e), self.of(e)
+        return code if have == bits else f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"
+
+    def _helper(self, name: str, e: Expr, *args: str) -> str:
+        return f"tm_{name}_{c_type(e.dtype)}x{e.lanes}({', '.join(args)})"
+
+    def _load(self, e: Load) -> str:
+        (where,) = e.indices
+        b = e.buffer
+        if b.scope is Scope.REGISTER:
+            return f"{self.name(b, 'r')}_{register_index(b, where)}"
+        if e.lanes == 1:
+            return f"{self.name(b)}[{self.address(where)}]"
+        t = c_type(b.dtype, e.lanes)
+        if isinstance(where, Ramp) and value_of(where.stride) == 1:
+            code = f"tm_load_{t}({self.name(b)} + {self.address(where.base)})"
+        else:
+            code = f"tm_gather_{c_type(b.dtype)}_i64x{e.lanes}({self.name(b)}, {self.address(where)})"
+        return f"tm_mask_b8x{e.lanes}_to_m8x{e.lanes}({code})" if b.dtype.is_bool else code
+
+    def _unary(self, e: Unary) -> str:
+        a = self.of(e.a)
+        if e.op == "not":
+            if e.dtype.is_bool and e.lanes == 1:
+                return f"(!{a})"
+            return f"(~{a})" if e.lanes > 1 else f"(({c_type(e.dtype)})~{a})"
+        native = e.dtype.is_float and e.dtype not in (f16, bf16)
+        if e.op == "neg" and (native or (e.dtype == i64 and e.lanes == 1 and self._unwrapped(e))):
+            return f"(-{a})"
+        return self._helper(e.op, e, a)
+
+    def _unwrapped(self, e: Expr) -> bool:
+        return self._addressing or self.is_index(e)
+
+    def _binary(self, e: Binary) -> str:
+        if e.dtype.is_bool:
+            return self._binary_of_bools(e)
+        a, b = self.of(e.a), self.of(e.b)
+        if e.op in ("shl", "shr"):
+            return self._shift(e, a, b)
+        if self._is_infix(e):
+            return f"({a} {_INFIX[e.op]} {b})"
+        return self._helper(_HELPERS.get(e.op, e.op), e, a, b)
+
+    def _is_infix(self, e: Binary) -> bool:
+        if e.op not in _INFIX or e.dtype in (f16, bf16):
+            return False
+        if e.dtype.is_float or e.op in ("and", "or", "xor", "tdiv", "tmod"):
+            return True
+        return e.dtype == i64 and e.lanes == 1 and self._unwrapped(e)
+
+    def _binary_of_bools(self, e: Binary) -> str:
+        if e.op not in _BOOLEAN:
+            raise CodegenError(f"{e.op} of bools cannot be written in C")
+        if e.lanes == 1:
+            return f"({self.of(e.a)} {_BOOLEAN[e.op]} {self.of(e.b)})"
+        bits = self.mask_bits(e)
+        return f"({self.as_mask(e.a, bits)} {_BOOLEAN[e.op]} {self.as_mask(e.b, bits)})"
+
+    def _shift(self, e: Binary, a: str, b: str) -> str:
+        """Shifts by less than the width; what is shifted out to the left is lost, as in an unsigned integer."""
+        t = c_type(e.dtype, e.lanes)
+        if e.op == "shr":
+            return f"(({t})({a} >> {b}))"
+        unsigned = f"u{e.dtype.bits}" if e.lanes == 1 else f"u{e.dtype.bits}x{e.lanes}"
+        return f"(({t})(({unsigned}){a} << ({unsigned}){b}))"
+
+    def _compare(self, e: Compare) -> str:
+        dtype, lanes = e.a.dtype, e.lanes
+        if lanes > 1 and dtype.is_bool:
+            bits = self.mask_bits(e)
+            code = f"({self.as_mask(e.a, bits)} {_OF_MASKS[e.op]} {self.as_mask(e.b, bits)})"
+            return f"(({mask_type(bits, lanes)}){code})"
+        a, b = (convert(self.of(x), dtype, compute_type(dtype), lanes) for x in (e.a, e.b))
+        code = f"({a} {_COMPARE[e.op]} {b})"
+        return code if lanes == 1 else f"(({mask_type(compute_type(dtype).bits, lanes)}){code})"
+
+    def _select(self, e: Select) -> str:
+        if e.lanes == 1:
+            return f"({self.of(e.cond)} ? {self.of(e.a)} : {self.of(e.b)})"
+        if e.dtype.is_bool:
+            bits = self.mask_bits(e)
+            cond, a, b = self.as_mask(e.cond, bits), self.as_mask(e.a, bits), self.as_mask(e.b, bits)
+            return f"(({cond} & {a}) | (~{cond} & {b}))"
+        return self._helper("select", e, self.as_mask(e.cond, e.dtype.bits), self.of(e.a), self.of(e.b))
+
+    def _cast(self, e: Cast) -> str:
+        source, dtype, lanes = e.a.dtype, e.dtype, e.lanes
+        if source.is_bool and not dtype.is_bool:
+            return self._cast_of_bool(e)
+        code = self.of(e.a)
+        if source.is_bool:
+            return code
+        if dtype.is_bool:
+            truth = f"m{source.bits}x{lanes}" if lanes > 1 else "b8x1"
+            return f"tm_cast_{c_type(source)}x{lanes}_to_{truth}({code})"
+        return convert(code, source, dtype, lanes)
+
+    def _cast_of_bool(self, e: Cast) -> str:
+        dtype, lanes = e.dtype, e.lanes
+        if lanes > 1:
+            mask = mask_type(dtype.bits, lanes)
+            return f"tm_cast_{mask}_to_{c_type(dtype, lanes)}({self.as_mask(e.a, dtype.bits)})"
+        code = self.of(e.a)
+        return f"((bf16)({code} ? 0x3f80 : 0))" if dtype == bf16 else f"(({c_type(dtype)})({code} != 0))"
+
+    def _call(self, e: Call) -> str:
+        if e.name == "checked_index":
+            self.needs_error = True
+            return _checked_index(e.lanes, self._value(e.args[0]), self._value(e.args[1]))
+        args = ", ".join(self.of(a) for a in e.args)
+        return f"tm_{e.name}_{c_type(e.args[0].dtype)}x{e.lanes}({args})"
+
+    def _ramp(self, e: Ramp) -> str:
+        t = f"i64x{e.lanes}"
+        base, stride = self.address(e.base), self.address(e.stride)
+        return f"(tm_splat_{t}({base}) + tm_iota_{t}() * tm_splat_{t}({stride}))"
+
+    def _broadcast(self, e: Broadcast) -> str:
+        if e.dtype.is_bool:
+            bits = self.mask_bits(e.a)
+            return f"(({mask_type(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}((i{bits})-({self.of(e.a)} != 0)))"
+        return f"tm_splat_{c_type(e.dtype, e.lanes)}({self.of(e.a)})"
+
+    def _lanereduce(self, e: LaneReduce) -> str:
+        code = self.of(e.a)
+        if e.a.dtype.is_bool:
+            some = _BOOLEAN[{"sum": "or", "prod": "and"}.get(e.op, e.op)] == "|"
+            return f"tm_{'any' if some else 'all'}_{mask_type(self.mask_bits(e.a), e.a.lanes)}({code})"
+        if e.op not in _FOLDS:
+            raise CodegenError(f"{e.op} over the lanes of a vector of {e.dtype} cannot be written in C")
+        return f"tm_{_FOLDS[e.op]}_{c_type(e.a.dtype, e.a.lanes)}({code})"
+
+
+def convert(code: str, source: DType, dtype: DType, lanes: int) -> str:
+    """A number converted to another type of number."""
+    if source == dtype:
+        return code
+    return f"tm_cast_{c_type(source)}x{lanes}_to_{c_type(dtype)}x{lanes}({code})"
+
+
+def register_index(b: Buffer, where: Expr) -> int:
+    """The first element of a register buffer that an index means. Raises CodegenError when it is not a constant."""
+    base = where.base if isinstance(where, Ramp) else where
+    start = value_of(base)
+    if start is None or (isinstance(where, Ramp) and value_of(where.stride) != 1):
+        raise CodegenError(
+            f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
+            hint="Unroll the loops that index it.",
+        )
+    return int(start)
+
+
+def literal(e: Const) -> str:
+    """A constant. bf16 is written as its bits, since C has no such type; a NaN as the quiet one."""
+    if e.dtype.is_bool:
+        return "1" if e.value else "0"
+    if not e.dtype.is_float:
+        return _integer_literal(int(e.value), e.dtype)
+    value = float(e.value)
+    if e.dtype == bf16:
+        return f"0x{_bf16_bits(value):04x}"
+    suffix = "" if e.dtype.name == "f64" else "f"
+    if math.isnan(value):
+        code = f'__builtin_nan{suffix}("")'
+    elif math.isinf(value):
+        code = f"({'-' if value < 0 else ''}__builtin_inf{suffix}())"
+    else:
+        code = f"({value!r}{suffix})" if math.copysign(1, value) < 0 else f"{value!r}{suffix}"
+    return f"((f16){code})" if e.dtype == f16 else code
+
+
+def _integer_literal(value: int, dtype: DType) -> str:
+    if value == -(1 << 63):
+        return "(-9223372036854775807LL - 1)"
+    code = f"{value}{'LL' if dtype == i64 else ''}"
+    return f"({code})" if value < 0 else code
+
+
+def _bf16_bits(value: float) -> int:
+    if math.isnan(value):
+        return 0x7FC0
+    try:
+        (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    except OverflowError:
+        return 0x7F80 if value > 0 else 0xFF80
+    return (int(bits) + 0x7FFF + ((int(bits) >> 16) & 1)) >> 16
+
+
+def _checked_index(lanes: int, position: str, size: str) -> str:
+    """An index that may count from the end; out of range it sets the error flag and becomes 0."""
+    check = "if (i < 0) i += n; if (i < 0 || i >= n) { *error = 1; i = 0; }"
+    if lanes == 1:
+        return f"({{ i64 i = {position}; const i64 n = {size}; {check} i; }})"
+    v = f"i64x{lanes}"
+    each = f"for (int l = 0; l < {lanes}; l++) {{ i64 i = at[l]; const i64 n = sizes[l]; {check} at[l] = i; }}"
+    return f"({{ {v} at = {position}; const {v} sizes = {size}; {each} at; }})"
