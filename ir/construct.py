@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from taskmap.ir.errors import TypeMismatchError
 from taskmap.ir.nodes import (
@@ -37,11 +38,17 @@ Number = int | float | bool
 
 def const(value: Number, dtype: DType) -> Const:
     """The literal ``value`` of type ``dtype``; integers wrap to its width, floats stay Python floats."""
-    if dtype.is_float:
+    kind = dtype.kind
+    if kind == "f":
         return Const(float(value), dtype)
-    if dtype.is_bool:
+    if kind == "b":
         return Const(bool(value), dtype)
-    return Const(_wrap(int(value), dtype), dtype)
+    return _index(int(value)) if dtype is i64 else Const(_wrap(int(value), dtype), dtype)
+
+
+@lru_cache(maxsize=4096)  # indices are made of few constants, each of them many times
+def _index(value: int) -> Const:
+    return Const(_wrap(value, i64), i64)
 
 
 def _wrap(value: int, dtype: DType) -> int:
@@ -84,6 +91,8 @@ def widen(expr: Expr, lanes: int) -> Expr:
 
 
 def _operands(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
+    if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
+        return a, b
     x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     y = as_expr(b, x.dtype)
     if x.dtype != y.dtype:
@@ -118,13 +127,19 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     x, y = _operands(a, b)
     if op == "div" and not x.dtype.is_float:
         x, y = cast(x, f32), cast(y, f32)
-    if op in ("and", "or", "xor", "shl", "shr") and x.dtype.is_float:
-        raise TypeMismatchError(f"{op} needs integers or bools, not {x.dtype}")
-    if x.dtype.is_int or x.dtype.is_bool:
+    dtype = x.dtype
+    if dtype.kind == "f":
+        if op in _BITWISE:
+            raise TypeMismatchError(f"{op} needs integers or bools, not {dtype}")
+    elif isinstance(x, _LITERAL) or isinstance(y, _LITERAL):
         folded = _fold_integers(op, x, y)
         if folded is not None:
             return folded
-    return Binary(op, x, y, x.dtype, x.lanes)
+    return Binary(op, x, y, dtype, x.lanes)
+
+
+_BITWISE = frozenset(("and", "or", "xor", "shl", "shr"))
+_LITERAL = (Const, Broadcast)
 
 
 def _fold_integers(op: str, x: Expr, y: Expr) -> Expr | None:

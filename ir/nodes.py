@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Union
 
 from taskmap.ir.types import DType, boolean, i64
@@ -31,9 +32,10 @@ _ids = itertools.count()
 class Expr:
     """An expression: ``dtype`` is its element type, ``lanes`` its vector width (1 for a scalar)."""
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
     dtype: DType
     lanes: int
+    _hash: int
 
     def __add__(self, other: ExprLike) -> Expr:
         return _build.binary("add", self, other)
@@ -121,7 +123,7 @@ class Const(Expr):
     lanes: int = 1
 
     def __hash__(self) -> int:
-        return hash((self.value, self.dtype.name))
+        return hash(self.value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -430,6 +432,34 @@ class Kernel:
     note: str = ""
     source: SourceLocation | None = None
 
+
+def _hash_once(kind: type[Expr], *names: str) -> None:
+    """Structural hashes of ``kind`` over the fields ``names``, computed once per node: a hash of a deep expression that
+    walked all of it, at each look-up, would make every memo quadratic."""
+    fields = attrgetter(*names)
+
+    def structural(self: Expr) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            value = hash(fields(self))
+            object.__setattr__(self, "_hash", value)
+            return value
+
+    kind.__hash__ = structural  # type: ignore[assignment]  # a dataclass makes its own, which this replaces
+
+
+_hash_once(Unary, "op", "a")
+_hash_once(Binary, "op", "a", "b")
+_hash_once(Compare, "op", "a", "b")
+_hash_once(Select, "cond", "a", "b")
+_hash_once(Cast, "dtype", "a")
+_hash_once(Load, "buffer", "indices")
+_hash_once(Call, "name", "args")
+_hash_once(Ramp, "base", "stride", "lanes")
+_hash_once(Broadcast, "a", "lanes")
+_hash_once(LaneReduce, "op", "a")
+_hash_once(Reduce, "op", "axes", "body")
 
 from taskmap.ir import construct as _build  # noqa: E402  operators build nodes, and the constructors need the nodes
 

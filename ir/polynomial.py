@@ -32,6 +32,10 @@ def atom(expr: Expr) -> Poly:
 
 def add(p: Poly, q: Poly, scale: int = 1) -> Poly:
     """p + scale * q."""
+    if not q:
+        return p
+    if not p and scale == 1:
+        return q
     total = dict(p)
     for monomial, coefficient in q.items():
         value = total.get(monomial, 0) + scale * coefficient
@@ -44,6 +48,13 @@ def add(p: Poly, q: Poly, scale: int = 1) -> Poly:
 
 def multiply(p: Poly, q: Poly) -> Poly:
     """p * q."""
+    if not p or not q:
+        return {}
+    if len(q) == 1 and ONE in q:
+        factor = q[ONE]
+        return p if factor == 1 else {m: a * factor for m, a in p.items()}
+    if len(p) == 1 and ONE in p:
+        return multiply(q, p)
     total: Poly = {}
     for m, a in p.items():
         for n, b in q.items():

@@ -53,6 +53,7 @@ class Simplifier:
     ranges: dict[Var, Range] = field(default_factory=dict)
     values: dict[Var, Expr] = field(default_factory=dict)
     _memo: dict[Expr, Expr] = field(default_factory=dict)
+    _polys: dict[Expr, Poly] = field(default_factory=dict)
 
     def bind(self, var: Var, extent: Dim) -> None:
         """``var`` runs over [0, extent)."""
@@ -70,6 +71,10 @@ class Simplifier:
         self.values[var] = value
 
     def __call__(self, expr: Expr) -> Expr:
+        if isinstance(expr, Const):
+            return expr
+        if isinstance(expr, Var):
+            return self.values.get(expr, expr)
         known = self._memo.get(expr)
         if known is None:
             known = self._memo[expr] = self._simplify(expr)
@@ -84,14 +89,12 @@ class Simplifier:
         return simple if value is None else int(value)
 
     def _simplify(self, e: Expr) -> Expr:
-        if isinstance(e, Const):
-            return e
-        if isinstance(e, Var):
-            return self.values.get(e, e)
         if isinstance(e, Binary):
             if e.dtype == i64 and e.lanes == 1 and e.op in _INTEGER:
-                return self._integer(e)
-            return binary(e.op, self(e.a), self(e.b))
+                simple = self._integer(e)
+                return e if simple == e else simple
+            a, b = self(e.a), self(e.b)
+            return e if a is e.a and b is e.b else binary(e.op, a, b)
         if isinstance(e, Compare):
             return self._compare(e)
         if isinstance(e, Select):
@@ -125,6 +128,12 @@ class Simplifier:
         if isinstance(e, Var):
             value = self.values.get(e)
             return poly.atom(e) if value is None else poly.to_poly(value)
+        known = self._polys.get(e)
+        if known is None:
+            known = self._polys[e] = self._poly(e)
+        return known
+
+    def _poly(self, e: Expr) -> Poly:
         if isinstance(e, Binary) and e.dtype == i64 and e.lanes == 1:
             if e.op == "add":
                 return self._joined(poly.add(self.poly(e.a), self.poly(e.b)))

@@ -11,13 +11,20 @@ from typing import Any
 from taskmap.ir.errors import TypeMismatchError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
     """One element type: its short name, its size in bits, and its kind (f float, i signed, u unsigned, b bool)."""
 
     name: str
     bits: int
     kind: str
+
+    def __eq__(self, other: object) -> bool:
+        # Types are compared at every node that is built, and nearly always they are the same object or differ in name.
+        return self is other or (isinstance(other, DType) and self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def bytes(self) -> int:

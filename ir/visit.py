@@ -6,6 +6,7 @@ constants fold as they arrive. Expressions are DAGs in memory: a node that is sh
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -108,15 +109,27 @@ def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
 
     A scalar child that became a vector makes the node a vector.
     """
-    old = _CHILDREN[type(expr)](expr)
-    if all(new is was for new, was in zip(kids, old, strict=True)):
+    if all(map(operator.is_, kids, _CHILDREN[type(expr)](expr))):
         return expr
     return _REBUILD[type(expr)](expr, kids)
 
 
 def map_expr(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
     """``fn`` on every node, children first; ``fn`` sees the rebuilt node and returns its replacement, or None."""
+    return _map_expr(expr, fn, {})
+
+
+def expr_map(fn: Callable[[Expr], Expr | None]) -> ExprMap:
+    """``map_expr`` by ``fn`` for many expressions that share parts and outlive the map: each part is visited once.
+
+    ``fn`` has to give the same answer for a node wherever it stands.
+    """
     done: dict[int, Expr] = {}
+    return lambda expr: _map_expr(expr, fn, done)
+
+
+def _map_expr(expr: Expr, fn: Callable[[Expr], Expr | None], done: dict[int, Expr]) -> Expr:
+    """``done`` holds the results by the identity of their nodes, which must stay alive as long as it does."""
     stack = [expr]
     while stack:
         node = stack[-1]
@@ -124,12 +137,15 @@ def map_expr(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
             stack.pop()
             continue
         kids = _CHILDREN[type(node)](node)
-        waiting = [k for k in kids if id(k) not in done]
-        if waiting:
-            stack.extend(waiting)
-            continue
+        if kids:
+            waiting = [k for k in kids if id(k) not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            new = rebuild(node, [done[id(k)] for k in kids])
+        else:
+            new = node
         stack.pop()
-        new = rebuild(node, [done[id(k)] for k in kids]) if kids else node
         mapped = fn(new)
         done[id(node)] = new if mapped is None else mapped
     return done[id(expr)]
@@ -187,11 +203,11 @@ _STMT_EXPRS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
 }
 
 _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], Stmt]] = {
-    Store: lambda s, fn: replace(s, indices=tuple(fn(e) for e in s.indices), value=fn(s.value)),
+    Store: lambda s, fn: Store(s.buffer, tuple([fn(e) for e in s.indices]), fn(s.value), s.source),
     For: lambda s, fn: replace(s, extent=fn(s.extent)),
     MappedFor: lambda s, fn: replace(s, worker=fn(s.worker)),
     If: lambda s, fn: replace(s, cond=fn(s.cond)),
-    Let: lambda s, fn: replace(s, value=fn(s.value)),
+    Let: lambda s, fn: Let(s.var, fn(s.value), s.source),
     Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
     Move: lambda s, fn: replace(s, dst=_map_region(s.dst, fn), src=_map_region(s.src, fn)),
     MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
@@ -220,9 +236,9 @@ def walk_stmts(root: Stmt | Body) -> Iterator[Stmt]:
 
 def map_stmt_exprs(stmt: Stmt, fn: ExprMap) -> Stmt:
     """``stmt`` with ``fn`` applied to each of its own expressions; the same object when none changed."""
-    old = stmt_exprs(stmt)
+    old = _STMT_EXPRS[type(stmt)](stmt)
     new = [fn(e) for e in old]
-    if all(now is was for now, was in zip(new, old, strict=True)):
+    if all(map(operator.is_, new, old)):
         return stmt
     results = iter(new)
     return _MAP_STMT_EXPRS[type(stmt)](stmt, lambda _: next(results))
@@ -250,7 +266,9 @@ def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = Non
     out: list[Stmt] = []
     for old in body:
         new = map_stmt_exprs(old, expr) if expr else old
-        new = with_bodies(new, [map_body(b, stmt, expr) for b in stmt_bodies(old)])
+        inner = stmt_bodies(old)
+        if inner:
+            new = with_bodies(new, [map_body(b, stmt, expr) for b in inner])
         replaced = stmt(new) if stmt else None
         if replaced is not None:
             new_stmts: Sequence[Stmt] = (replaced,) if isinstance(replaced, Stmt) else replaced
@@ -280,7 +298,7 @@ def substitute(root: Node, values: Mapping[Var, Expr]) -> Node:
 
     if isinstance(root, Expr):
         return map_expr(root, leaf)
-    return map_body(root, expr=lambda e: map_expr(e, leaf))
+    return map_body(root, expr=expr_map(leaf))
 
 
 def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
@@ -305,7 +323,7 @@ def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
 
     if isinstance(root, Expr):
         return map_expr(root, in_expr)
-    return map_body(root, in_stmt, lambda e: map_expr(e, in_expr))
+    return map_body(root, in_stmt, expr_map(in_expr))
 
 
 def fresh(body: Body) -> Body:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast as typed
 
-from taskmap.ir.construct import binary, index, load, product
+from taskmap.ir.construct import binary, constant_dim, index, load, product
 from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Kernel, Load, Ramp, Stmt, Store
-from taskmap.ir.visit import map_body, map_expr, walk_exprs, walk_stmts
+from taskmap.ir.visit import expr_map, map_body
 
 
 def row_major_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -53,6 +53,10 @@ def span(buffer: Buffer) -> Dim:
     return last
 
 
+def _is_flat(buffer: Buffer) -> bool:
+    return buffer.rank == 1 and buffer.strides is None and buffer.layout is None and constant_dim(buffer.offset) == 0
+
+
 @dataclass(frozen=True, slots=True)
 class Flatten:
     """Addresses instead of indices. After it, every buffer has rank 1, stride 1 and offset 0."""
@@ -62,26 +66,28 @@ class Flatten:
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel on flat buffers."""
-        buffers = dict.fromkeys(kernel.buffers)
-        for s in walk_stmts(kernel.body):
-            if isinstance(s, (Allocate, Store)):
-                buffers.setdefault(s.buffer)
-        for e in walk_exprs(kernel.body):
-            if isinstance(e, Load):
-                buffers.setdefault(e.buffer)
-        flat = {b: replace(b, shape=(span(b),), strides=None, offset=0, layout=None) for b in buffers}
+        flat: dict[Buffer, Buffer] = {}
+
+        def flattened(b: Buffer) -> Buffer:
+            if b not in flat:
+                flat[b] = b if _is_flat(b) else replace(b, shape=(span(b),), strides=None, offset=0, layout=None)
+            return flat[b]
 
         def in_expr(e: Expr) -> Expr | None:
-            return load(flat[e.buffer], (address(e.buffer, e.indices),)) if isinstance(e, Load) else None
+            if not isinstance(e, Load) or flattened(e.buffer) is e.buffer:
+                return None
+            return load(flat[e.buffer], (address(e.buffer, e.indices),))
 
         def in_stmt(s: Stmt) -> Stmt | None:
-            if isinstance(s, Store):
-                return replace(s, buffer=flat[s.buffer], indices=(address(s.buffer, s.indices),))
-            return replace(s, buffer=flat[s.buffer]) if isinstance(s, Allocate) else None
+            if not isinstance(s, (Store, Allocate)) or flattened(s.buffer) is s.buffer:
+                return None
+            if isinstance(s, Allocate):
+                return replace(s, buffer=flat[s.buffer])
+            return Store(flat[s.buffer], (address(s.buffer, s.indices),), s.value, s.source)
 
         return replace(
             kernel,
-            body=map_body(kernel.body, in_stmt, lambda e: map_expr(e, in_expr)),
-            buffers=tuple(flat[b] for b in kernel.buffers),
-            outputs=tuple(flat[b] for b in kernel.outputs),
+            body=map_body(kernel.body, in_stmt, expr_map(in_expr)),
+            buffers=tuple(flattened(b) for b in kernel.buffers),
+            outputs=tuple(flattened(b) for b in kernel.outputs),
         )

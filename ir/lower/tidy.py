@@ -14,7 +14,7 @@ from taskmap.ir.construct import const, index, value_of
 from taskmap.ir.nodes import Binary, Body, Call, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
-from taskmap.ir.visit import fresh, map_body, map_expr, map_stmt_exprs, substitute, walk_exprs
+from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute, walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _stmt(s: Stmt, simplifier: Simplifier) -> Body:
             return ()
         if value.dtype == i64 and value.lanes == 1:
             simplifier.bind_range(s.var, simplifier.range(value))
-        return (replace(s, value=value),)
+        return (s if value is s.value else Let(s.var, value, s.source),)
     return (map_stmt_exprs(s, simplifier),)
 
 
@@ -84,7 +84,7 @@ def _plain_divisions(body: Body, simplifier: Simplifier) -> Body:
             return Binary(plain[e.op], e.a, e.b, e.dtype, e.lanes)
         return None
 
-    return map_body(body, expr=lambda e: map_expr(e, one))
+    return map_body(body, expr=expr_map(one))
 
 
 @dataclass(frozen=True, slots=True)
