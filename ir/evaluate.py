@@ -89,7 +89,7 @@ def evaluate(compute: Compute, arrays: Sequence[Array], dims: Mapping[Var, int] 
     grid = _Grid(dict(zip(compute.inputs, arrays, strict=True)), list(zip(compute.axes, shape, strict=True)), dims)
     with np.errstate(all="ignore"):
         value = grid.value(compute.body)
-    return np.ascontiguousarray(np.broadcast_to(value, shape)).reshape(shape)
+    return np.array(np.broadcast_to(value, shape))
 
 
 class _Grid:

@@ -283,7 +283,8 @@ class _Reader:
 
     def _outputs(self, node: fx.Node) -> None:
         owners: dict[Node, fx.Node] = {}
-        for result in node.args[0]:  # type: ignore[union-attr]  # an output node holds one list
+        returned = node.args[0]
+        for result in returned if isinstance(returned, (tuple, list)) else [returned]:
             self.outputs.append(self._output(result, owners))
 
     def _output(self, result: Any, owners: dict[Node, fx.Node]) -> Node | None:

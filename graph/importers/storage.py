@@ -29,10 +29,10 @@ def dense_order(value: torch.Tensor) -> Sequence[int] | None:
     numbers = (*value.shape, *value.stride(), value.storage_offset())
     if not all(isinstance(n, int) for n in numbers) or value.storage_offset() != 0:
         return None
-    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), value.shape[d] == 1))
+    order = sorted(range(value.dim()), key=lambda d: (-value.stride()[d], value.shape[d] == 1))
     expected = 1
     for d in reversed(order):
-        if value.shape[d] != 1 and value.stride(d) != expected:
+        if value.shape[d] != 1 and value.stride()[d] != expected:
             return None
         expected *= value.shape[d]
     return order if expected * value.element_size() == value.untyped_storage().nbytes() else None

@@ -1,16 +1,17 @@
 """The gradient of attention from its saved result and logarithms of row sums.
 
 With p = exp(scale * q kᵀ + mask - lse), o the result and g its gradient: dv = pᵀ g, ds = p * (g vᵀ - sum(g * o)),
-dq = scale * ds k, dk = scale * dsᵀ q. Source: Dao et al., "FlashAttention" (2022), appendix B.
+dq = scale * ds k, dk = scale * dsᵀ q; the gradients of a key head that several query heads share are added up.
+Source: Dao et al., "FlashAttention" (2022), appendix B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taskmap.graph.build import define, same_dim
+from taskmap.graph.build import define
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.attention import default_scale
+from taskmap.graph.ops.attention import default_scale, heads_per_key
 from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.reductions import sum_
 from taskmap.graph.ops.views import unsqueeze
@@ -18,8 +19,6 @@ from taskmap.ir.construct import call, cast, compare, const, reduce, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, boolean, compute_type
-
-Positions = Callable[[Sequence[Expr], Expr], tuple[Sequence[Expr], Sequence[Expr]]]
 
 
 def attention_backward(
@@ -33,35 +32,58 @@ def attention_backward(
     mask: Node | None,
     scale: float | None,
 ) -> tuple[Node, Node, Node]:
-    """The gradients of q, k and v; for as many key heads as query heads."""
-    if not same_dim(q.shape[1], k.shape[1]):
-        raise UnsupportedError("the gradient of grouped-query attention")
+    """The gradients of q, k and v."""
     factor = default_scale(q) if scale is None else scale
-    wide = compute_type(q.dtype)
-    rows, columns = (*q.shape[:3], k.shape[2]), q.shape[3]
-    scores = _product(q, k, rows, columns, lambda i, r: ((i[0], i[1], i[2], r), (i[0], i[1], i[3], r)), wide)
+    wide, group = compute_type(q.dtype), heads_per_key(q, k)
+    scores = _rows_by_rows(q, k, group, wide)
     p = _probabilities(scores, lse, mask, causal, factor, wide)
-    dp = _product(grad, v, rows, v.shape[3], lambda i, r: ((i[0], i[1], i[2], r), (i[0], i[1], i[3], r)), wide)
     inner = sum_(pointwise("mul", (grad, output), lambda g, o: g * o, wide, wide), -1, True)
-    ds = pointwise("attention_scores_backward", (p, dp, inner), lambda a, b, c: a * (b - c) * number(factor, wide))
-    keys, queries = k.shape[2], q.shape[2]
-    dq = _product(ds, k, q.shape, keys, lambda i, r: ((i[0], i[1], i[2], r), (i[0], i[1], r, i[3])), q.dtype)
-    dk = _product(ds, q, k.shape, queries, lambda i, r: ((i[0], i[1], r, i[2]), (i[0], i[1], r, i[3])), k.dtype)
-    dv = _product(p, grad, v.shape, queries, lambda i, r: ((i[0], i[1], r, i[2]), (i[0], i[1], r, i[3])), v.dtype)
-    return dq, dk, dv
+    operands = (p, _rows_by_rows(grad, v, group, wide), inner)
+    ds = pointwise("attention_scores_backward", operands, lambda a, b, c: a * (b - c) * number(factor, wide))
+    dq = _by_keys(ds, k, q.shape, group, q.dtype)
+    return dq, _by_queries(ds, q, k.shape, group, k.dtype), _by_queries(p, grad, v.shape, group, v.dtype)
 
 
-def _product(a: Node, b: Node, shape: Sequence[Dim], extent: Dim, at: Positions, dtype: DType) -> Node:
-    """A batched matrix product [b, h, ., .], accumulated in the compute type."""
+def _rows_by_rows(a: Node, b: Node, group: int, dtype: DType) -> Node:
+    """[b, h, i, j] = sum over d of a[b, h, i, d] * b[b, h // group, j, d]."""
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+            d = Var("d")
+            return reduce("sum", [(d, a.shape[3])], cast(f[n, h, i, d], dtype) * cast(g[n, h // group, j, d], dtype))
+
+        return at
+
+    return define("attention_product", [a, b], (*a.shape[:3], b.shape[2]), element, dtype)
+
+
+def _by_keys(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType) -> Node:
+    """[b, h, i, d] = sum over j of a[b, h, i, j] * b[b, h // group, j, d]."""
     wide = compute_type(dtype)
 
     def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
-        def value(*axes: Expr) -> Expr:
-            r = Var("r")
-            left, right = at(axes, r)
-            return reduce("sum", [(r, extent)], cast(f[tuple(left)], wide) * cast(g[tuple(right)], wide))
+        def at(n: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            j = Var("j")
+            return reduce("sum", [(j, b.shape[2])], cast(f[n, h, i, j], wide) * cast(g[n, h // group, j, d], wide))
 
-        return value
+        return at
+
+    return define("attention_product", [a, b], shape, element, dtype)
+
+
+def _by_queries(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType) -> Node:
+    """[b, hk, j, d] = sum over i and the query heads h of key head hk of a[b, h, i, j] * b[b, h, i, d]."""
+    wide = compute_type(dtype)
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, hk: Expr, j: Expr, d: Expr) -> Expr:
+            i, s = Var("i"), Var("s")
+            h = hk if group == 1 else hk * group + s
+            product = cast(f[n, h, i, j], wide) * cast(g[n, h, i, d], wide)
+            axes: list[tuple[Var, Dim]] = [(i, b.shape[2])]
+            return reduce("sum", axes if group == 1 else [(s, group), *axes], product)
+
+        return at
 
     return define("attention_product", [a, b], shape, element, dtype)
 

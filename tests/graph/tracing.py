@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._functorch.aot_autograd import aot_function, make_boxed_func
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.aot_autograd import make_boxed_func as boxed  # type: ignore[attr-defined]  # not in __all__
 from torch.utils import _pytree as pytree
 
 from taskmap.graph.extern import call_extern
@@ -62,7 +63,7 @@ def compile_flat(
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         graph = import_fx(gm, example_inputs)
         traced.graphs.append(graph)
-        return make_boxed_func(lambda *given: evaluate(graph, given))
+        return boxed(lambda *given: evaluate(graph, given))
 
     return aot_function(flat, compiler, decompositions=table(), dynamic=dynamic), tensors
 

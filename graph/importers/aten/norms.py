@@ -63,14 +63,14 @@ def batch_norm_inference(
     return y, full((0,), 0, mean.dtype), full((0,), 0, mean.dtype)
 
 
-@lowering("_native_batch_norm_legit.no_stats")
+@lowering("_native_batch_norm_legit.no_stats", out=True)
 def batch_norm_without_statistics(
-    x: Node, weight: Node | None, bias: Node | None, training: bool, momentum: float, eps: float
+    out: Sequence[Out], x: Node, weight: Node | None, bias: Node | None, training: bool, momentum: float, eps: float
 ) -> tuple[Node, Node, Node]:
     if not training:
         raise UnsupportedError("batch norm in inference without running statistics")
     y, mean, rstd, _ = ops.batch_norm_training(x, weight, bias, eps)
-    return y, mean, rstd
+    return y, to_dtype(mean, out[1].dtype), to_dtype(rstd, out[2].dtype)
 
 
 @lowering("_native_batch_norm_legit_functional.default", out=True)
@@ -84,7 +84,7 @@ def batch_norm_functional(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[Node, Node, Node, Node, Node]:
+) -> tuple[Node, ...]:
     """Result, batch mean, 1 / deviation, and the new running mean and variance."""
     if not training:
         y = ops.batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
@@ -94,7 +94,8 @@ def batch_norm_functional(
     number = ops.batch_count(x)
     new_mean = ops.running_update(running_mean, mean, momentum)
     new_var = ops.running_update(running_var, variance, momentum, (number, number - 1))
-    return y, to_dtype(mean, out[1].dtype), to_dtype(rstd, out[2].dtype), new_mean, new_var
+    results = (y, mean, rstd, new_mean, new_var)
+    return tuple(to_dtype(r, o.dtype) for r, o in zip(results, out, strict=True))
 
 
 @lowering("_fused_rms_norm.default", out=True)
