@@ -19,10 +19,14 @@ class Arena:
     memory: object = field(repr=False)
 
 
+NO_ARENA = Arena(0, 0, None)
+"""For a program without temporaries."""
+
+
 def allocate_arena(size: int) -> Arena:
     """A block of at least ``size`` bytes; MemoryError when there is none. Pages are taken when first written."""
     if size <= 0:
-        return Arena(0, 0, None)
+        return NO_ARENA
     huge = size >= _HUGE_PAGE
     try:
         memory = mmap.mmap(-1, size + (_HUGE_PAGE if huge else 0))

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from taskmap.backend.arena import ArenaPool
+from taskmap.backend.arena import NO_ARENA, ArenaPool
 from taskmap.backend.launch import launch_sources
 from taskmap.backend.memory_plan import MemoryPlan
 from taskmap.backend.program import ExternCall, Launch, Program
@@ -36,7 +36,9 @@ class Executable:
     threads: int | None = None
     steps: tuple[int | Callable[..., int], ...] = field(init=False)
     seconds: list[float] = field(init=False, default_factory=list)
+    _only: Callable[..., int] | None = field(init=False)
     _kernels: array[int] = field(init=False)
+    _kernels_address: int = field(init=False)
     _counts: tuple[int, int, int] = field(init=False)
     _arena_bytes: SizesFunction = field(init=False)
     _arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
@@ -44,6 +46,7 @@ class Executable:
     def __post_init__(self) -> None:
         program = self.program
         self._kernels = array("q", [self.addresses[s] for s in program.symbols])
+        self._kernels_address = self._kernels.buffer_info()[0]
         self._counts = (len(program.io), len(program.dims), len(program.constants))
         self._arena_bytes = sizes_function([self.plan.bytes], program.dims)
         sources = iter(launch_sources(program, self.plan, single=self.single, threads=self.threads))
@@ -51,6 +54,8 @@ class Executable:
             run.index if isinstance(run, ExternCall) else _Run(self.addresses[next(sources).symbol])
             for run in program.segments(self.single)
         )
+        only = self.steps[0] if len(self.steps) == 1 else None
+        self._only = None if isinstance(only, int) else only
         self.seconds = [math.inf] * len(self.steps) if self.single else []
 
     def __call__(
@@ -68,23 +73,29 @@ class Executable:
         """
         if (len(io), len(dims), len(constants)) != self._counts:
             raise self._wrong_counts(len(io), len(dims), len(constants))
-        sizes = array("q", dims)
-        arena = self._arenas.take(self._arena_bytes(dims)[0])
+        sizes = array("q", dims) if dims else _NONE
+        needed = self._arena_bytes(dims)[0]
+        arena = self._arenas.take(needed) if needed else NO_ARENA
         tables = (
             arena.address,
             io.buffer_info()[0],
             constants.buffer_info()[0],
-            self._kernels.buffer_info()[0],
+            self._kernels_address,
             sizes.buffer_info()[0],
         )
         try:
             if self.single:
                 self._run_timed(tables, io, extern)
-                return
-            for step in self.steps:
-                self._run(step, tables, io, extern)
+            elif self._only is not None:
+                failed = self._only(*tables)
+                if failed:
+                    raise self._out_of_range(failed - 1)
+            else:
+                for step in self.steps:
+                    self._run(step, tables, io, extern)
         finally:
-            self._arenas.give(arena)
+            if needed:
+                self._arenas.give(arena)
 
     def _run(
         self, step: int | Callable[..., int], tables: tuple[int, ...], io: array[int], extern: Extern | None

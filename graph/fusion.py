@@ -1,11 +1,9 @@
 """Fusion: which nodes become one kernel.
 
-    conv ─► add ─► relu ─► add ─► relu ─► mean ─► view ─► mm ─► add
-                            ▲
-            conv ─► add ────┘
-    └─────────────────┘     │             └──┘         └────────┘
-      contraction          joins the      reduce        contraction
-                           later conv
+    ╭─ contraction ───────╮     ╭─ contraction ──────────────╮    ╭─ reduce ─╮    ╭─ contraction ─╮    ╭─ row ───╮
+    │ conv ─► add ─► relu ├──┬─►│ conv ─► add ─► add ─► relu ├───►│   mean   ├───►│   mm ─► add   ├───►│ softmax │
+    ╰─────────────────────╯  │  ╰─────────────────▲──────────╯    ╰──────────╯    ╰───────────────╯    ╰─────────╯
+                             ╰────────────────────╯
 
 Nodes are taken in graph order, so whatever a node reads has its cluster already. Each node goes through two steps:
 
@@ -59,7 +57,7 @@ class Fusion:
 
     ``order`` numbers the nodes. ``strides`` says how each value will lie in memory. ``once`` are the nodes computed
     once, from constants alone; ``kept`` the values that the outside reads; ``users`` who reads a node, inlined nodes
-    left out.
+    left out. ``kinds`` says which kind of cluster each node opens.
     """
 
     order: Mapping[Node, int]
@@ -69,10 +67,12 @@ class Fusion:
     kept: Container[Node]
     users: Mapping[Node, Sequence[Node]]
     parts: Partition = field(default_factory=Partition)
+    kinds: dict[Node, str] = field(default_factory=dict)
 
     def add(self, node: Node) -> None:
         """Puts the next compute node into a cluster."""
         rows = row_reduction(node, self.accesses, self.strides)
+        self.kinds[node] = _kind(node, rows)
         home = self._choose(node, rows) or self._open(node, rows)
         for part in self._read_clusters(node):
             if part is not home and self.why_not_absorb(part, home, node) is None:
@@ -84,7 +84,7 @@ class Fusion:
         self.parts.open(cluster)
 
     def _open(self, node: Node, rows: Rows | None) -> Cluster:
-        kind = _kind(node, rows)
+        kind = self.kinds[node]
         size = poly.multiply(rows.count, rows.length) if rows else size_of(node.shape)
         at = self.order[node]
         anchor = node if kind in ("contraction", "attention") else None
@@ -123,7 +123,7 @@ class Fusion:
     # Rules: each returns None, or the reason why a node stays outside.
 
     def _why_not_join(self, cluster: Cluster, node: Node, rows: Rows | None) -> Refusal:
-        if is_anchor(node):
+        if self.kinds[node] in ("contraction", "attention"):
             return "an anchor reads its operands tile by tile, many times over, so they must be in memory"
         if cluster.once != (node in self.once):
             return "the one is computed once, from constants alone, the other at every call"
@@ -140,7 +140,7 @@ class Fusion:
             return self._why_not_row(cluster, node, rows, reads)
         if rows is not None and cluster.kind == "pointwise":
             return self._why_not_rows_of(cluster, rows, node, reads)
-        if not is_injective(definition(node)):
+        if self.kinds[node] != "pointwise":
             return _REDUCTION_REFUSED[cluster.kind]
         return self._why_not_aligned(cluster, node, reads)
 
@@ -155,7 +155,7 @@ class Fusion:
     def _why_not_row(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[Access]) -> Refusal:
         if cluster.rows is None:
             return "the kernel has no rows"
-        if rows is None and not is_injective(definition(node)):
+        if self.kinds[node] == "reduce":
             return "it reduces something else than the kernel's rows"
         if rows is not None and rows != cluster.rows:
             return "its rows have another length or shape than the kernel's"
@@ -186,7 +186,8 @@ class Fusion:
     def _why_not_room(self, cluster: Cluster, nodes: Sequence[Node], sources: Sequence[Node]) -> Refusal:
         if len(cluster.nodes) + len(nodes) > MAX_NODES:
             return f"a kernel has at most {MAX_NODES} operators"
-        if len(dict.fromkeys((*cluster.sources, *sources))) > MAX_INPUTS:
+        outside = {s for s in (*cluster.sources, *sources) if s not in cluster.nodes and s not in nodes}
+        if len(outside) > MAX_INPUTS:
             return f"a kernel has at most {MAX_INPUTS} inputs"
         return None
 

@@ -20,7 +20,9 @@ _ids = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a node came from: the operator's name in the model, and the user's line (file, line number, text) if known."""
+    """Where a node came from: the operator's name in the model, and the user's line (file, line number, text) if
+    known.
+    """
 
     operator: str = ""
     file: str = ""
@@ -36,10 +38,11 @@ class Origin:
 class Node:
     """One value of the graph.
 
-    ``op`` is the operator's name; the special ones are input (a graph input, ``attrs["index"]``), constant (a tensor that
-    was part of the model, ``attrs["value"]``), extern and getitem. Every other node has a ``define``: its compute
+    ``op`` is the operator's name; the special ones are input (a graph input, ``attrs["index"]``), constant (a tensor
+    that was part of the model, ``attrs["value"]``), extern and getitem. Every other node has a ``define``: its compute
     definition, whose formal inputs correspond to ``inputs`` in order. ``attrs`` holds what a template needs beyond the
-    expression. ``strides`` is set where the outside world fixes it: for inputs, and for outputs that must equal eager's.
+    expression. ``strides`` is set where the outside world fixes it: for inputs, and for outputs that must equal
+    eager's.
     """
 
     op: str
@@ -66,9 +69,9 @@ class Node:
 class Graph:
     """Inputs in calling order, outputs in order (None where the model returns None), and the symbolic sizes.
 
-    ``dims`` maps each symbolic size to where its value is found at run time: ("input", i) for the i-th argument when that is
-    an integer, or ("size", i, d) for dimension d of the i-th argument. ``constant_inputs`` holds the positions of inputs whose
-    values stay the same from call to call (parameters and buffers).
+    ``dims`` maps each symbolic size to where its value is found at run time: ("input", i) for the i-th argument when
+    that is an integer, or ("size", i, d) for dimension d of the i-th argument. ``constant_inputs`` holds the
+    positions of inputs whose values stay the same from call to call (parameters and buffers).
     """
 
     inputs: list[Node]
@@ -95,7 +98,9 @@ class Graph:
 
 
 def topological(roots: Iterable[Node]) -> list[Node]:
-    """Nodes reachable from ``roots`` through inputs, every node after its inputs; iterative, so depth does not matter."""
+    """Nodes reachable from ``roots`` through inputs, every node after its inputs; iterative, so depth does not
+    matter.
+    """
     order: dict[Node, None] = {}
     for root in roots:
         stack: list[tuple[Node, Iterator[Node]]] = [(root, iter(root.inputs))]

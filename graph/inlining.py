@@ -50,21 +50,22 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
     for node in reversed(order):
         if any(u in anchors or (u in feeds_anchor and views_of_memory(u)) for u in users[node]):
             feeds_anchor.add(node)
-    inlined: set[Node] = set()
+    cost: dict[Node, int] = {}  # of the inlined nodes, with all that is inlined into them
     for node in order:
+        before = sum(cost.get(n, 0) for n in node.inputs)
         if views_of_memory(node):
-            inlined.add(node)
+            cost[node] = before
         elif not node.is_compute or node in kept or (node in feeds_anchor and not _is_cast(node)):
             continue
-        elif _is_cheap(node) and _is_in_memory(node, inlined, once):
-            inlined.add(node)
-    return inlined
+        elif _is_cheap(node, before) and _is_in_memory(node, cost, once):
+            cost[node] = before + arithmetic_cost(definition(node))
+    return set(cost)
 
 
-def _is_cheap(node: Node) -> bool:
-    """Whether computing ``node`` again costs no more than reading it."""
+def _is_cheap(node: Node, before: int) -> bool:
+    """Whether computing ``node`` again, and what it is computed from, costs no more than reading it."""
     define = definition(node)
-    return node.op != "copy" and is_injective(define) and arithmetic_cost(define) <= CHEAP
+    return node.op != "copy" and is_injective(define) and before + arithmetic_cost(define) <= CHEAP
 
 
 def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:

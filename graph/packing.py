@@ -2,8 +2,8 @@
 
     w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
 
-``width`` columns are what the template multiplies at once, so it reads the packed factor straight through. Packing is an
-operator like any other: of a constant weight it runs once, together with whatever else was done to the weight.
+``width`` columns are what the template multiplies at once, so it reads the packed factor straight through. Packing
+is an operator like any other: of a constant weight it runs once, together with whatever else was done to the weight.
 """
 
 from __future__ import annotations
@@ -116,12 +116,10 @@ class PackWeights:
 
 def constant_nodes(graph: Graph) -> set[Node]:
     """The nodes whose value depends on constant inputs alone."""
-    constant: set[Node] = set()
-    frozen = {graph.inputs[i] for i in graph.constant_inputs}
+    constant = {graph.inputs[i] for i in graph.constant_inputs}
     for node in graph.nodes():
-        if node in frozen or node.op == "constant":
-            constant.add(node)
-        elif node.op != "extern" and node.inputs and all(n in constant for n in node.inputs):
+        derived = node.op != "extern" and node.inputs and all(n in constant for n in node.inputs)
+        if node.op == "constant" or derived:
             constant.add(node)
     return constant
 

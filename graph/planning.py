@@ -78,7 +78,8 @@ class _Planner:
         own = choose_strides(self.nodes)
         self.strides = {n: self._place(n, own).strides for n in self.nodes}
         inlined = inlined_nodes(self.nodes, self.outside, self.once)
-        self.views = {n: p for n in self.outside & inlined if (p := self._view(n)) is not None}
+        seen = [n for n in self.nodes if n in self.outside and n in inlined]
+        self.views = {n: place for n in seen if (place := self._view(n)) is not None}
         # A view that the outside reads, and that cannot lie in the memory of what it views, is computed by a kernel.
         self.accesses = Accesses(inlined - (self.outside - self.views.keys()))
 

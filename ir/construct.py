@@ -57,7 +57,9 @@ def _wrap(value: int, dtype: DType) -> int:
 
 
 def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
-    """``value`` as an expression. A Python number takes the type ``like`` when it can hold it, else i64, f32 or bool."""
+    """``value`` as an expression. A Python number takes the type ``like`` when it can hold it, else i64, f32 or
+    bool.
+    """
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool):
@@ -258,7 +260,9 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
-    """The function ``name`` of its arguments, which are brought to one type; ``dtype`` is the result's (default theirs)."""
+    """The function ``name`` of its arguments, which are brought to one type; ``dtype`` is the result's (default
+    theirs).
+    """
     exprs = [as_expr(a) for a in args]
     common = exprs[0].dtype
     for e in exprs[1:]:

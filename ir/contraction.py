@@ -29,8 +29,8 @@ class Contraction:
 def find_contraction(axes: Sequence[Var], shape: Sequence[Dim], body: Expr) -> Contraction | None:
     """The contraction that ``body`` computes for each point of ``axes``; None when it is none.
 
-    Every summed axis must occur in both factors, and each factor must depend on an axis of the output that the other does
-    not depend on. The factors are exchanged if needed so that the first owns the axes that come first.
+    Every summed axis must occur in both factors, and each factor must depend on an axis of the output that the other
+    does not depend on. The factors are exchanged if needed so that the first owns the axes that come first.
     """
     while isinstance(body, Cast):
         body = body.a

@@ -8,8 +8,8 @@ specs         Move MatMul                                               decompos
 the rest      Buffer Region Kernel
 
 Every node is frozen. Expressions compare by structure, variables and buffers by identity. ``Let`` and ``Allocate`` are
-visible in the statements that follow them in the same body. Comparison operators build IR (``a < b``); equality does not,
-because structural equality needs it: write ``eq(a, b)``.
+visible in the statements that follow them in the same body. Comparison operators build IR (``a < b``); equality does
+not, because structural equality needs it: write ``eq(a, b)``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import itertools
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from taskmap.ir.types import DType, boolean, i64
 
@@ -110,8 +110,8 @@ class Expr:
         raise TypeError(f"the value of {self!r} is not known while the program is being built; use select() or if_()")
 
 
-ExprLike = Union[Expr, int, float, bool]
-Dim = Union[int, Expr]
+ExprLike = Expr | int | float | bool
+Dim = int | Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,8 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A tensor in memory: logical ``shape``, and the address of each element as offset + sum(index * stride), in elements.
+    """A tensor in memory: logical ``shape``, and the address of each element as offset + sum(index * stride), in
+    elements.
 
     ``strides`` None means row-major. A buffer whose addresses are not strided has a ``layout``, a callable from indices
     to address (``taskmap.ir.layout``). ``owner`` distributes a register buffer over workers.
@@ -419,7 +420,8 @@ class MatMul(Stmt):
 class Kernel:
     """A function on buffers and sizes: ``buffers`` in argument order, then ``dims``, the symbolic sizes, each an i64.
 
-    ``outputs`` are the buffers it writes; ``grid`` and ``threads`` are set for a GPU only; ``note`` says how it was made.
+    ``outputs`` are the buffers it writes; ``grid`` and ``threads`` are set for a GPU only; ``note`` says how it was
+    made.
     """
 
     name: str
@@ -464,7 +466,7 @@ _hash_once(Reduce, "op", "axes", "body")
 from taskmap.ir import construct as _build  # noqa: E402  operators build nodes, and the constructors need the nodes
 
 __all__ = [
-    "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim", "Evaluate",
-    "Expr", "ExprLike", "For", "If", "Kernel", "LaneReduce", "Let", "Load", "LoopKind", "MappedFor", "MatMul", "Move",
-    "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "Unary", "Var",
+    "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim",
+    "Evaluate", "Expr", "ExprLike", "For", "If", "Kernel", "LaneReduce", "Let", "Load", "LoopKind", "MappedFor",
+    "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "Unary", "Var",
 ]  # fmt: skip

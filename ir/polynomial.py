@@ -6,6 +6,8 @@ constant. An atom is anything that is not a sum or a product: a variable, a quot
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from taskmap.ir.construct import as_expr, binary, const
 from taskmap.ir.nodes import Binary, Cast, Const, Expr, Unary, Var
 from taskmap.ir.types import i64
@@ -17,7 +19,12 @@ ONE: Monomial = ()
 
 def atom_order(atom: Expr) -> tuple[int, str]:
     """A stable order of atoms: older variables first, then everything else by its text."""
-    return (atom.uid, atom.name) if isinstance(atom, Var) else (1 << 60, repr(atom))
+    return (atom.uid, atom.name) if isinstance(atom, Var) else (1 << 60, _text(atom))
+
+
+@lru_cache(maxsize=1024)  # the few quotients and minima of a kernel are sorted again and again
+def _text(atom: Expr) -> str:
+    return repr(atom)
 
 
 def constant(value: int) -> Poly:
@@ -149,7 +156,9 @@ def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
 
 
 def degree_of(p: Poly, var: Var) -> int | None:
-    """The coefficient of ``var`` when p is linear in it and it occurs nowhere else with a symbolic factor; else None."""
+    """The coefficient of ``var`` when p is linear in it and it occurs nowhere else with a symbolic factor; else
+    None.
+    """
     coefficient = 0
     for monomial, value in p.items():
         if var not in monomial:

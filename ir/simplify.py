@@ -46,7 +46,8 @@ UNBOUNDED: Range = (-math.inf, math.inf)
 class Simplifier:
     """Simplifies expressions; ``bind`` and ``bind_range`` say what is known of variables.
 
-    Results are remembered per expression, so one simplifier serves a whole kernel as long as each variable is bound once.
+    Results are remembered per expression, so one simplifier serves a whole kernel as long as each variable is bound
+    once.
     """
 
     extents: dict[Var, Poly] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Simplifier:
     values: dict[Var, Expr] = field(default_factory=dict)
     _memo: dict[Expr, Expr] = field(default_factory=dict)
     _polys: dict[Expr, Poly] = field(default_factory=dict)
+    _ranges: dict[Expr, Range] = field(default_factory=dict)
 
     def bind(self, var: Var, extent: Dim) -> None:
         """``var`` runs over [0, extent)."""
@@ -276,7 +278,10 @@ class Simplifier:
         if isinstance(e, Var):
             return self.ranges.get(e, UNBOUNDED)
         if isinstance(e, Binary):
-            return self._binary_range(e)
+            known = self._ranges.get(e)
+            if known is None:
+                known = self._ranges[e] = self._binary_range(e)
+            return known
         if isinstance(e, Select):
             a, b = self.range(e.a), self.range(e.b)
             return min(a[0], b[0]), max(a[1], b[1])

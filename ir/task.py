@@ -51,7 +51,8 @@ def formal(name: str, shape: Sequence[Dim], dtype: DType) -> Buffer:
 class Stage:
     """One definition of a task: out[axes] = body, where body loads the task's inputs or earlier stages' outputs.
 
-    ``label`` names the operator; ``attrs`` carries what a template needs beyond the expression (a convolution's strides).
+    ``label`` names the operator; ``attrs`` carries what a template needs beyond the expression (a convolution's
+    strides).
     """
 
     out: Buffer

@@ -116,5 +116,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def compute_type(dtype: DType) -> DType:
-    """The type in which arithmetic on ``dtype`` is carried out: f16 and bf16 are computed in f32 and rounded at the end."""
+    """The type in which arithmetic on ``dtype`` is carried out: f16 and bf16 are computed in f32 and rounded at the
+    end.
+    """
     return f32 if dtype in (f16, bf16) else dtype

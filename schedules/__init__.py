@@ -34,8 +34,8 @@ PanelWidth = Callable[[Dim, Dim, DType], int]
 
 
 def panel_widths(target: Target) -> tuple[PanelWidth, PanelWidth]:
-    """How many columns the templates of a target multiply at once: for a matrix product of (rows, columns, dtype), and for
-    a convolution of (columns of the image, output channels, dtype)."""
+    """How many columns the templates of a target multiply at once: for a matrix product of (rows, columns, dtype),
+    and for a convolution of (columns of the image, output channels, dtype)."""
     return (
         lambda m, n, dtype: panel_width(m, n, target, dtype),
         lambda columns, channels, dtype: panel_width(columns, channels, target, dtype),

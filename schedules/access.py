@@ -9,7 +9,7 @@ from taskmap.ir import polynomial as poly
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.lower.flatten import address, strides_of
-from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Store, Var
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Var
 from taskmap.ir.polynomial import Poly
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
@@ -37,8 +37,8 @@ def accesses(
     outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
     more: Callable[[Values], None] = lambda values: None,
 ) -> list[Access]:
-    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and whatever
-    ``more`` evaluates."""
+    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and
+    whatever ``more`` evaluates."""
     simplifier = Simplifier()
     for axis, extent in zip(axes, extents, strict=True):
         simplifier.bind(axis, extent)

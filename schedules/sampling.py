@@ -1,15 +1,15 @@
 """Whether two tuples of index expressions agree, tried on sample values where simplification cannot tell.
 
-Index expressions of symbolic sizes have no complete normal form. The planner promises that an element-wise neighbour reads
-its anchor at its own position; this checks the promise by evaluation on random sizes and positions (the idea of Schwartz
-and Zippel: two different polynomials agree on few random points).
+Index expressions of symbolic sizes have no complete normal form. The planner promises that an element-wise neighbour
+reads its anchor at its own position; this checks the promise by evaluation on random sizes and positions (the idea of
+Schwartz and Zippel: two different polynomials agree on few random points).
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from taskmap.ir import polynomial as poly
 from taskmap.ir.nodes import Binary, Compare, Const, Expr, Select, Unary, Var
@@ -43,7 +43,9 @@ def agree(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier) -> bool:
 
 
 def _sample(names: list[Var], simplifier: Simplifier, chance: random.Random) -> dict[Var, int] | None:
-    """Values for all variables: sizes first, then loop variables below their extents; None when one has an empty range."""
+    """Values for all variables: sizes first, then loop variables below their extents; None when one has an empty
+    range.
+    """
     sizes = {e for p in simplifier.extents.values() for m in p for a in m for e in walk_exprs(a) if isinstance(e, Var)}
     values: dict[Var, int] = {}
     for v in sorted({*names, *sizes}, key=lambda v: v.uid):
@@ -74,7 +76,7 @@ def _value(e: Expr, values: dict[Var, int]) -> int:
     raise TypeError(f"{type(e).__name__} has no value in an index expression")
 
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,

@@ -1,8 +1,9 @@
 """Values of a task's stages at given indices: the inlining behind every schedule.
 
-``Values.at(buffer, indices)`` is the expression of one element. An input, or a stage whose output is in memory already, is
-a load; any other stage is expanded in place: its operands are named by a Let and evaluated once per index, its reductions
-become loops over an accumulator. So prologues and chains of element-wise stages fuse without any schedule knowing of them.
+``Values.at(buffer, indices)`` is the expression of one element. An input, or a stage whose output is in memory
+already, is a load; any other stage is expanded in place: its operands are named by a Let and evaluated once per
+index, its reductions become loops over an accumulator. So prologues and chains of element-wise stages fuse without
+any schedule knowing of them.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Values:
     """The elements of a task's tensors as expressions, emitted into ``builder``.
 
     ``readers`` says how a tensor that is already computed is read; inputs are loaded from memory. ``folded`` holds the
-    results of reductions that the schedule carried out itself, by the identity of the Reduce node. Values named in a block
-    must not be used after it: open a ``nested`` one inside each loop.
+    results of reductions that the schedule carried out itself, by the identity of the Reduce node. Values named in a
+    block must not be used after it: open a ``nested`` one inside each loop.
     """
 
     task: Task
@@ -97,7 +98,7 @@ class Values:
         if stage is None:
             return self.builder.let(buffer.name, buffer[where])
         if len(where) != len(stage.axes):
-            raise ScheduleError(f"stage {stage.label!r} has {len(stage.axes)} axes and is read with {len(where)} indices")
+            raise ScheduleError(f"stage {stage.label!r} of {len(stage.axes)} axes is read with {len(where)} indices")
         value = self.expand(stage.body, dict(zip(stage.axes, where, strict=True)))
         return self.builder.let(stage.label or "value", value)
 

@@ -47,7 +47,7 @@ class FrozenGraph:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
-        LEDGER.add("calls")
+        LEDGER.count_call()
         prepared = self._prepared
         if prepared is None or self._changed(prepared, args):
             prepared = self._prepare(args)

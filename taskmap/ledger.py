@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -40,6 +41,8 @@ class Ledger:
 
     kernels: Counters = field(default_factory=Counters)
     _counts: dict[str, int] = field(default_factory=dict)
+    _calls: itertools.count[int] = field(default_factory=itertools.count)
+    _reads: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, name: str, count: int = 1) -> None:
@@ -47,11 +50,18 @@ class Ledger:
         with self._lock:
             self._counts[name] = self._counts.get(name, 0) + count
 
+    def count_call(self) -> None:
+        """Count one call of a compiled graph: without a lock, because it is part of every call."""
+        next(self._calls)
+
     def read(self) -> Metrics:
         """The counts as they stand."""
         made = self.kernels.snapshot()
         with self._lock:
+            calls = next(self._calls) - self._reads  # reading counts too, and is taken off again
+            self._reads += 1
             return Metrics(
+                calls=calls,
                 kernels_compiled=made.kernels_compiled,
                 kernels_found=made.kernels_found,
                 compile_seconds=made.compile_seconds,

@@ -38,7 +38,7 @@ class CompiledGraph:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
-        LEDGER.add("calls")
+        LEDGER.count_call()
         values = [*args, *self.tail]
         args.clear()
         return self.run(values, self.constants)
@@ -58,6 +58,8 @@ class CompiledGraph:
         if not binding.externs:
             io = array("q", [values[s].data_ptr() for s in binding.io])
             self.executable(io, dims, constants)
+            if specs.plain is not None:
+                return [values[s] for s in specs.plain]
             return [self._output(out, values, places, dims) for out in specs.outputs]
         io = array("q", [_address(values[s]) for s in binding.io])
 
@@ -110,6 +112,9 @@ class _Specs:
         specs.update({id(v): v.spec for v in views if v.spec is not None})
         specs.update({r.slot: r.spec for step in binding.externs for r in step.results if r.spec is not None})
         self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
+        # Where every result is a whole slot there is nothing to decide at a call.
+        plain = [o.slot for o in self.outputs if isinstance(o, View) and o.spec is None and not o.copy]
+        self.plain = plain if len(plain) == len(self.outputs) else None
         self._ranks = [(key, len(spec.shape)) for key, spec in specs.items()]
         flat: list[Dim] = [d for s in specs.values() for d in (*s.shape, *s.strides, s.offset)]
         self._flat = sizes_function(flat, dims)

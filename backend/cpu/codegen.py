@@ -37,8 +37,8 @@ from taskmap.ir.visit import walk_exprs, walk_stmts
 
 
 def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
-    """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if any index
-    is checked. The symbol is the kernel's name followed by a hash of the text.
+    """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if
+    any index is checked. The symbol is the kernel's name followed by a hash of the text.
 
     Raises CodegenError for a node that lowering should have removed.
     """

@@ -1,8 +1,8 @@
 """C text of expressions.
 
 Floats of 32 and 64 bits are written as C's own arithmetic; 16-bit floats go through the prelude, which computes in f32.
-Integers of a tensor wrap, as torch's do, so they go through the prelude too; index arithmetic, which cannot overflow, is
-plain C, so that the compiler may reason about it.
+Integers of a tensor wrap, as torch's do, so they go through the prelude too; index arithmetic, which cannot
+overflow, is plain C, so that the compiler may reason about it.
 
 A vector predicate is a mask, an integer vector as wide as the elements it was compared from (m8 to m64 per lane), each
 lane 0 or -1; a scalar predicate is an int, 0 or 1.

@@ -62,7 +62,7 @@ class Flatten:
     """Addresses instead of indices. After it, every buffer has rank 1, stride 1 and offset 0."""
 
     name: str = "flatten"
-    why_here: str = "first: simplification and vectorisation reason about addresses, not about indices of unknown strides"
+    why_here: str = "first: what follows reasons about addresses, not about indices of unknown strides"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel on flat buffers."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder
-
 from taskmap.ir.nodes import Body, Expr, Kernel, LoopKind, MatMul, Move, Region, Stmt
 from taskmap.ir.visit import map_body
 

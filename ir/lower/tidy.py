@@ -1,8 +1,8 @@
 """Tidy: simplify every expression under the ranges that its loops give.
 
-Index arithmetic named by a Let is substituted into its uses, where it can cancel; values stay named. Loops that run once
-and branches that are decided disappear. The last run also marks quotients of operands that are not negative, which C
-divides directly.
+Index arithmetic named by a Let is substituted into its uses, where it can cancel; values stay named. Loops that run
+once and branches that are decided disappear. The last run also marks quotients of operands that are not negative,
+which C divides directly.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Unroll:
     """Unrolled loops written out: for i in unroll(2): S(i)  ->  S(0); S(1)."""
 
     name: str = "unroll"
-    why_here: str = "after vectorise, which then works on one copy; before the last tidy, which folds the constants it makes"
+    why_here: str = "after vectorise, which works on one copy; before the last tidy, which folds what it makes"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel without unrolled loops."""

@@ -17,6 +17,7 @@ from taskmap.ir.nodes import (
     Allocate,
     Body,
     Buffer,
+    Const,
     Expr,
     For,
     If,
@@ -39,7 +40,7 @@ class Vectorize:
     """Vector loops become vector code. Before: flat buffers, tidy addresses. After: no vector loops."""
 
     name: str = "vectorize"
-    why_here: str = "after tidy, so that addresses are linear in the lane where they can be; before unroll, to do it once"
+    why_here: str = "after tidy, which makes addresses linear in the lane; before unroll, to do it once"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel without vector loops. Raises LoweringError when a loop cannot be vectorised."""
@@ -67,6 +68,8 @@ class _Lanes:
     vars: dict[Var, Var] = field(default_factory=dict)
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     memo: dict[Expr, Expr] = field(default_factory=dict)
+    privates: dict[Expr, Expr] = field(default_factory=dict)
+    addresses: dict[Expr, Expr] = field(default_factory=dict)
     simplifier: Simplifier = field(default_factory=Simplifier)
 
     def body(self, body: Body) -> Body:
@@ -78,9 +81,9 @@ class _Lanes:
         if isinstance(s, Let):
             value = self.expr(s.value)
             if value.lanes == 1:
-                return replace(s, value=value)
+                return Let(s.var, value, s.source)
             vector = self.vars[s.var] = Var(s.var.name, s.var.dtype, self.count)
-            return replace(s, var=vector, value=value)
+            return Let(vector, value, s.source)
         if isinstance(s, For):
             return replace(s, extent=self.uniform(s.extent, s), body=self.body(s.body))
         if isinstance(s, If):
@@ -105,25 +108,35 @@ class _Lanes:
         (position,) = s.indices
         if s.buffer in self.buffers:
             where = self.private(position)
-            return replace(s, buffer=self.buffers[s.buffer], indices=(where,), value=widen(value, self.count))
+            return Store(self.buffers[s.buffer], (where,), widen(value, self.count), s.source)
         where = self.address(position)
         if where.lanes > 1:
-            return replace(s, indices=(where,), value=widen(value, self.count))
+            return Store(s.buffer, (where,), widen(value, self.count), s.source)
         if value.lanes == 1:
-            return replace(s, indices=(where,), value=value)
+            return Store(s.buffer, (where,), value, s.source)
         raise LoweringError(
             f"every lane of vector loop {self.lane.name!r} stores to the same element of {s.buffer.name!r}",
             where=s.source, hint="Give each lane its own element and fold the lanes after the loop.",
         )  # fmt: skip
 
     def private(self, position: Expr) -> Expr:
+        known = self.privates.get(position)
+        if known is not None:
+            return known
         where = self.expr(position)
         if where.lanes > 1:
             raise LoweringError(f"a register buffer is indexed by the lane of vector loop {self.lane.name!r}")
-        return Ramp(binary("mul", where, self.count), const(1, i64), self.count)
+        private = self.privates[position] = Ramp(binary("mul", where, self.count), const(1, i64), self.count)
+        return private
 
     def address(self, position: Expr) -> Expr:
         """The address for all lanes: a scalar, a ramp when it is linear in the lane, else a vector."""
+        known = self.addresses.get(position)
+        if known is None:
+            known = self.addresses[position] = self._address(position)
+        return known
+
+    def _address(self, position: Expr) -> Expr:
         if position.lanes > 1:
             return self.expr(position)
         p = self.simplifier.poly(position)
@@ -148,6 +161,8 @@ class _Lanes:
         return e is not self.lane and self.expr(e).lanes == 1
 
     def expr(self, e: Expr) -> Expr:
+        if isinstance(e, Const):
+            return e
         known = self.memo.get(e)
         if known is None:
             known = self.memo[e] = self.rewrite(e)
@@ -166,7 +181,7 @@ class _Lanes:
         if not kids:
             return e
         new = [self.expr(k) for k in kids]
-        if e.dtype == i64 and e.lanes == 1 and any(k.lanes > 1 for k in new):
+        if e.dtype == i64 and e.lanes == 1 and any([k.lanes > 1 for k in new]):
             p = self.simplifier.poly(e)
             if any(self.lane in m for m in p) and all(m == (self.lane,) or self.lane not in m for m in p):
                 if all(self.scalar(a) for m in p for a in m if a is not self.lane):

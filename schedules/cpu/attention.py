@@ -7,8 +7,9 @@
             l = l + sum of p;  o = o + p v     microkernel
         out = o / l
 
-What a score is (scale, mask, causality) comes from the operator's definition; the template only supplies the product q k.
-Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
+What a score is (scale, mask, causality) comes from the operator's definition; the template only supplies the product
+q k. Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention"
+(2022).
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.loops import parallel_grid
-from taskmap.schedules.cpu.microkernel import choose_tile, column_groups, emit_tile
+from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.microkernel import choose_tile, emit_tile
 from taskmap.schedules.cpu.window import positions
 from taskmap.schedules.values import Values
 
@@ -189,7 +190,9 @@ def _kind(width: int) -> LoopKind:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A core's own memory: keys transposed, scores, and per query the sum of values, the maximum, the sum of weights."""
+    """A core's own memory: keys transposed, scores, and per query the sum of values, the maximum, the sum of
+    weights.
+    """
 
     keys: Buffer
     scores: Buffer

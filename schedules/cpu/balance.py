@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def makespan(weights: Sequence[float], cores: int) -> float:
-    """The work of the busiest of ``cores`` when consecutive iterations of these weights are shared out as OpenMP's static
-    schedule does: equal counts, the first cores one more."""
+    """The work of the busiest of ``cores`` when consecutive iterations of these weights are shared out as OpenMP's
+    static schedule does: equal counts, the first cores one more."""
     count, extra = divmod(len(weights), cores)
     longest = 0.0
     start = 0

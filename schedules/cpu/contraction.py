@@ -3,8 +3,9 @@
     parallel over (batch, blocks of rows, panels of columns):
         for each tile of rows in the block:   multiply (microkernel);   epilogue on the tile, vectorised
 
-A panel is as wide as the tile, so a weight packed into panels (``graph.packing``) is read straight through; each panel is
-read by one core, and stays in its second-level cache while the rows pass by. Rows are blocked so that they stay there too.
+A panel is as wide as the tile, so a weight packed into panels (``graph.packing``) is read straight through; each
+panel is read by one core, and stays in its second-level cache while the rows pass by. Rows are blocked so that they
+stay there too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.loops import parallel_grid
-from taskmap.schedules.cpu.microkernel import Tile, choose_tile, column_groups, emit_tile
+from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.microkernel import Tile, choose_tile, emit_tile
 from taskmap.schedules.values import Values
 
 _PARALLEL_ABOVE = 40_000
@@ -88,8 +89,8 @@ class _Matmul:
         return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
 
     def row_block(self, m: Dim, n: Dim) -> int:
-        """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in whole tiles,
-        and so many that all cores have equal work."""
+        """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in
+        whole tiles, and so many that all cores have equal work."""
         k = constant_dim(product([d for _, d in self.c.k])) or 1024
         height, width = self.tile.rows, self.tile.vectors * self.lanes
         fitting = max(1, self.target.l2 // 2 // (4 * k) // height) * height
@@ -192,7 +193,8 @@ class _Matmul:
             a, b = read(self.c.a, self.c.m, start), read(self.c.b, self.c.n, column)
             emit_tile(self.b, inside, height, groups, [d for _, d in k], a, b, out, accumulate)
             Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(
-                inside, out, lambda i, j: {**fixed, **unravel(self.c.m, start + i), **unravel(self.c.n, column + j)}, groups
+                inside, out, lambda i, j: {**fixed, **unravel(self.c.m, start + i), **unravel(self.c.n, column + j)},
+                groups
             )
 
     def k_order(self) -> tuple[tuple[Var, Dim], ...]:

@@ -4,9 +4,9 @@
         strip = the input rows needed, padded                          a core's own copy
         for each panel of output channels, output row, tile of columns:   multiply (microkernel);   epilogue
 
-The microkernel's rows are neighbouring columns of one output row, its columns are output channels, its sum runs over the
-window and the input channels. A depthwise convolution has no channels to sum: there vectors run over the channels, and
-the weights of the window stay in registers while the columns pass.
+The microkernel's rows are neighbouring columns of one output row, its columns are output channels, its sum runs over
+the window and the input channels. A depthwise convolution has no channels to sum: there vectors run over the
+channels, and the weights of the window stay in registers while the columns pass.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.loops import parallel_grid
-from taskmap.schedules.cpu.microkernel import Tile, choose_tile, column_groups, emit_tile
+from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.microkernel import Tile, choose_tile, emit_tile
 from taskmap.schedules.cpu.window import Convolution, Strip, find_convolution, is_planar, positions, strip_rows
 from taskmap.schedules.values import Values
 

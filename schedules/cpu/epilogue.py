@@ -1,7 +1,8 @@
 """What follows an anchor, applied to a tile of its results: epilogue fusion.
 
-The anchor's template computes a tile of sums into a local buffer and knows nothing of what comes after. Here every output
-of the task is evaluated at the tile's positions, with a load of the anchor replaced by the tile's element, and stored.
+The anchor's template computes a tile of sums into a local buffer and knows nothing of what comes after. Here every
+output of the task is evaluated at the tile's positions, with a load of the anchor replaced by the tile's element,
+and stored.
 """
 
 from __future__ import annotations

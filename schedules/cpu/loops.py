@@ -10,6 +10,9 @@ from taskmap.ir.construct import constant_dim, index, product
 from taskmap.ir.nodes import Dim, Expr, LoopKind
 from taskmap.schedules.values import Values
 
+Element = Callable[[Expr, Values, int, Expr], None]
+"""What a vector loop does: body(index, values, width, lane)."""
+
 
 def vector_loop(
     b: Builder,
@@ -17,33 +20,54 @@ def vector_loop(
     extent: Dim,
     lanes: int,
     values: Values,
-    body: Callable[[Expr, Values, int, Expr], None],
+    body: Element,
     kind: LoopKind = LoopKind.SERIAL,
 ) -> None:
     """body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time; the rest in halving widths, or one by one
     when the extent is symbolic. The body stands in a vector loop of ``width`` over ``lane``, or in none (1 and 0)."""
     size = constant_dim(extent)
-    done: Dim = 0
-    width = lanes
-    while width > 1:
-        if size is None or size - int(done) >= width:  # type: ignore[arg-type]  # done is an int while size is known
-            blocks: Dim = index(extent) // width if size is None else (size - int(done)) // width  # type: ignore[arg-type]
-            with b.loop(name, blocks, kind if done == 0 else LoopKind.SERIAL) as i:
-                values.bind(i, blocks)
-                inner = values.nested()
-                with b.loop(f"{name}_lane", width, LoopKind.VECTOR) as lane:
-                    inner.bind(lane, width)
-                    body(i * width + lane + done, inner, width, lane)
-            done = done + blocks * width
-        if size is None:
-            break
-        width //= 2
-    rest = (index(extent) - done) if size is None else size - int(done)  # type: ignore[call-overload]
-    if constant_dim(rest) == 0:
+    if size is not None:
+        start = 0
+        for count, width in column_groups(size, lanes):
+            _vectors(b, name, start, count, width, values, body, kind if start == 0 else LoopKind.SERIAL)
+            start += count * width
         return
+    whole = index(extent) // lanes
+    if lanes > 1:
+        _vectors(b, name, 0, whole, lanes, values, body, kind)
+    rest = index(extent) - whole * lanes if lanes > 1 else index(extent)
     with b.loop(f"{name}_tail", rest) as i:
-        values.bind(i, lanes if size is None else rest)
-        body(i + done, values.nested(), 1, index(0))
+        values.bind(i, lanes if lanes > 1 else extent)
+        body(i + whole * lanes if lanes > 1 else i, values.nested(), 1, index(0))
+
+
+def _vectors(
+    b: Builder, name: str, start: int, count: Dim, width: int, values: Values, body: Element, kind: LoopKind
+) -> None:
+    """``count`` vectors of ``width`` lanes from ``start`` on."""
+    if width == 1:
+        with b.loop(f"{name}_tail", count) as i:
+            values.bind(i, count)
+            body(i + start, values.nested(), 1, index(0))
+        return
+    with b.loop(name, count, kind) as i:
+        values.bind(i, count)
+        inner = values.nested()
+        with b.loop(f"{name}_lane", width, LoopKind.VECTOR) as lane:
+            inner.bind(lane, width)
+            body(i * width + lane + start, inner, width, lane)
+
+
+def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
+    """Columns as (number of vectors, lanes) groups of falling width: 40 columns are two vectors of 16 and one of 8."""
+    groups: list[tuple[int, int]] = []
+    width = lanes
+    while columns:
+        count, columns = divmod(columns, width)
+        if count:
+            groups.append((count, width))
+        width //= 2
+    return groups
 
 
 @contextmanager

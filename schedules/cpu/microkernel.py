@@ -16,6 +16,7 @@ from taskmap.ir.construct import cast, index
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType
+from taskmap.schedules.cpu.loops import column_groups
 from taskmap.schedules.values import Values
 
 Element = Callable[[Sequence[Expr], Expr, Values], Expr]
@@ -53,7 +54,8 @@ def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
 
     def strip(rows: int) -> float:
         whole, rest = divmod(columns, tile.vectors * lanes)
-        return (whole * step(rows, tile.vectors) + sum(step(rows, v) for v, _ in column_groups(rest, lanes))) * (rows > 0)
+        return (whole * step(rows, tile.vectors) + sum(step(rows, v) for v, _ in column_groups(rest, lanes))) * (rows
+        > 0)
 
     return (extent // tile.rows) * strip(tile.rows) + strip(extent % tile.rows)
 
@@ -71,18 +73,6 @@ def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int) -> Tile:
 
 def _budget(target: Target) -> int:
     return 24 if target.vector_registers >= 32 else 10
-
-
-def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
-    """Columns as (number of vectors, lanes) groups of falling width: 40 columns are two vectors of 16 and one of 8."""
-    groups: list[tuple[int, int]] = []
-    width = lanes
-    while columns:
-        count, columns = divmod(columns, width)
-        if count:
-            groups.append((count, width))
-        width //= 2
-    return groups
 
 
 def emit_tile(
@@ -115,7 +105,8 @@ def emit_tile(
                     inside.bind(v, extent)
                 step = inside.nested()
                 right = [
-                    b.let("b", cast(element_b(at, lane + (start + j * width), step), accumulate)) for j in range(vectors)
+                    b.let("b", cast(element_b(at, lane + (start + j * width), step), accumulate)) for j in
+                    range(vectors)
                 ]
                 for i in range(rows):
                     left = b.let("a", cast(a(at, index(i), step), accumulate))

@@ -115,7 +115,9 @@ def best_vector_run(runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks
 
 
 def vector_bytes(task: Task) -> int:
-    """The width in bytes of the elements that set the vector length: the widest float computed, or the widest output."""
+    """The width in bytes of the elements that set the vector length: the widest float computed, or the widest
+    output.
+    """
     floats = [s.out.dtype.bits for s in task.stages if s.out.dtype.is_float]
     if floats:
         return max(4, max(floats) // 8)

@@ -1,8 +1,8 @@
 """The rule for reductions along rows and all that is done with the rows: softmax, layer norm, means, losses.
 
-A row is the set of elements that a reduction folds; its elements lie together in memory. One parallel loop runs over the
-rows. Inside, each *pass* walks the row once, in vectors, and does all that can be done then: reductions whose operands
-are known, and stores of outputs. Softmax is three passes:
+A row is the set of elements that a reduction folds; its elements lie together in memory. One parallel loop runs over
+the rows. Inside, each *pass* walks the row once, in vectors, and does all that can be done then: reductions whose
+operands are known, and stores of outputs. Softmax is three passes:
 
     pass 0   m = max(x)                     pass 1   e = exp(x - m), kept in a row buffer;  s = sum(e)
     pass 2   y = e / s
@@ -47,7 +47,9 @@ class Rows:
 
 
 def find_rows(task: Task) -> Rows | None:
-    """The rows of a task whose reductions all fold the same axes of tensors of one shape; None when it has none such."""
+    """The rows of a task whose reductions all fold the same axes of tensors of one shape; None when it has none
+    such.
+    """
     found: Rows | None = None
     for stage in task.stages:
         for e in walk_exprs(stage.body):
@@ -69,7 +71,9 @@ def _same(a: Buffer, b: Buffer) -> bool:
 
 
 def _rows_of(stage: Stage, e: Reduce) -> Rows | None:
-    """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an index."""
+    """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an
+    index.
+    """
     summed = [v for v, _ in e.axes]
     needed = {v for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
     for x in walk_exprs(e.body):
@@ -248,8 +252,8 @@ class _Plan:
         names = [f"t{r}" for r in range(len(outer))]
         sizes = [product([self.rows.wide.shape[a] for a in run]) for run in outer]
         with b.grid(names, [index(s) for s in sizes]) as prefix:
-            for v, s in zip(prefix, sizes, strict=True):
-                values.bind(v, s)
+            for v, size in zip(prefix, sizes, strict=True):
+                values.bind(v, size)
             body(prefix, values.nested(), totals)
         for s in stores:
             values.readers[s.out] = self.reader(s)
@@ -275,7 +279,9 @@ class _Plan:
         return tuple(where)
 
     def keep(self, stage: Stage, position: tuple[Expr, ...], local: Values) -> None:
-        """Compute a wide stage at ``position`` and put it into its output or its row buffer, where later passes find it."""
+        """Compute a wide stage at ``position`` and put it into its output or its row buffer, where later passes find
+        it.
+        """
         out = stage.out
         where = tuple(local.simplifier(i) for i in positions_in(out, self.rows.wide, position))
         value = local.at(out, where)
@@ -307,7 +313,7 @@ class _Plan:
 
         def read(where: tuple[Expr, ...]) -> Expr:
             if where != expected and not agree(where, expected, values.simplifier):
-                raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
+                raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in a row other than its own")
             return value
 
         values.readers[stage.out] = read

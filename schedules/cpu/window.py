@@ -1,7 +1,7 @@
 """What a convolution's template needs to know: its geometry, read from the stage, and the strip of input it works on.
 
-A strip is the part of one image that some rows of output need, padded, in a core's own memory: with it the inner loops have
-no border to look out for, whatever the padding, and a prologue is evaluated once for each element.
+A strip is the part of one image that some rows of output need, padded, in a core's own memory: with it the inner
+loops have no border to look out for, whatever the padding, and a prologue is evaluated once for each element.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def find_convolution(task: Task) -> Convolution | None:
         stage, fold, x, factors[0].b, stage.shape[0], groups,  # type: ignore[attr-defined]  # a multiplication has b
         channels=typed(int, fold.axes[0][1]), out_channels=typed(int, stage.shape[1]) // groups,
         image=pair(x.shape[2:], 1), out=pair(stage.shape[2:], 1), kernel=pair([d for _, d in fold.axes[1:]], 1),
-        stride=pair(attrs["stride"], 1), padding=pair(attrs["padding"], 0), dilation=pair(attrs["dilation"], 1), rank=rank,
+        stride=pair(attrs["stride"], 1), padding=pair(attrs["padding"], 0), dilation=pair(attrs["dilation"], 1),
+        rank=rank,
     )  # fmt: skip
 
 
@@ -127,7 +128,9 @@ class Strip:
     def load(
         self, b: Builder, values: Values, n: Expr, first_row: Expr, first_channel: Expr, dtype: DType, lanes: int
     ) -> Buffer:
-        """Fill a strip for output rows from ``first_row`` on: input channels from ``first_channel`` on, zeros outside."""
+        """Fill a strip for output rows from ``first_row`` on: input channels from ``first_channel`` on, zeros
+        outside.
+        """
         c = self.conv
         buffer = b.allocate("strip", dtype, self.shape)
         zero = const(0, dtype)
@@ -143,7 +146,8 @@ class Strip:
                 local = values.nested()
 
                 def put(column: Expr, channel: Expr, here: Values) -> None:
-                    spatial = (row, column + (start - c.padding[1])) if c.rank == 2 else (column + (start - c.padding[1]),)
+                    place = column + (start - c.padding[1])
+                    spatial = (row, place) if c.rank == 2 else (place,)
                     got = here.at(c.x, (n, first_channel + channel, *spatial)) if value else zero
                     b.store(buffer, self.at(r, column + start, channel), got)
 
@@ -175,8 +179,8 @@ def is_planar(conv: Convolution) -> bool:
 
 
 def strip_rows(conv: Convolution, channels: int, element_bytes: int, budget: int, multiple_of: int) -> int:
-    """How many rows of output a strip should serve: as many as its budget of bytes allows, in a number of blocks that is
-    a multiple of ``multiple_of`` where that is possible."""
+    """How many rows of output a strip should serve: as many as its budget of bytes allows, in a number of blocks
+    that is a multiple of ``multiple_of`` where that is possible."""
     best = 1
     for rows in range(1, conv.out[0] + 1):
         strip = Strip(conv, rows, channels, False)

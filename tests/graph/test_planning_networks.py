@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from benchmarks.models import MODELS
+from taskmap.graph.fusion import MAX_INPUTS, MAX_NODES
 from taskmap.graph.layout import channels_last
 from taskmap.graph.planning import Group, Plan
+from taskmap.graph.reference import run
+from taskmap.ir.evaluate import size_of
 from tests.graph.networks import graph_of, graph_of_model, kernels, planned
+from tests.graph.running import run_plan
 
 
 class Bottleneck(nn.Module):
@@ -263,16 +268,59 @@ def test_planning_is_quick() -> None:
     assert min(seconds) < 2  # 0.2 s on a quiet machine
 
 
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.norm(x + torch.relu(self.linear(x))).view(*x.shape[:2], 4, 4).transpose(1, 2)
+        return torch.softmax(heads * 0.5, -1).transpose(1, 2).flatten(2)
+
+
 def test_symbolic_batch_and_length() -> None:
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.norm = nn.Linear(16, 16), nn.LayerNorm(16)
-
-        def forward(self, x: Tensor) -> Tensor:
-            result: Tensor = self.norm(x + torch.relu(self.linear(x)))
-            return result
-
-    made = planned(graph_of(Layer(), torch.randn(3, 5, 16), dynamic=True))
-    assert kernels(made) == ["contraction: mm_add_relu_add", "row: mean_squared_distance_var_rstd"]
+    graph = graph_of(Layer(), torch.randn(3, 5, 16), dynamic=True)
+    made = planned(graph)
+    assert kernels(made)[:2] == ["contraction: mm_add_relu_add", "row: mean_squared_distance_var_rstd"]
     assert all(g.task.dims for g in groups(made))
+    rng = np.random.default_rng(0)
+    for batch, length in ((3, 5), (2, 7), (1, 1)):
+        # Sizes come first among the inputs where AOTAutograd passes them on.
+        sizes = iter((batch, length))
+        shapes = [[size_of(n, {}) if isinstance(n, int) else None for n in x.shape] for x in graph.inputs]
+        inputs = [
+            next(sizes)
+            if x.attrs.get("scalar")
+            else rng.standard_normal(_known(shape, batch, length)).astype(np.float32)
+            for x, shape in zip(graph.inputs, shapes, strict=True)
+        ]
+        (got,), (expected,) = run_plan(graph, made, inputs), run(graph, inputs)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def _known(shape: list[int | None], batch: int, length: int) -> list[int]:
+    rest = iter((batch, length))
+    return [next(rest) if n is None else n for n in shape]
+
+
+def test_a_long_chain_is_cut() -> None:
+    def function(x: Tensor) -> Tensor:
+        for _ in range(MAX_NODES + 20):
+            x = torch.relu(x + 1)
+        return x
+
+    first, second, *_ = groups(plan_of(function, torch.randn(4, 6)))
+    assert MAX_NODES <= len(first.nodes) <= MAX_NODES + 2  # what is inlined does not count
+    assert f"a kernel has at most {MAX_NODES} operators" in [why for _, why in first.refused]
+    assert second.inputs == first.outputs
+
+
+def test_a_kernel_has_a_limited_number_of_inputs() -> None:
+    def function(*xs: Tensor) -> Tensor:
+        return torch.relu(sum(xs[1:], xs[0]))
+
+    made = plan_of(function, *(torch.randn(4, 6) for _ in range(MAX_INPUTS + 5)))
+    first, second = groups(made)
+    assert len(first.inputs) == MAX_INPUTS
+    assert f"a kernel has at most {MAX_INPUTS} inputs" in [why for _, why in first.refused]
+    assert first.outputs[0] in second.inputs

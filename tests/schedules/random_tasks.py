@@ -62,7 +62,8 @@ class Value:
     exact: bool
 
 
-def random_array(chance: random.Random, dtype: DType, shape: Sequence[int], special: bool = False) -> np.ndarray[Any, Any]:
+def random_array(chance: random.Random, dtype: DType, shape: Sequence[int], special: bool = False) -> np.ndarray[Any,
+Any]:
     """Values of moderate size; of narrow integers any; with ``special`` some NaN and infinities."""
     rng = np.random.default_rng(chance.randrange(1 << 32))
     if dtype.is_bool:
@@ -140,7 +141,8 @@ class Maker:
     def read_input(self, axes: Sequence[Expr], shape: Sequence[Dim]) -> tuple[Expr, bool]:
         """A load of a new input at a position that depends on ``axes``."""
         dtype = self.chance.choice(self.dtypes)
-        way = self.chance.choice(("plain", "plain", "broadcast", "broadcast", "permuted", "flipped", "strided", "reshaped",
+        way = self.chance.choice(("plain", "plain", "broadcast", "broadcast", "permuted", "flipped", "strided",
+        "reshaped",
                                   "gathered", "shifted"))  # fmt: skip
         if not shape:
             way = "plain"
