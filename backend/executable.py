@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,12 +21,23 @@ _NONE = array("q")
 Extern = Callable[[int, "array[int]"], None]
 
 
+KEPT_RUNS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """One run of all steps: the symbolic sizes, and the seconds that each step took."""
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
 @dataclass(slots=True, eq=False)
 class Executable:
     """Runs a program. ``addresses`` maps every symbol, kernels and launch functions alike, to where it is loaded.
 
     Threads may call one executable at once: each call has an arena of its own. With ``single`` every step runs by
-    itself, and ``seconds`` holds the shortest time that each has taken so far.
+    itself and is timed; ``runs`` holds the latest.
     """
 
     program: Program
@@ -35,7 +46,7 @@ class Executable:
     single: bool = False
     threads: int | None = None
     steps: tuple[int | Callable[..., int], ...] = field(init=False)
-    seconds: list[float] = field(init=False, default_factory=list)
+    runs: deque[TimedRun] = field(init=False, default_factory=lambda: deque(maxlen=KEPT_RUNS))
     _only: Callable[..., int] | None = field(init=False)
     _kernels: array[int] = field(init=False)
     _kernels_address: int = field(init=False)
@@ -56,7 +67,6 @@ class Executable:
         )
         only = self.steps[0] if len(self.steps) == 1 else None
         self._only = None if isinstance(only, int) else only
-        self.seconds = [math.inf] * len(self.steps) if self.single else []
 
     def __call__(
         self,
@@ -109,11 +119,13 @@ class Executable:
         if failed:
             raise self._out_of_range(failed - 1)
 
-    def _run_timed(self, tables: tuple[int, ...], io: array[int], extern: Extern | None) -> None:
-        for i, step in enumerate(self.steps):
+    def _run_timed(self, tables: tuple[int, ...], io: array[int], extern: Extern | None) -> tuple[float, ...]:
+        seconds = []
+        for step in self.steps:
             started = time.perf_counter()
             self._run(step, tables, io, extern)
-            self.seconds[i] = min(self.seconds[i], time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
+        return tuple(seconds)
 
     def release(self) -> None:
         """Give up the arenas that no call is using; the next call makes new ones."""

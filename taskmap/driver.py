@@ -71,10 +71,14 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compilation:
-    """Everything known about one compiled graph, for reports: ``call`` runs it."""
+    """Everything known about one compiled graph, for reports: ``call`` runs it.
+
+    ``imported`` is the graph as it was read, ``graph`` what the passes made of it.
+    """
 
     name: str
     options: Options
+    imported: Graph
     graph: Graph
     plan: Plan
     kernels: dict[Group, TaskKernel]
@@ -108,7 +112,7 @@ def compile_graph(
     """
     options = session.options
     dump.write("graph.txt", graph)
-    graph = prepared(graph, session.target, dump)
+    imported, graph = graph, prepared(graph, session.target, dump)
     planned = plan(graph)
     restore_random_order(planned)
     dump.write("plan.txt", describe(planned))
@@ -134,7 +138,7 @@ def compile_graph(
     call = _callable(parts, memory, loaded, options)
     LEDGER.add("graphs")
     LEDGER.add("externs", sum(isinstance(step, Node) for step in planned.steps))
-    compilation = Compilation(name, options, graph, planned, kernels, parts, call)
+    compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call)
     if session.record is not None:
         session.record.append(compilation)
     return compilation

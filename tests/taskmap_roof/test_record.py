@@ -32,8 +32,9 @@ def test_a_recorded_compilation_tells_groups_kernels_and_times() -> None:
     externs = [origin for origin in main.origins if isinstance(origin, Node)]
     assert [node.attrs["reason"] for node in externs] == ["no taskmap operator"]
     executable = seen.call.executable if hasattr(seen.call, "executable") else seen.call.main.executable
-    assert len(executable.seconds) == len(main.origins)
-    assert all(0 < t < 1 for t in executable.seconds)
+    assert len(executable.runs) == 2
+    assert all(len(timed.seconds) == len(main.origins) for timed in executable.runs)
+    assert all(0 < t < 1 for timed in executable.runs for t in timed.seconds)
     for origin in main.origins:
         if not isinstance(origin, Node):
             assert seen.kernels[origin].schedule
