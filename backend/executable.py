@@ -22,6 +22,7 @@ Extern = Callable[[int, "array[int]"], None]
 
 
 KEPT_RUNS = 64
+"""How many timed runs an executable remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Executable:
         )
         try:
             if self.single:
-                self._run_timed(tables, io, extern)
+                self.runs.append(TimedRun(tuple(dims), self._run_timed(tables, io, extern)))
             elif self._only is not None:
                 failed = self._only(*tables)
                 if failed:
