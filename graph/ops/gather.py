@@ -1,6 +1,7 @@
 """Reads at positions that are data: embedding, gather, index_select, advanced indexing.
 
-Every position goes through ``checked_index``, which wraps a negative one and reports one that is out of range.
+Every position goes through ``checked_index``, which reports one that is out of range. Only advanced indexing and take
+count negative positions from the end, as in PyTorch; elsewhere a negative position is out of range.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import broadcast_shapes, define, read_broadcast
 from taskmap.graph.graph import Node
-from taskmap.ir.construct import call, cast, constant_dim, index
+from taskmap.ir.construct import call, cast, compare, constant_dim, index, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import i64
 
 
 def checked(position: Expr, size: Dim) -> Expr:
-    """``position`` wrapped into [0, size), or reported."""
+    """``position`` if it lies in [0, size); any other is reported."""
+    at = cast(position, i64)
+    return wrapped(select(compare("lt", at, 0), index(size), at), size)
+
+
+def wrapped(position: Expr, size: Dim) -> Expr:
+    """``position`` in [-size, size) brought into [0, size); any other is reported."""
     return call("checked_index", cast(position, i64), index(size), dtype=i64)
 
 
@@ -87,7 +94,7 @@ def advanced_index(x: Node, indices: Sequence[Node | None]) -> Node:
             others = [*axes[:place], *axes[place + len(common) :]]
             source: dict[int, Expr] = dict(zip(kept, others, strict=True))
             for d, p in zip(indexed, positions, strict=True):
-                source[d] = checked(read_broadcast(p, chosen), x.shape[d])
+                source[d] = wrapped(read_broadcast(p, chosen), x.shape[d])
             return f[tuple(source[d] for d in range(len(x.shape)))]
 
         return at
@@ -104,7 +111,7 @@ def take(x: Node, indices: Node) -> Node:
 
     def element(f: Buffer, i: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
-            flat = checked(i[axes], total)
+            flat = wrapped(i[axes], total)
             position: list[ExprLike] = []
             for n in reversed(sizes):
                 position.insert(0, 0 if constant_dim(n) == 1 else flat % n)

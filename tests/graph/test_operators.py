@@ -282,10 +282,29 @@ def test_scatters_of_one_position() -> None:
     check(lambda x, i, s: x.scatter_add(1, i, s), x, i.expand(4, 3), s.expand(4, 3), native=False)
 
 
-def test_a_position_out_of_range_is_reported() -> None:
-    compiled, tensors = compile_flat(lambda x, i: x[i] + 1, (draw(5), torch.tensor([5])), {}, Traced())
+POSITIONED: dict[str, Function] = {
+    "index": lambda x, i: x[i],
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i),
+    "embedding": lambda x, i: F.embedding(i, x[:, None]),
+    "take": lambda x, i: x.take(i),
+    "scatter": lambda x, i: x.scatter(0, i, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONED)
+@pytest.mark.parametrize("position", [5, -6, -1])
+def test_a_position_out_of_range_is_reported(name: str, position: int) -> None:
+    function, args = POSITIONED[name], (draw(5), torch.tensor([position]))
+    if position == -1 and name in ("index", "take"):
+        check(function, *args)
+        return
+    with pytest.raises((IndexError, RuntimeError)):
+        function(*args)
+    compiled, tensors = compile_flat(function, (args[0], args[1] * 0), {}, Traced())
+    compiled(*tensors)
     with pytest.raises(IndexError):
-        compiled(*tensors)
+        compiled(*args)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
