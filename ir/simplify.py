@@ -37,6 +37,7 @@ from taskmap.ir.nodes import (
 )
 from taskmap.ir.polynomial import Poly
 from taskmap.ir.types import i64
+from taskmap.ir.visit import walk_exprs
 
 Range = tuple[float, float]
 UNBOUNDED: Range = (-math.inf, math.inf)
@@ -58,11 +59,14 @@ class Simplifier:
     _ranges: dict[Expr, Range] = field(default_factory=dict)
 
     def bind(self, var: Var, extent: Dim) -> None:
-        """``var`` runs over [0, extent)."""
+        """``var`` runs over [0, extent); sizes that the extent names, and of which nothing is known, are at least 1."""
         size = constant_dim(extent)
         self.ranges[var] = (0, size - 1 if size is not None else math.inf)
         if size is None:
             self.extents[var] = poly.to_poly(self(index(extent)))
+            for v in walk_exprs(poly.to_expr(self.extents[var])):
+                if isinstance(v, Var):
+                    self.ranges.setdefault(v, (1, math.inf))
 
     def bind_range(self, var: Var, bounds: Range) -> None:
         """``var`` lies in the closed range ``bounds``."""
@@ -230,36 +234,36 @@ class Simplifier:
         size = poly.constant_value(d)
         if size is not None and high < size:
             return True
-        top = self._symbolic_top(rest)
-        if top is None:
-            return False
-        gap = poly.add(poly.add(d, top, -1), poly.constant(1), -1)
+        gap = poly.add(poly.add(d, self._symbolic_top(rest), -1), poly.constant(1), -1)
         return self.poly_range(gap)[0] >= 0
 
-    def _symbolic_top(self, p: Poly) -> Poly | None:
+    def _symbolic_top(self, p: Poly) -> Poly:
         """An upper bound of p as a polynomial in sizes: every variable at its extent minus one."""
         total: Poly = {}
         for monomial, coefficient in p.items():
-            if coefficient < 0:
-                return None
-            term = poly.constant(coefficient)
-            for a in monomial:
-                bound = self._top_of(a)
-                if bound is None:
-                    return None
-                term = poly.multiply(term, bound)
-            total = poly.add(total, term)
+            total = poly.add(total, self._top_of_term(monomial, coefficient))
         return total
 
-    def _top_of(self, a: Expr) -> Poly | None:
+    def _top_of_term(self, monomial: poly.Monomial, coefficient: int) -> Poly:
+        low = self.poly_range({monomial: 1})[0]
+        if coefficient < 0 and math.isfinite(low) and any(a in self.extents for a in monomial):
+            return poly.constant(coefficient * int(low))
+        if coefficient < 0 or (len(monomial) > 1 and any(self.range(a)[0] < 0 for a in monomial)):
+            return {monomial: coefficient}
+        term = poly.constant(coefficient)
+        for a in monomial:
+            term = poly.multiply(term, self._top_of(a))
+        return term
+
+    def _top_of(self, a: Expr) -> Poly:
         if isinstance(a, Var) and a in self.extents:
             return poly.add(self.extents[a], poly.constant(1), -1)
-        if isinstance(a, Binary) and a.op == "mod":
-            return poly.add(poly.to_poly(a.b), poly.constant(1), -1)
         high = self.range(a)[1]
         if math.isfinite(high):
             return poly.constant(int(high))
-        return poly.atom(a) if isinstance(a, Var) and a not in self.ranges else None
+        if isinstance(a, Binary) and a.op == "mod" and self.range(a.b)[0] >= 1:
+            return poly.add(poly.to_poly(a.b), poly.constant(1), -1)
+        return poly.atom(a)
 
     def poly_range(self, p: Poly) -> Range:
         """The range of a polynomial by interval arithmetic."""
@@ -322,7 +326,7 @@ class Simplifier:
     def _at_most(self, a: Expr, b: Expr) -> bool:
         """Whether a <= b follows from symbolic extents."""
         top = self._symbolic_top(poly.to_poly(a))
-        return top is not None and self.poly_range(poly.add(poly.to_poly(b), top, -1))[0] >= 0
+        return self.poly_range(poly.add(poly.to_poly(b), top, -1))[0] >= 0
 
     def _compare(self, e: Compare) -> Expr:
         a, b = self(e.a), self(e.b)
@@ -355,5 +359,5 @@ def _times(a: Range, b: Range) -> Range:
 def _floor(x: float, y: float) -> float:
     if math.isinf(y):
         return 0.0 if x >= 0 else -1.0
-    return x if math.isinf(x) else math.floor(x / y)
+    return x if math.isinf(x) else x // y
 
