@@ -111,7 +111,7 @@ class PackWeights:
     def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
         """Packing at every call pays when the columns lie apart and many rows use them."""
         rows = constant_dim(product([d for _, d in c.m]))
-        return (rows is None or rows >= 8) and not _is_contiguous(weight, axis)
+        return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
 
 
 def constant_nodes(graph: Graph) -> set[Node]:

@@ -198,4 +198,3 @@ class Values:
             b.store(where, 0, select(found, i, where[0]))
             b.store(best, 0, select(found, value, best[0]))
         return b.let(e.op, where[0])
-

@@ -369,5 +369,3 @@ def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[t
     whole, rest = divmod(columns, width)
     parts = [(0, whole, [(width // lanes, lanes)])] if whole else []
     return [*parts, (whole * width, 1, column_groups(rest, lanes))] if rest else parts
-
-

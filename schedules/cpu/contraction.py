@@ -10,20 +10,20 @@ stay there too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
 from taskmap.ir.contraction import Contraction, find_contraction
-from taskmap.ir.nodes import Dim, Expr, Kernel, Var
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
-from taskmap.schedules.cpu.microkernel import Tile, choose_tile, emit_tile
+from taskmap.schedules.cpu.microkernel import Element, Tile, choose_tile, emit_tile
 from taskmap.schedules.values import Values
 
 _PARALLEL_ABOVE = 40_000
@@ -45,6 +45,32 @@ def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
     return choose_tile(m, n, target, lanes).vectors * lanes
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What one task of the parallel loop computes: up to ``size`` rows from ``first`` on, and one panel from
+    ``column`` on.
+
+    ``vectors`` is how the columns are computed, ``groups`` how they are stored: a packed panel is computed to its full
+    width, and its padding is left out only at the end.
+    """
+
+    outer: tuple[Expr, ...]
+    first: Expr
+    size: int
+    column: Expr
+    vectors: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, int], ...]
+
+    @property
+    def columns(self) -> int:
+        """Columns that are computed."""
+        return sum(v * w for v, w in self.vectors)
+
+
+TileBody = Callable[[Values, Expr, Expr, int], None]
+"""What is done for a tile: (values, its first row, the same counted from the block's first, its height)."""
+
+
 @dataclass(slots=True)
 class _Matmul:
     task: Task
@@ -54,46 +80,73 @@ class _Matmul:
     b: Builder = field(default_factory=Builder)
     lanes: int = 1
     tile: Tile = field(default_factory=lambda: Tile(1, 1))
+    k_blocks: int = 1
+
+    @property
+    def accumulate(self) -> DType:
+        return compute_type(self.c.reduce.dtype)
+
+    @property
+    def width(self) -> int:
+        return self.tile.vectors * self.lanes
+
+    @property
+    def m(self) -> Dim:
+        return product([d for _, d in self.c.m])
+
+    @property
+    def n(self) -> Dim:
+        return product([d for _, d in self.c.n])
 
     def kernel(self) -> Kernel:
-        accumulate = compute_type(self.c.reduce.dtype)
-        self.lanes = self.target.lanes(accumulate.bytes)
-        m, n = product([d for _, d in self.c.m]), product([d for _, d in self.c.n])
-        self.tile = choose_tile(m, n, self.target, self.lanes)
-        width = self.tile.vectors * self.lanes
-        block = self.row_block(m, n)
+        self.lanes = self.target.lanes(self.accumulate.bytes)
+        self.tile = choose_tile(self.m, self.n, self.target, self.lanes)
+        self.k_blocks = self.count_k_blocks()
+        m, n, width = self.m, self.n, self.width
+        size = self.row_block(m, n)
         batch = [d for _, d in self.c.batch]
-        extents = [*batch, ceil_div(m, block), ceil_div(n, width)]
+        extents = [*batch, ceil_div(m, size), ceil_div(n, width)]
         names = [*(v.name for v, _ in self.c.batch), "rows", "panel"]
         values = Values(self.task, self.b)
-        size = constant_dim(product([m, n, *batch, *[d for _, d in self.c.k]]))
-        parallel = size is None or size >= _PARALLEL_ABOVE
-        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as at:
-            *outer, row_block, panel = at
+        work = constant_dim(product([m, n, *batch, *[d for _, d in self.c.k]]))
+        parallel = work is None or work >= _PARALLEL_ABOVE
+        full = ((self.tile.vectors, self.lanes),)
+        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, row_block, panel):
             whole = n // width if isinstance(n, int) else index(n) // width
             rest = n % width if isinstance(n, int) else None
-            rows = (m, row_block * block, block)
+            block = _Block(tuple(outer), row_block * size, size, panel * width, full, full)
             if rest == 0:
-                self.panel(values.nested(), outer, rows, panel * width, [(self.tile.vectors, self.lanes)], accumulate)
+                self.panel(values.nested(), block)
             elif constant_dim(whole) == 0:
-                self.edge_panel(values.nested(), outer, rows, whole, width, n, rest, accumulate)
+                self.edge_panel(values.nested(), block, index(0), rest)
             else:
                 with self.b.when(panel < whole):
                     # The minimum changes nothing here; it tells the simplifier that the panel is a whole one.
                     column = values.simplifier(minimum(panel, index(whole) - 1) * width)
-                    self.panel(values.nested(), outer, rows, column, [(self.tile.vectors, self.lanes)], accumulate)
+                    self.panel(values.nested(), replace(block, column=column))
                 with self.b.otherwise():
-                    self.edge_panel(values.nested(), outer, rows, whole, width, n, rest, accumulate)
-        note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={block})"
+                    self.edge_panel(values.nested(), block, index(whole) * width, rest)
+        note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks})"
         buffers = (*self.task.inputs, *self.task.outputs)
         return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
+
+    def count_k_blocks(self) -> int:
+        """Into how many parts a long sum is cut, so that a panel's part takes a third of the second-level cache at
+        most.
+        """
+        extents = [constant_dim(d) for _, d in self.c.k]
+        long = [e for e in extents if e != 1]
+        if len(long) != 1 or long[0] is None or constant_dim(self.m) is None:
+            return 1
+        deepest = self.target.l2 // 3 // (self.width * self.accumulate.bytes)
+        return -(-long[0] // deepest)
 
     def row_block(self, m: Dim, n: Dim) -> int:
         """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in
         whole tiles, and so many that all cores have equal work."""
-        k = constant_dim(product([d for _, d in self.c.k])) or 1024
-        height, width = self.tile.rows, self.tile.vectors * self.lanes
-        fitting = max(1, self.target.l2 // 2 // (4 * k) // height) * height
+        k = -(-(constant_dim(product([d for _, d in self.c.k])) or 1024) // self.k_blocks)
+        height, width = self.tile.rows, self.width
+        fitting = max(1, self.target.l2 // 2 // (self.accumulate.bytes * k) // height) * height
         batch = constant_dim(product([d for _, d in self.c.batch]))
         if not isinstance(m, int) or not isinstance(n, int) or batch is None:
             return min(fitting, 16 * height)
@@ -108,94 +161,115 @@ class _Matmul:
         sizes = {-(-tiles // count) for count in range(fewest, min(tiles, fewest + 4 * self.target.cores) + 1)}
         return min(sorted(sizes, reverse=True), key=cost) * height
 
-    def edge_panel(
-        self,
-        values: Values,
-        outer: Sequence[Expr],
-        rows: tuple[Dim, Expr, int],
-        whole: Dim,
-        width: int,
-        n: Dim,
-        rest: int | None,
-        accumulate: DType,
-    ) -> None:
-        """The columns that do not fill a panel: in narrower vectors, or one by one when their number is symbolic."""
-        start = index(whole) * width
+    def edge_panel(self, values: Values, block: _Block, start: Expr, rest: int | None) -> None:
+        """The columns that do not fill a panel; one by one when their number is symbolic."""
         if rest is not None:
-            self.panel(values, outer, rows, start, column_groups(rest, self.lanes), accumulate)
+            groups = tuple(column_groups(rest, self.lanes))
+            vectors = ((-(-rest // self.lanes), self.lanes),) if self.reads_packed() else groups
+            self.panel(values, replace(block, column=start, vectors=vectors, groups=groups))
             return
-        with self.b.loop("column", index(n) - start) as j:
-            values.bind(j, width)
-            self.panel(values.nested(), outer, rows, start + j, [(1, 1)], accumulate)
+        with self.b.loop("column", index(self.n) - start) as j:
+            values.bind(j, self.width)
+            self.panel(values.nested(), replace(block, column=start + j, vectors=((1, 1),), groups=((1, 1),)))
 
-    def panel(
-        self,
-        values: Values,
-        outer: Sequence[Expr],
-        rows: tuple[Dim, Expr, int],
-        column: Expr,
-        groups: list[tuple[int, int]],
-        accumulate: DType,
-    ) -> None:
+    def reads_packed(self) -> bool:
+        """Whether B is read from panels as wide as the tile, so that reading beyond the last column stays inside."""
+        b = self.c.b
+        while isinstance(b, Cast):
+            b = b.a
+        if not isinstance(b, Load) or len(self.c.n) != 1 or b.buffer in self.task.producers:
+            return False
+        column = self.c.n[0][0]
+        return b.indices[0] == column // self.width and b.indices[-1] == column % self.width
+
+    def panel(self, values: Values, block: _Block) -> None:
         """All rows of a block against one panel of columns."""
-        m, first, block = rows
-        height = self.tile.rows
-        if isinstance(m, int) and m % height == 0 and m % block == 0:
-            self.tiles(values, outer, first, block // height, height, column, groups, accumulate)
+        if self.k_blocks == 1:
+            self.each_tile(values, block, lambda *tile: self.whole_tile(block, *tile))
             return
-        count = index(minimum(index(m) - first, block))
-        if isinstance(m, int) and m <= block:
-            self.tiles(values, outer, first, m // height, height, column, groups, accumulate)
-            if m % height:
-                start = first + m // height * height
-                self.tiles(values.nested(), outer, start, 1, m % height, column, groups, accumulate)
-            return
-        whole = self.b.let("tiles", count // height)
-        values.bind_value(whole, block // height)
-        self.tiles(values.nested(), outer, first, whole, height, column, groups, accumulate)
-        edge = m % height if isinstance(m, int) else None
-        if edge:
-            with self.b.when(count % height > 0):
-                start = first + whole * height
-                self.tiles(values.nested(), outer, start, 1, edge, column, groups, accumulate)
-        elif edge is None:
-            self.tiles(values.nested(), outer, first + whole * height, count % height, 1, column, groups, accumulate)
+        out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=0.0)
+        with self.b.loop("k_block", self.k_blocks) as part:
+            values.bind(part, self.k_blocks)
+            self.each_tile(values.nested(), block, lambda *tile: self.partial_tile(block, out, part, *tile))
+        rows = values.simplifier(minimum(index(self.m) - block.first, block.size))
+        self.epilogue(values, block, out, block.first, rows)
 
-    def tiles(
-        self,
-        values: Values,
-        outer: Sequence[Expr],
-        first: Expr,
-        count: Dim,
-        height: int,
-        column: Expr,
-        groups: list[tuple[int, int]],
-        accumulate: DType,
-    ) -> None:
-        """``count`` tiles of ``height`` rows, one below the other; the minimum says that they end with the last row."""
-        last = index(product([d for _, d in self.c.m])) - height
+    def each_tile(self, values: Values, block: _Block, body: TileBody) -> None:
+        """``body`` for the tiles of a block, the last one of fewer rows; one row at a time when M is symbolic."""
+        m, height = self.m, self.tile.rows
+        if isinstance(m, int) and m <= block.size:
+            self.tiles(values, block, index(0), m // height, height, body)
+            if m % height:
+                self.tiles(values.nested(), block, index(m // height * height), 1, m % height, body)
+            return
+        if isinstance(m, int) and m % height == 0 and m % block.size == 0:
+            self.tiles(values, block, index(0), block.size // height, height, body)
+            return
+        count = index(minimum(index(m) - block.first, block.size))
+        whole = self.b.let("tiles", count // height)
+        values.bind_value(whole, block.size // height)
+        self.tiles(values.nested(), block, index(0), whole, height, body)
+        if not isinstance(m, int):
+            self.tiles(values.nested(), block, whole * height, count % height, 1, body)
+        elif m % height:
+            with self.b.when(count % height > 0):
+                self.tiles(values.nested(), block, whole * height, 1, m % height, body)
+
+    def tiles(self, values: Values, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
+        """``count`` tiles of ``height`` rows; the minimum only says that they end with the last row."""
         with self.b.loop("tile", index(count)) as t:
             values.bind(t, count)
             inside = values.nested()
-            start = inside.simplifier(minimum(first + t * height, last))
-            columns = sum(v * w for v, w in groups)
-            out = self.b.allocate("tile", accumulate, (height, columns))
-            fixed = dict(zip((v for v, _ in self.c.batch), outer, strict=True))
-            k = self.k_order()
+            local = inside.simplifier(skipped + t * height)
+            start = inside.simplifier(minimum(block.first + local, index(self.m) - height))
+            body(inside, start, local, height)
 
-            def read(expr: Expr, axes: tuple[tuple[Var, Dim], ...], base: Expr):  # type: ignore[no-untyped-def]
-                def element(at: Sequence[Expr], offset: Expr, local: Values) -> Expr:
-                    known = {**fixed, **unravel(axes, base + offset), **dict(zip((v for v, _ in k), at, strict=True))}
-                    return local.expand(expr, known)
+    def whole_tile(self, block: _Block, values: Values, start: Expr, local: Expr, height: int) -> None:
+        """A tile from first to last."""
+        out = self.b.allocate("tile", self.accumulate, (height, block.columns))
+        k = self.k_order()
+        factors = self.factors(block, start, {})
+        emit_tile(self.b, values, height, block.vectors, [d for _, d in k], *factors, out, self.accumulate)
+        self.epilogue(values, block, out, start, height)
 
-                return element
+    def partial_tile(
+        self, block: _Block, out: Buffer, part: Expr, values: Values, start: Expr, local: Expr, height: int
+    ) -> None:
+        """One part of the sum of a tile, added to what ``out`` holds."""
+        k = self.k_order()
+        (position,) = (d for d, (_, extent) in enumerate(k) if constant_dim(extent) != 1)
+        var, extent = k[position]
+        depth = -(-(constant_dim(extent) or 0) // self.k_blocks)
+        extents: list[Dim] = [d for _, d in k]
+        extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
+        factors = self.factors(block, start, {var: part * depth})
+        emit_tile(
+            self.b, values, height, block.vectors, extents, *factors, out, self.accumulate, row=local, resume=True
+        )
 
-            a, b = read(self.c.a, self.c.m, start), read(self.c.b, self.c.n, column)
-            emit_tile(self.b, inside, height, groups, [d for _, d in k], a, b, out, accumulate)
-            Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(
-                inside, out, lambda i, j: {**fixed, **unravel(self.c.m, start + i), **unravel(self.c.n, column + j)},
-                groups
-            )
+    def factors(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
+        """Both factors of a tile, read at (summed indices, row or column of the tile)."""
+        k = self.k_order()
+        fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
+
+        def read(expr: Expr, axes: tuple[tuple[Var, Dim], ...], base: Expr) -> Element:
+            def element(at: Sequence[Expr], offset: Expr, values: Values) -> Expr:
+                summed = {v: i + offsets[v] if v in offsets else i for (v, _), i in zip(k, at, strict=True)}
+                return values.expand(expr, {**fixed, **unravel(axes, base + offset), **summed})
+
+            return element
+
+        return read(self.c.a, self.c.m, start), read(self.c.b, self.c.n, block.column)
+
+    def epilogue(self, values: Values, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
+        """Store what follows for ``rows`` rows of ``out``, which begin with row ``start``."""
+        fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
+
+        def position(i: Expr, j: Expr) -> dict[Var, Expr]:
+            row = minimum(start + i, index(self.m) - 1)
+            return {**fixed, **unravel(self.c.m, row), **unravel(self.c.n, block.column + j)}
+
+        Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(values, out, rows, position, block.groups)
 
     def k_order(self) -> tuple[tuple[Var, Dim], ...]:
         """The summed axes, the one along which A is contiguous innermost (the first of a convolution's: channels)."""
@@ -220,5 +294,3 @@ def schedule_matmul(task: Task, target: Target) -> Kernel | None:
     if not c.reduce.dtype.is_float:
         return None
     return _Matmul(task, stage, c, target).kernel()
-
-

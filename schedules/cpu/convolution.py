@@ -122,9 +122,7 @@ class _Dense(_Template):
             fill = strip.height * strip.width * c.channels / 8
             per_panel = c.out[1] * k * width / self.lanes
             work = [
-                fill + p * (r * per_panel + streamed)
-                for r in blocks(c.out[0], rows)
-                for p in blocks(panels, chunk)
+                fill + p * (r * per_panel + streamed) for r in blocks(c.out[0], rows) for p in blocks(panels, chunk)
             ]
             return makespan(work * images, cores)
 
@@ -173,7 +171,7 @@ class _Dense(_Template):
                     def position(i: Expr, j: Expr, x0: Expr = x0):  # type: ignore[no-untyped-def]
                         return c.axes(image, group * c.out_channels + channel + j, first + y, x0 + i)
 
-                    Epilogue(self.task, c.stage, c.reduce, b).emit(inside, out, position, groups)
+                    Epilogue(self.task, c.stage, c.reduce, b).emit(inside, out, height, position, groups)
 
 
 @dataclass(slots=True)

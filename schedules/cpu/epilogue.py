@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.schedules.cpu.pointwise import positions_in
 from taskmap.schedules.sampling import agree
@@ -32,10 +32,11 @@ class Epilogue:
     reduce: Reduce
     builder: Builder
 
-    def emit(self, values: Values, tile: Buffer, position: Position, groups: Sequence[tuple[int, int]]) -> None:
-        """Store every output for all elements of ``tile``, of shape (rows, columns), columns cut into ``groups``."""
+    def emit(
+        self, values: Values, tile: Buffer, rows: Dim, position: Position, groups: Sequence[tuple[int, int]]
+    ) -> None:
+        """Store every output for the first ``rows`` rows of ``tile``, its columns cut into ``groups``."""
         b = self.builder
-        rows = tile.shape[0]
         with b.loop("row", index(rows)) as i:
             values.bind(i, rows)
             column = 0

@@ -54,8 +54,9 @@ def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
 
     def strip(rows: int) -> float:
         whole, rest = divmod(columns, tile.vectors * lanes)
-        return (whole * step(rows, tile.vectors) + sum(step(rows, v) for v, _ in column_groups(rest, lanes))) * (rows
-        > 0)
+        return (whole * step(rows, tile.vectors) + sum(step(rows, v) for v, _ in column_groups(rest, lanes))) * (
+            rows > 0
+        )
 
     return (extent // tile.rows) * strip(tile.rows) + strip(extent % tile.rows)
 
@@ -85,11 +86,16 @@ def emit_tile(
     element_b: Element,
     out: Buffer,
     accumulate: DType,
+    *,
+    row: Expr | None = None,
+    resume: bool = False,
 ) -> None:
-    """Multiply a tile and leave it in the local buffer ``out`` of shape (rows, columns).
+    """Multiply a tile and leave it in the local buffer ``out``, of as many columns, from ``row`` on (default 0).
 
-    groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first.
+    groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first; resume: add to what
+    ``out`` holds.
     """
+    first = index(0) if row is None else row
     column = 0
     for vectors, width in groups:
         start = column
@@ -98,21 +104,21 @@ def emit_tile(
             inside = values.nested()
             inside.bind(lane, width)
             acc = b.allocate("acc", accumulate, (rows * vectors,), Scope.REGISTER)
-            for r in range(rows * vectors):
-                b.store(acc, r, 0.0)
+            places = [(first + i, lane + (start + j * width)) for i in range(rows) for j in range(vectors)]
+            for r, place in enumerate(places):
+                b.store(acc, r, out[place] if resume else 0.0)
             with b.grid([f"k{d}" for d in range(len(k))], [index(d) for d in k]) as at:
                 for v, extent in zip(at, k, strict=True):
                     inside.bind(v, extent)
                 step = inside.nested()
                 right = [
-                    b.let("b", cast(element_b(at, lane + (start + j * width), step), accumulate)) for j in
-                    range(vectors)
+                    b.let("b", cast(element_b(at, lane + (start + j * width), step), accumulate))
+                    for j in range(vectors)
                 ]
                 for i in range(rows):
                     left = b.let("a", cast(a(at, index(i), step), accumulate))
                     for j in range(vectors):
                         b.store(acc, i * vectors + j, acc[i * vectors + j] + left * right[j])
-            for i in range(rows):
-                for j in range(vectors):
-                    b.store(out, (i, lane + (start + j * width)), acc[i * vectors + j])
+            for r, place in enumerate(places):
+                b.store(out, place, acc[r])
         column += vectors * width

@@ -343,5 +343,3 @@ def _widths(extent: Dim, lanes: int) -> list[int]:
             size %= width
         width //= 2
     return widths
-
-

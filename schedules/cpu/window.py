@@ -200,5 +200,3 @@ def positions(count: int, height: int) -> list[tuple[int, int, int]]:
     whole, rest = divmod(count, height)
     parts = [(0, whole, height)] if whole else []
     return [*parts, (whole * height, 1, rest)] if rest else parts
-
-
