@@ -21,7 +21,7 @@ _NONE = array("q")
 Extern = Callable[[int, "array[int]"], None]
 
 
-KEPT_RUNS = 64
+KEPT_RUNS = 256
 """How many timed runs an executable remembers."""
 
 

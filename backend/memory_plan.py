@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.backend.program import BufferKind, Program
+from taskmap.backend.program import BufferKind, Program, size_text
 from taskmap.ir.construct import product
 from taskmap.ir.nodes import Binary, Const, Dim, Expr
 
@@ -65,11 +65,11 @@ class MemoryPlan:
         return total
 
     def __str__(self) -> str:
-        lines = [f"arena: {self.bytes!r} bytes"]
+        lines = [f"arena: {size_text(self.bytes)} bytes"]
         for buffer, (region, offset) in self.places.items():
             first, last = self.demand[buffer]
             factor = self.regions[region].factor
-            lines.append(f"b{buffer}: region {region} offset {offset} × {factor!r}, steps {first} to {last}")
+            lines.append(f"b{buffer}: region {region} offset {offset} × {size_text(factor)}, steps {first} to {last}")
         return "\n".join(lines)
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from taskmap.ir.errors import GraphError
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.printer import print_expr
 
 
 class BufferKind(Enum):
@@ -108,12 +109,19 @@ class Program:
         return runs
 
     def __str__(self) -> str:
-        lines = [f"b{i}: {b.kind.value} {b.bytes!r} bytes  {b.name}".rstrip() for i, b in enumerate(self.buffers)]
+        lines = [
+            f"b{i}: {b.kind.value} {size_text(b.bytes)} bytes  {b.name}".rstrip() for i, b in enumerate(self.buffers)
+        ]
         for step in self.steps:
             args = ", ".join([f"b{b}" for b in step.buffers])
             if isinstance(step, ExternCall):
                 lines.append(f"extern {step.index}({args})")
             else:
-                dims = "".join(f"; {d!r}" for d in step.dims)
+                dims = "".join(f"; {size_text(d)}" for d in step.dims)
                 lines.append(f"{step.symbol}({args}{dims})  {step.label}".rstrip())
         return "\n".join(lines)
+
+
+def size_text(size: Dim) -> str:
+    """A size for people to read."""
+    return print_expr(size) if isinstance(size, Expr) else str(size)

@@ -32,8 +32,11 @@ from taskmap.graph.planning import Group, Plan, plan
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.key import task_key
 from taskmap.ir.lower import lower
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
+from taskmap.ir.verify import LOWERED, verify
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.progress import progress
@@ -197,8 +200,8 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
         LEDGER.add("tasks_shared")
         return session.kernels[key]
     entry = entry_key(key, session.target, compiler_version())
-    # With a dump every stage is wanted, so every stage is run.
-    found = None if dump.wanted else session.tasks.find(entry)
+    # Where every stage is to be seen or verified, every stage is run.
+    found = None if dump.wanted or session.options.verify_passes else session.tasks.find(entry)
     if found is not None:
         LEDGER.add("tasks_found")
         session.kernels[key] = found
@@ -224,14 +227,21 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
 def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKernel:
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     dump.write(f"task_{task.name}_{digest}.txt", key)
-    # The operators name the kernel. A number that the graph gave it would make equal kernels differ in name.
-    kernel = schedule(replace(task, name="_".join(stage.label for stage in task.stages)[:40]), session.target)
-    observe = None
-    if dump.wanted:
-        dump.write(f"kernel_{kernel.name}_{digest}.txt", kernel)
-        observe = lambda step, module: dump.write(f"kernel_{kernel.name}_{digest}_{step}.txt", module)  # noqa: E731
+    kernel = schedule(task, session.target)
+    checked = session.options.verify_passes
+
+    def observe(step: str, module: Kernel) -> None:
+        if dump.wanted:
+            dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))
+        if checked:
+            verify(module)
+
+    observe("scheduled", kernel)
+    lowered = lower(kernel, observe if dump.wanted or checked else None)
+    if checked:
+        verify(lowered, LOWERED)
     # Without the note, which may name sizes after the model: equal kernels have equal text.
-    source = generate(replace(lower(kernel, observe), note=""), session.target.vector_bytes)
+    source = generate(replace(lowered, note=""), session.target.vector_bytes)
     dump.write(f"{source.symbol}.c", source.text)
     return TaskKernel(source, kernel.note)
 

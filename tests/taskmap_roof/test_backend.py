@@ -79,6 +79,13 @@ def test_a_dump_dir_that_cannot_be_written(tmp_path: Path) -> None:
         compiled(lambda x: x * 3, options={"dump_dir": tmp_path / "file"})(X)
 
 
+def test_passes_are_verified_on_request(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 7), nn.Softmax(-1)).eval()
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        assert_like(compiled(model, options={"verify_passes": True})(x), model(x), rtol=1e-4, atol=1e-5)
+
+
 def test_profile_runs_each_kernel_by_itself() -> None:
     assert_like(compiled(lambda x: (x @ x.t()).softmax(-1), options={"profile": True})(X), (X @ X.t()).softmax(-1))
 
