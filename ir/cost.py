@@ -1,22 +1,25 @@
 """What a task costs at least: the operations of its definitions and the bytes of its inputs and outputs.
 
 Both follow from the expressions alone, so they hold for every schedule: a schedule that computes or reads something
-twice does not change them, and the ratio to measured time says how good it is (the axes of the roofline model,
+twice does not change them, and their ratio to measured time says how good it is (the axes of the roofline model:
 Williams, Waterman and Patterson, CACM 2009).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from math import prod
 
 from taskmap.ir.construct import constant_dim, index
 from taskmap.ir.errors import InputError
-from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Dim, Expr, Load, Reduce, Select, Unary, Var
+from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Const, Dim, Expr, Load, Reduce, Select, Unary, Var
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.visit import children, substitute, walk_exprs
+from taskmap.ir.visit import children, substitute
 
 Sizes = Mapping[Var, int]
+Axis = tuple[int, int]
+"""An axis by its extent and by its number among the axes of that extent that are in sight together."""
 _ARITHMETIC = (Unary, Binary, Compare, Select, Call, Reduce)
 _NO_SIZES: Sizes = {}
 
@@ -25,21 +28,22 @@ def operations(task: Task, sizes: Sizes = _NO_SIZES) -> int:
     """The arithmetic operations of a task, where ``sizes`` are the values of its symbolic sizes.
 
     A multiply-add is two; a comparison, a selection and a function of ``ir.functions`` are one each; conversions and
-    the arithmetic of indices, masks of padding included, are none. A part of an expression counts once for each point
-    of the axes that it depends on: the maximum in a softmax, once a row. Raises InputError for a size that is unknown.
+    the arithmetic of indices, masks of padding included, are none. Within a stage equal parts count together, once for
+    each point of the axes that they depend on: the maximum in a softmax once a row, the scores of an attention once
+    although both the sum and the product with the values need them. Raises InputError for a size that is unknown.
     """
     return sum(stage_operations(stage, sizes) for stage in task.stages)
 
 
 def stage_operations(stage: Stage, sizes: Sizes = _NO_SIZES) -> int:
     """The operations of one stage of a task; see ``operations``."""
-    extents = _extents(stage, sizes)
-    depends = _Dependence()
+    parts = _Parts(stage, sizes)
+    counted: set[int] = set()
     total = 0
     for e in _values(stage.body):
-        if isinstance(e, _ARITHMETIC) and depends.on_data(e):
-            axes = {v for v, _ in e.axes} | depends.variables(e.body) if isinstance(e, Reduce) else depends.variables(e)
-            total += prod(extents[v] for v in axes if v in extents)
+        if isinstance(e, _ARITHMETIC) and parts.on_data[id(e)] and parts.number[id(e)] not in counted:
+            counted.add(parts.number[id(e)])
+            total += parts.points(e.body if isinstance(e, Reduce) else e, e.axes if isinstance(e, Reduce) else ())
     return total
 
 
@@ -48,15 +52,15 @@ def bytes_moved(task: Task, sizes: Sizes = _NO_SIZES) -> int:
 
     A slice or a gather reads no more elements than it has points. Raises InputError for a size that is unknown.
     """
-    outputs = sum(buffer_bytes(b, sizes) for b in task.outputs)
     reads = dict.fromkeys(task.inputs, 0)
     for stage in task.stages:
-        extents = _extents(stage, sizes)
-        depends = _Dependence()
-        for e in walk_exprs(stage.body):
-            if isinstance(e, Load) and e.buffer in reads:
-                points = prod(extents[v] for v in depends.variables(e) if v in extents)
-                reads[e.buffer] += points * e.buffer.dtype.bytes
+        parts = _Parts(stage, sizes)
+        seen: set[int] = set()
+        for e in parts.expressions:
+            if isinstance(e, Load) and e.buffer in reads and parts.number[id(e)] not in seen:
+                seen.add(parts.number[id(e)])
+                reads[e.buffer] += parts.points(e) * e.buffer.dtype.bytes
+    outputs = sum(buffer_bytes(b, sizes) for b in task.outputs)
     return outputs + sum(min(buffer_bytes(b, sizes), read) for b, read in reads.items())
 
 
@@ -68,7 +72,7 @@ def buffer_bytes(buffer: Buffer, sizes: Sizes = _NO_SIZES) -> int:
     )
 
 
-def known_size(size: Dim, sizes: Sizes) -> int:
+def known_size(size: Dim, sizes: Sizes = _NO_SIZES) -> int:
     """The value of a size. Raises InputError when it depends on more than ``sizes``."""
     known = constant_dim(size)
     if known is None and isinstance(size, Expr):
@@ -78,52 +82,83 @@ def known_size(size: Dim, sizes: Sizes) -> int:
     return known
 
 
-class _Dependence:
-    """Which variables an expression depends on, and whether it depends on data at all; each node is looked at once."""
+class _Parts:
+    """Facts about every part of a stage's body, by identity.
 
-    def __init__(self) -> None:
-        self._variables: dict[int, frozenset[Var]] = {}
-        self._data: dict[int, bool] = {}
+    ``number`` is equal for parts that compute the same function: axes are named by extent, not by variable, so the sum
+    over j of f(i, j) and the element f(i, k) share f. ``on_data``: a tensor is read for its value.
+    """
 
-    def variables(self, e: Expr) -> frozenset[Var]:
-        """The variables that ``e`` depends on; those that a Reduce binds are its own."""
-        self._visit(e)
-        return self._variables[id(e)]
-
-    def on_data(self, e: Expr) -> bool:
-        """Whether a tensor is read for the value of ``e``."""
-        self._visit(e)
-        return self._data[id(e)]
-
-    def _visit(self, root: Expr) -> None:
-        for e in _children_first(root, self._variables):
-            parts = children(e)
-            found = frozenset((e,)) if isinstance(e, Var) else frozenset[Var]()
-            for part in parts:
-                found |= self._variables[id(part)]
-            if isinstance(e, Reduce):
-                found -= {v for v, _ in e.axes}
-            self._variables[id(e)] = found
+    def __init__(self, stage: Stage, sizes: Sizes) -> None:
+        self.expressions = list(_children_first(stage.body))
+        self.number: dict[int, int] = {}
+        self.on_data: dict[int, bool] = {}
+        self._free: dict[int, frozenset[Var]] = {}
+        for e in self.expressions:
+            self._free[id(e)] = self._free_of(e)
             # A mask of padding selects by indices: that the masked value is data makes it no operation.
-            asked = (e.cond,) if isinstance(e, Select) else parts
-            self._data[id(e)] = isinstance(e, Load) or any(self._data[id(part)] for part in asked)
+            asked = (e.cond,) if isinstance(e, Select) else children(e)
+            self.on_data[id(e)] = isinstance(e, Load) or any(self.on_data[id(part)] for part in asked)
+        self._axes: dict[Var, Axis] = {}
+        self._name(zip(stage.axes, stage.shape, strict=True), set(), sizes)
+        for e in reversed(self.expressions):
+            if isinstance(e, Reduce):
+                self._name(e.axes, {self._axes[v] for v in self._free[id(e)] if v in self._axes}, sizes)
+        numbers: dict[object, int] = {}
+        for e in self.expressions:
+            self.number[id(e)] = numbers.setdefault(self._key(e), len(numbers))
+
+    def points(self, e: Expr, axes: Iterable[tuple[Var, Dim]] = ()) -> int:
+        """How many points the axes that ``e`` depends on have, ``axes`` included."""
+        used = {self._axes[v] for v in (*self._free[id(e)], *(v for v, _ in axes)) if v in self._axes}
+        return prod(extent for extent, _ in used)
+
+    def _free_of(self, e: Expr) -> frozenset[Var]:
+        if isinstance(e, Var):
+            return frozenset((e,))
+        found = frozenset[Var]().union(*(self._free[id(part)] for part in children(e)))
+        return found - {v for v, _ in e.axes} if isinstance(e, Reduce) else found
+
+    def _name(self, axes: Iterable[tuple[Var, Dim]], taken: set[Axis], sizes: Sizes) -> None:
+        """Names axes that come into sight together; ``taken`` are the names of those that are in sight already."""
+        for v, size in axes:
+            extent = known_size(size, sizes)
+            self._axes[v] = next((extent, i) for i in count() if (extent, i) not in taken)
+            taken.add(self._axes[v])
+
+    def _key(self, e: Expr) -> object:
+        parts = tuple(self.number[id(part)] for part in children(e))
+        match e:
+            case Var():
+                return (Var, self._axes.get(e, e))
+            case Const():
+                return (Const, repr(e.value), e.dtype)
+            case Load():
+                return (Load, id(e.buffer), parts)
+            case Reduce():
+                return (Reduce, e.op, tuple(self._axes[v] for v, _ in e.axes), parts)
+            case _:
+                return (type(e), getattr(e, "op", getattr(e, "name", "")), e.dtype, parts)
 
 
-def _children_first(root: Expr, done: Mapping[int, object]) -> Iterable[Expr]:
+def _children_first(root: Expr) -> Iterator[Expr]:
+    """Every part of ``root``, once, after its own parts."""
+    done: set[int] = set()
     stack = [(root, False)]
     while stack:
         e, ready = stack.pop()
         if id(e) in done:
             continue
         if ready:
+            done.add(id(e))
             yield e
             continue
         stack.append((e, True))
         stack.extend((part, False) for part in children(e))
 
 
-def _values(root: Expr) -> Iterable[Expr]:
-    """The expressions under ``root`` that compute values: not the indices at which tensors are read."""
+def _values(root: Expr) -> Iterator[Expr]:
+    """The parts of ``root`` that compute values: not the indices at which tensors are read."""
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -136,13 +171,3 @@ def _values(root: Expr) -> Iterable[Expr]:
             stack.extend(children(e))
         elif isinstance(e, Reduce):
             stack.append(e.body)
-
-
-def _extents(stage: Stage, sizes: Sizes) -> dict[Var, int]:
-    """How many values each axis of the stage and each summed axis takes."""
-    extents = {v: known_size(n, sizes) for v, n in zip(stage.axes, stage.shape, strict=True)}
-    for e in walk_exprs(stage.body):
-        if isinstance(e, Reduce):
-            extents.update((v, known_size(n, sizes)) for v, n in e.axes)
-    return extents
-

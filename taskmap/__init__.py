@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taskmap.errors import TaskmapError as TaskmapError
+    from taskmap.explaining import explain as explain
     from taskmap.ledger import Metrics as Metrics
     from taskmap.ledger import metrics as metrics
     from taskmap.options import Options as Options
+    from taskmap.report import Report as Report
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Metrics": "taskmap.ledger",
     "Options": "taskmap.options",
+    "Report": "taskmap.report",
     "TaskmapError": "taskmap.errors",
+    "explain": "taskmap.explaining",
     "metrics": "taskmap.ledger",
 }
-__all__ = ["Metrics", "Options", "TaskmapError", "__version__", "metrics"]
+__all__ = ["Metrics", "Options", "Report", "TaskmapError", "__version__", "explain", "metrics"]
 
 # In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

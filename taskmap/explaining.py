@@ -1,0 +1,97 @@
+"""What taskmap makes of a model: `taskmap.explain`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from taskmap.accounting import Recorded, account
+from taskmap.backend.executable import TimedRun
+from taskmap.constants import FrozenGraph
+from taskmap.driver import Compilation, Fallback, new_session
+from taskmap.ir.errors import InputError
+from taskmap.options import Options
+from taskmap.private_compile import private_compile, unchanged
+from taskmap.report import Report
+from taskmap.torch_backend import compile_captured
+
+RUNS = 15
+FEWEST_RUNS = 3
+SECONDS = 2.0
+"""Runs are measured until there are RUNS of them, or FEWEST_RUNS that took this long."""
+
+
+def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
+    """What `torch.compile(model, backend="taskmap")` makes of ``model`` when it is called with these arguments.
+
+    The model, a module or a function, is compiled as it would be here (inference under no_grad, else training) and run
+    several times, every kernel timed by itself. Nothing else changes: compilations made before stay, buffers, arguments
+    and random numbers are as before. A backward graph is reported without times, because it does not run. Raises
+    InputError when ``model`` cannot be called, and what calling it raises.
+    """
+    function = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
+    if not callable(function):
+        raise InputError(
+            f"cannot explain {type(model).__name__}", hint="Pass a module or a function, then its arguments."
+        )
+    session = new_session(Options(profile=True))
+    session.record = record = []
+    backend = partial(compile_captured, session=session)
+    with unchanged(function, (args, kwargs)), private_compile(function, backend) as compiled:
+        measured = _measure(partial(compiled, *args, **kwargs), record)
+    return account(measured.graphs, str(session.target), torch.get_num_threads(), measured.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    graphs: list[Recorded]
+    runs: int
+
+
+def _measure(run: Callable[[], Any], record: list[Compilation | Fallback]) -> _Measured:
+    """Compiles, warms up and measures; every graph that ``record`` then holds, with its timed runs."""
+    run()
+    prepared = {compilation: _take_runs(compilation)[1] for compilation in _compilations(record)}
+    run()
+    for compilation in _compilations(record):
+        _take_runs(compilation)
+    taken: dict[Compilation, list[TimedRun]] = {}
+    began = time.perf_counter()
+    done = 0
+    while done < RUNS and (done < FEWEST_RUNS or time.perf_counter() - began < SECONDS):
+        run()
+        done += 1
+        for compilation in _compilations(record):
+            taken.setdefault(compilation, []).extend(_take_runs(compilation)[0])
+    return _Measured([_recorded(graph, prepared, taken, done) for graph in record], done)
+
+
+def _recorded(
+    graph: Compilation | Fallback,
+    prepared: Mapping[Compilation, Sequence[TimedRun]],
+    taken: Mapping[Compilation, Sequence[TimedRun]],
+    runs: int,
+) -> Recorded:
+    if isinstance(graph, Fallback):
+        return Recorded(graph)
+    main = tuple(taken.get(graph, ()))
+    return Recorded(graph, main, tuple(prepared.get(graph, ())), len(main) / runs)
+
+
+def _compilations(record: Iterable[Compilation | Fallback]) -> list[Compilation]:
+    return [graph for graph in record if isinstance(graph, Compilation)]
+
+
+def _take_runs(compilation: Compilation) -> tuple[list[TimedRun], list[TimedRun]]:
+    """The runs since this was last asked, of what runs at every call and of what runs once."""
+    call = compilation.call
+    parts = (call.main, call.prepare) if isinstance(call, FrozenGraph) else (call,)
+    taken = [list(part.executable.runs) for part in parts]
+    for part in parts:
+        part.executable.runs.clear()
+    return taken[0], taken[1] if len(taken) > 1 else []

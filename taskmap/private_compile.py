@@ -1,0 +1,94 @@
+"""torch.compile for one purpose, of which nothing is left afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any
+
+import torch
+from torch._dynamo import config
+from torch._dynamo.convert_frame import register_bytecode_hook
+from torch.utils._pytree import tree_leaves
+
+Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+@contextmanager
+def private_compile(function: Callable[..., Any], backend: Backend) -> Iterator[Callable[..., Any]]:
+    """Yields ``function`` compiled with ``backend``; afterwards what was compiled is gone.
+
+    Dynamo keeps its results with the code of the functions compiled, shared by all who compile these. Where nobody else
+    has, they are removed. Where somebody has, the entries stay but hold nothing, and the others are untouched. Shapes
+    are static unless marked, so nothing that is seen here makes a later compilation dynamic.
+    """
+    thread = threading.get_ident()
+    compiled: dict[CodeType, int] = {}
+    graphs: list[_Graph] = []
+
+    def note(code: CodeType, _: CodeType) -> None:
+        if threading.get_ident() == thread:
+            compiled[code] = compiled.get(code, 0) + 1
+
+    def capture(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        graphs.append(_Graph(backend(gm, inputs)))
+        return graphs[-1]
+
+    hook = register_bytecode_hook(note)
+    try:
+        with config.patch(automatic_dynamic_shapes=False):
+            yield torch.compile(function, backend=capture, **_APART)
+    finally:
+        hook.remove()
+        for graph in graphs:
+            graph.function = None
+        for code, count in compiled.items():
+            if _entries(code) <= count:
+                torch._C._dynamo.eval_frame.reset_code(code)
+
+
+class _Graph:
+    """A compiled graph that can be let go of while Dynamo still refers to it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function: Callable[..., Any] | None = function
+
+    def __call__(self, *args: Any) -> Any:
+        assert self.function is not None, "a private compilation was called after its end"
+        return self.function(*args)
+
+
+def _entries(code: CodeType) -> int:
+    """How many compiled versions Dynamo keeps of ``code``."""
+    count = getattr(torch._C._dynamo.eval_frame, "_get_total_cache_entry_count", None)
+    if count is not None:
+        return int(count(code))
+    return len(torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code))
+
+
+# Since PyTorch 2.13 a compilation can have entries, and a limit on their number, of its own.
+_APART: dict[str, Any] = (
+    {"isolate_recompiles": True} if hasattr(torch._C._dynamo.eval_frame, "_get_cache_entries_for_region") else {}
+)
+
+
+@contextmanager
+def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
+    """Whatever runs meanwhile, buffers, arguments and the random state are afterwards as they were before."""
+    tensors = [t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor)]
+    if isinstance(function, torch.nn.Module):
+        tensors += function.buffers()
+    tensors = [t for t in tensors if t.layout == torch.strided]
+    before = [(t, t.detach().clone(), _version(t)) for t in tensors]
+    with torch.random.fork_rng(devices=[]):
+        yield
+    with torch.no_grad():
+        for tensor, value, version in before:
+            if version is None or tensor._version != version:
+                tensor.detach().copy_(value)
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version

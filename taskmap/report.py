@@ -1,0 +1,195 @@
+"""What `taskmap.explain` returns: what became of a model, as records and as text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from taskmap.report_text import ledger, table
+
+Role = Literal["anchor", "prologue", "epilogue", "fused", "inlined", "view", "extern", "item", "folded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the user's program; file is "" and line 0 where the graph does not say."""
+
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+    @property
+    def place(self) -> str:
+        """The file's name, without its folder, and the line number."""
+        return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}" if self.file else ""
+
+    def __str__(self) -> str:
+        return f"{self.place}  {self.text}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A neighbour that stayed outside a group, and why."""
+
+    node: int
+    operator: str
+    line: Line
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One operator of a graph.
+
+    graph: its position in `Report.graphs`. node: its number in that graph; None for an operator that the graph passes
+    removed. operator: its name. source: the operator of PyTorch that it came from. shape: type and shape of its value.
+    role: in its group it is the anchor, in the prologue or the epilogue of one, fused without one, inlined in several
+    groups, or a view without memory; or it is an extern that PyTorch runs, an item of its result, or folded away
+    before. groups: the numbers of the groups that compute it. once: it depends on frozen parameters alone, so it is
+    computed again only when they change. reason: why it is an extern, or which pass folded it.
+    """
+
+    graph: int
+    node: int | None
+    operator: str
+    source: str
+    line: Line
+    shape: str
+    role: Role
+    groups: tuple[int, ...] = ()
+    once: bool = False
+    reason: str = ""
+
+    @property
+    def native(self) -> bool:
+        """Whether taskmap's own code computes it."""
+        return self.role not in ("extern", "item")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One kernel: operators that run together.
+
+    number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction or attention. line: the user's
+    line of the anchor, or of what it computes last. lines: all that it came from, in order. anchor: the operator that a
+    template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed before and after
+    the anchor, or without one. views: operators that cost nothing. schedule: template or rule with its config. inputs,
+    outputs: types and shapes of what it reads and writes. reads, writes: the numbers of the nodes in whose memory that
+    lies. bytes: of inputs and outputs. operations: a multiply-add is two. seconds: the median of the measured runs.
+    calls: how often one call of the model runs it. share: of all the time measured per call. once: it runs only when a
+    frozen parameter has changed, and has no share. What is not known, as the time of a graph that did not run, is None.
+    """
+
+    number: int
+    graph: int
+    name: str
+    kind: str
+    line: Line
+    lines: tuple[Line, ...]
+    anchor: str
+    prologue: tuple[str, ...]
+    epilogue: tuple[str, ...]
+    fused: tuple[str, ...]
+    views: tuple[str, ...]
+    schedule: str
+    symbol: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    bytes: int | None
+    operations: int | None
+    seconds: float | None
+    calls: float
+    share: float | None
+    once: bool
+    refused: tuple[Refusal, ...]
+
+    @property
+    def gflops(self) -> float | None:
+        """Operations per second, in 10⁹."""
+        return None if not self.seconds or self.operations is None else self.operations / self.seconds / 1e9
+
+    @property
+    def gigabytes(self) -> float | None:
+        """Bytes moved per second, in 10⁹."""
+        return None if not self.seconds or self.bytes is None else self.bytes / self.seconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ExternReport:
+    """An operator that PyTorch runs: its name, the user's line, why, its inputs, and time as in GroupReport."""
+
+    graph: int
+    node: int
+    target: str
+    line: Line
+    reason: str
+    inputs: tuple[str, ...]
+    seconds: float | None
+    calls: float
+    share: float | None
+
+    def __str__(self) -> str:
+        where = f" at {self.line.place}" if self.line.place else ""
+        return f"{self.target}{where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """One compiled graph. A model with graph breaks has several, training one for each direction.
+
+    kind: forward, backward or inference. nodes: how many nodes the graph has, inputs and constants among them. inputs:
+    the numbers of the nodes that are inputs or constants. outputs: the numbers of the nodes in whose memory the results
+    lie; None for a result that is no tensor. calls: how often one call of the model runs it. seconds: of one run, all
+    groups and externs together. fallback: why PyTorch runs it as a whole, uncounted and unmeasured; "" for all others.
+    """
+
+    number: int
+    kind: str
+    nodes: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]
+    calls: float
+    seconds: float | None
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a model: `print` shows the ledger, `table()` one line for each group.
+
+    threads: of the kernels. runs: how often the model was run after a first time; every time is the median of these.
+    """
+
+    graphs: tuple[GraphReport, ...]
+    nodes: tuple[NodeReport, ...]
+    groups: tuple[GroupReport, ...]
+    externs: tuple[ExternReport, ...]
+    target: str
+    threads: int
+    runs: int
+
+    @property
+    def seconds(self) -> float:
+        """Time in groups and externs of one call of the model, as measured one by one."""
+        return sum((g.seconds or 0.0) * g.calls for g in self.graphs)
+
+    def table(self) -> str:
+        """The groups and externs that run at every call, one line each, at most 120 columns wide."""
+        return table(self)
+
+    def __str__(self) -> str:
+        return ledger(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as dictionaries, lists, strings and numbers; rates are included."""
+        made = asdict(self)
+        for group, record in zip(self.groups, made["groups"], strict=True):
+            record.update(gflops=group.gflops, gigabytes=group.gigabytes)
+        return made | {"seconds": self.seconds}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=indent)
