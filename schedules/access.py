@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from taskmap.ir import polynomial as poly
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import address, strides_of
 from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Var
 from taskmap.ir.polynomial import Poly
@@ -70,6 +71,24 @@ def _step(p: Poly, axis: Var) -> Poly | None:
     return step
 
 
+def same_count(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes are known to have equally many elements."""
+    simplifier = Simplifier()
+    p, q = (simplifier.poly(index(product(shape))) for shape in (a, b))
+    return p == q
+
+
+def require_count(task: Task, outputs: Sequence[Buffer], shape: Sequence[Dim]) -> None:
+    """Raises ScheduleError when an output has another number of elements than the ``shape`` that a schedule walks."""
+    for out in outputs:
+        if not same_count(out.shape, shape):
+            raise ScheduleError(
+                f"output {out!r} of {task.name!r} has another number of elements than the domain of its kernel",
+                why=f"the domain is [{', '.join(map(str, shape))}].",
+                hint="Put it into a kernel of its own.",
+            )
+
+
 def storage_order(buffer: Buffer) -> list[int]:
     """The axes of a buffer from the largest step in memory to the smallest; equal steps keep their order."""
 
@@ -78,6 +97,23 @@ def storage_order(buffer: Buffer) -> list[int]:
         return (stride is not None, -(stride or 0))
 
     return sorted(range(buffer.rank), key=step)
+
+
+def memory_order(task: Task, buffer: Buffer) -> list[int]:
+    """The axes of a tensor from the largest step in memory to the smallest: its own memory, or where it has none, that
+    of the input which it follows along most of its axes."""
+    if buffer in task.inputs or buffer in task.outputs:
+        return storage_order(buffer)
+    axes = tuple(Var(f"i{d}") for d in range(buffer.rank))
+
+    def read(values: Values) -> None:
+        values.at(buffer, axes)
+
+    walks = accesses(task, axes, buffer.shape, (), read)
+    best = max(walks, key=lambda w: sum(bool(p) for p in w.steps), default=None)
+    if best is None or not all(p is not None and (not p or poly.constant_value(p) is not None) for p in best.steps):
+        return storage_order(buffer)
+    return sorted(range(buffer.rank), key=lambda d: -abs(best.step(d) or 0))
 
 
 def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[Access]) -> list[list[int]]:

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, LoopKind, Reduce, Var
+from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.access import Access, accesses, merged_axes, storage_order
+from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
 from taskmap.schedules.values import Values
 
@@ -23,8 +25,13 @@ _TASKS_PER_CORE = 8
 
 
 def schedule_pointwise(task: Task, target: Target) -> Kernel:
-    """A kernel for a task whose outputs are all computed over one iteration domain."""
+    """A kernel for a task whose outputs are all computed over one iteration domain.
+
+    Raises ScheduleError when an output has another size, or a reduction would be computed anew for many elements.
+    """
     domain = task.outputs[0]
+    require_count(task, task.outputs, domain.shape)
+    _require_own_reductions(task, domain.shape)
     axes = tuple(Var(f"i{d}") for d in range(domain.rank))
     positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
     walks = accesses(task, axes, domain.shape, positions)
@@ -41,8 +48,17 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     _nest(b, values, domain, runs, extents, lanes, parallel, target, task.outputs)
     return Kernel(
         task.name, (*task.inputs, *task.outputs), task.outputs, task.dims, b.body(),
-        note=f"cpu.pointwise({'x'.join(map(str, extents)) or 1}, lanes={lanes})",
+        note=f"cpu.pointwise({'x'.join(map(print_dim, extents)) or 1}, lanes={lanes})",
     )  # fmt: skip
+
+
+def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
+    for stage in task.stages:
+        if any(isinstance(e, Reduce) for e in walk_exprs(stage.body)) and not same_count(stage.shape, shape):
+            raise ScheduleError(
+                f"the reduction {stage.label!r} of {task.name!r} would be computed again wherever it is read",
+                hint="Put it into a kernel of its own.",
+            )
 
 
 def _nest(
@@ -85,12 +101,22 @@ def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Exp
     """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major rank."""
     if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
         return tuple(axes)
+    return unflatten(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
+
+
+def flatten(position: Sequence[tuple[Expr, Dim]]) -> Expr:
+    """The row-major number of a position, given as (index, extent) of each axis."""
     flat: Expr = index(0)
-    for a, size in zip(axes, domain.shape, strict=True):
-        flat = flat * size + a
+    for at, size in position:
+        flat = flat * size + at
+    return flat
+
+
+def unflatten(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
+    """The position in ``shape`` that has the row-major number ``flat``."""
     where: list[Expr] = []
-    for d, size in enumerate(out.shape):
-        at = flat // product(out.shape[d + 1 :])
+    for d, size in enumerate(shape):
+        at = flat // product(shape[d + 1 :])
         where.append(at % size if d else at)
     return tuple(where)
 

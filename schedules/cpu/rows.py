@@ -20,12 +20,13 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_dim, index, lane_reduce, load, product, ramp, widen
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, Reduce, Scope, Var
+from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.access import accesses, merged_axes, storage_order
+from taskmap.schedules.access import accesses, memory_order, merged_axes, require_count, same_count
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
-from taskmap.schedules.cpu.pointwise import positions_in, vector_bytes, work
+from taskmap.schedules.cpu.pointwise import flatten, positions_in, unflatten, vector_bytes, work
 from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Reader, Values, combine, identity
 
@@ -61,7 +62,7 @@ def find_rows(task: Task) -> Rows | None:
             found = found or rows
     if found is None:
         return None
-    steps = storage_order(found.wide)
+    steps = memory_order(task, found.wide)
     inner = [d for d in steps if constant_dim(found.wide.shape[d]) != 1][-1:]
     return found if inner and inner[0] in found.folded else None
 
@@ -74,18 +75,23 @@ def _rows_of(stage: Stage, e: Reduce) -> Rows | None:
     """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an
     index.
     """
-    summed = [v for v, _ in e.axes]
-    needed = {v for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
+    summed = dict(e.axes)
+    kept = {v: size for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
     for x in walk_exprs(e.body):
-        if not isinstance(x, Load) or not all(v in x.indices for v in summed):
+        if not isinstance(x, Load):
             continue
-        folded = tuple(sorted(x.indices.index(v) for v in summed))
-        rest = [(i, x.buffer.shape[d]) for d, i in enumerate(x.indices) if d not in folded]
-        named = [i for i, _ in rest if isinstance(i, Var) and i in stage.axes]
-        fixed = [size for i, size in rest if i not in named]
-        if needed <= set(named) and len(set(named)) == len(named) and all(constant_dim(s) == 1 for s in fixed):
-            return Rows(x.buffer, folded)
+        places = [(i, size) for i, size in zip(x.indices, x.buffer.shape, strict=True) if constant_dim(size) != 1]
+        wanted = [(v, n) for v, n in summed.items() if constant_dim(n) != 1]
+        folded = [(i, n) for i, n in places if i in summed]
+        others = [(i, n) for i, n in places if i not in summed]
+        if _same_axes(folded, wanted) and _same_axes(others, list(kept.items())):
+            return Rows(x.buffer, tuple(d for d, i in enumerate(x.indices) if i in summed))
     return None
+
+
+def _same_axes(a: Sequence[tuple[Expr, Dim]], b: Sequence[tuple[Expr, Dim]]) -> bool:
+    """Whether both walk the same variables, in the same order, to the same ends."""
+    return len(a) == len(b) and all(i is j and (m is n or m == n) for (i, m), (j, n) in zip(a, b, strict=True))
 
 
 def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:
@@ -107,11 +113,14 @@ class _Plan:
 
     def kernel(self) -> Kernel:
         wide = self.rows.wide
+        for out in self.task.outputs:
+            if not self.is_wide(out):
+                require_count(self.task, [out], [wide.shape[d] for d in self.rows.kept])
         self.lanes = self.target.lanes(vector_bytes(self.task))
         self.runs = self.row_runs()
         level = self.levels()
         values = Values(self.task, self.b)
-        kept = [d for d in storage_order(wide) if d in self.rows.kept]
+        kept = [d for d in memory_order(self.task, wide) if d in self.rows.kept]
         parallel = (work(self.task, wide.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
         extents = [wide.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
@@ -123,7 +132,7 @@ class _Plan:
             inside = values.nested()
             for number in range(max(level.values()) + 1):
                 self.run_pass(number, level, inside)
-        size = "x".join(str(wide.shape[d]) for d in self.rows.folded)
+        size = "x".join(print_dim(wide.shape[d]) for d in self.rows.folded)
         note = f"cpu.rows(row={size}, passes={max(level.values()) + 1}, lanes={self.lanes})"
         buffers = (*self.task.inputs, *self.task.outputs)
         return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
@@ -139,18 +148,7 @@ class _Plan:
 
     def is_wide(self, buffer: Buffer) -> bool:
         """Whether a tensor has an element for every element of the row."""
-        shape, wide = buffer.shape, self.rows.wide.shape
-        if len(shape) == len(wide) and any(
-            constant_dim(shape[d]) == 1 and constant_dim(wide[d]) != 1 for d in self.rows.folded
-        ):
-            return False
-        return len(shape) == len(wide) or self.count(shape) == self.count(wide)
-
-    @staticmethod
-    def count(shape: Sequence[Dim]) -> object:
-        """The number of elements, comparable when constant."""
-        total = product(shape)
-        return constant_dim(total) or total
+        return same_count(buffer.shape, self.rows.wide.shape)
 
     def row_runs(self) -> list[list[int]]:
         """The folded axes in storage order, merged where every access to the row allows it."""
@@ -162,23 +160,31 @@ class _Plan:
             for stage in self.task.stages:
                 for e in walk_exprs(stage.body):
                     if isinstance(e, Reduce):
-                        inner = dict(zip((v for v, _ in e.axes), (axes[d] for d in self.rows.folded), strict=True))
-                        values.expand(e.body, {**self.at_row(stage, axes), **inner})
+                        values.expand(e.body, {**self.at_row(stage, axes), **self.in_fold(e, axes)})
 
         walks = accesses(self.task, axes, wide.shape, outs, bodies)
-        order = [d for d in storage_order(wide) if d in self.rows.folded]
+        order = [d for d in memory_order(self.task, wide) if d in self.rows.folded]
         return merged_axes(order, wide.shape, walks) or [[order[-1]]]
 
     def at_row(self, stage: Stage, position: Sequence[Expr]) -> dict[Var, Expr]:
-        """The axes of a narrow stage at a row."""
-        kept = [position[d] for d in self.rows.kept]
-        if len(stage.axes) == len(position):
-            found = [position[d] if d in self.rows.kept else index(0) for d in range(len(position))]
-        elif len(stage.axes) == len(kept):
-            found = kept
-        else:
-            raise ScheduleError(f"stage {stage.label!r} of {self.task.name!r} does not belong to the rows of its group")
-        return dict(zip(stage.axes, found, strict=True))
+        """The axes of a narrow stage at a row: its element that has the row's number."""
+        wide = self.rows.wide.shape
+        kept = [(position[d], wide[d]) for d in self.rows.kept if constant_dim(wide[d]) != 1]
+        own = [d for d, size in enumerate(stage.shape) if constant_dim(size) != 1]
+        found: list[Expr] = [index(0)] * len(stage.axes)
+        sizes = [([stage.shape[d]], [n]) for d, (_, n) in zip(own, kept, strict=False)]
+        if len(own) == len(kept) and all(same_count(a, n) for a, n in sizes):
+            for d, (at, _) in zip(own, kept, strict=True):
+                found[d] = at
+            return dict(zip(stage.axes, found, strict=True))
+        require_count(self.task, [stage.out], [n for _, n in kept])
+        return dict(zip(stage.axes, unflatten(flatten(kept), stage.shape), strict=True))
+
+    def in_fold(self, e: Reduce, position: Sequence[Expr]) -> dict[Var, Expr]:
+        """The summed axes of a reduction at a position in the row."""
+        wide = self.rows.wide.shape
+        places = iter(position[d] for d in self.rows.folded if constant_dim(wide[d]) != 1)
+        return {v: index(0) if constant_dim(n) == 1 else next(places) for v, n in e.axes}
 
     def run_pass(self, number: int, level: dict[Buffer, int], values: Values) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
@@ -204,7 +210,7 @@ class _Plan:
         """Whether a wide value costs enough, and is needed in a later pass, to be kept in a row buffer."""
         if _reduces(stage) or not self.is_wide(stage.out) or stage.out in self.task.outputs:
             return False
-        if stage.out.rank != self.rows.wide.rank:
+        if not _same(stage.out, self.rows.wide):
             return False
         if not any(isinstance(e, Call) for e in walk_exprs(stage.body)):
             return False
@@ -242,8 +248,7 @@ class _Plan:
                 for s in stores:
                     self.keep(s, position, local)
                 for s, e in folding:
-                    axes = dict(zip((v for v, _ in e.axes), (position[d] for d in self.rows.folded), strict=True))
-                    value = local.expand(e.body, {**self.at_row(s, self.row), **axes})
+                    value = local.expand(e.body, {**self.at_row(s, self.row), **self.in_fold(e, position)})
                     acc = accumulators[id(e), width]
                     b.store(acc, (lane,), combine(e.op, acc[lane], value))
 
@@ -256,7 +261,7 @@ class _Plan:
                 values.bind(v, size)
             body(prefix, values.nested(), totals)
         for s in stores:
-            values.readers[s.out] = self.reader(s)
+            values.readers[s.out] = self.reader(s, values)
         for _, e in folding:
             parts = [
                 lane_reduce(_LANE_OP[e.op], load(totals[id(e), w], (ramp(0, 1, w) if w > 1 else index(0),)))
@@ -298,22 +303,32 @@ class _Plan:
             flat = flat * self.rows.wide.shape[a] + position[a]
         return flat
 
-    def reader(self, stage: Stage) -> Reader:
+    def reader(self, stage: Stage, values: Values) -> Reader:
         """How later passes read a wide stage that was kept."""
-        row_buffer = self.saved.get(stage.out)
-        if row_buffer is None:
-            return lambda where: self.b.let(stage.label, stage.out[where])
-        return lambda where: self.b.let(stage.label, row_buffer[self.in_row(where)])
+        row_buffer, wide = self.saved.get(stage.out), self.rows.wide
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            at = where
+            if not _same(stage.out, wide):
+                at = unflatten(flatten(list(zip(where, stage.out.shape, strict=True))), wide.shape)
+            self.require_row(stage, [at[d] for d in self.rows.kept], [self.row[d] for d in self.rows.kept], values)
+            return self.b.let(stage.label, stage.out[where] if row_buffer is None else row_buffer[self.in_row(where)])
+
+        return read
+
+    def require_row(self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], values: Values) -> None:
+        """Raises ScheduleError when a stage is read in another row than the one at hand."""
+        found, expected = (tuple(values.simplifier(i) for i in at) for at in (where, here))
+        if found != expected and not agree(found, expected, values.simplifier):
+            raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
 
     def finish(self, stage: Stage, values: Values) -> None:
         """Evaluate a reducing stage from its folded sums, and let every later use read that."""
         at = self.at_row(stage, self.row)
         value = self.b.let(stage.label or "row", values.expand(stage.body, at))
-        expected = tuple(values.simplifier(i) for i in at.values())
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            if where != expected and not agree(where, expected, values.simplifier):
-                raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in a row other than its own")
+            self.require_row(stage, where, tuple(at.values()), values)
             return value
 
         values.readers[stage.out] = read

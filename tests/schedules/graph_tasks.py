@@ -1,0 +1,47 @@
+"""Tasks from operators of the graph, so that schedules are tested on the definitions that models are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from taskmap.graph.graph import Node, topological
+from taskmap.graph.layout import Placement
+from taskmap.graph.tasks import build_task
+from taskmap.ir.lower.flatten import row_major_strides
+from taskmap.ir.nodes import Dim
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType, f32
+
+Strides = tuple[Dim, ...]
+
+
+def tensor(*shape: Dim, dtype: DType = f32) -> Node:
+    """An input of the graph."""
+    return Node("input", (), shape, dtype)
+
+
+def permuted_strides(shape: Sequence[Dim], order: Sequence[int]) -> Strides:
+    """Strides of a dense tensor whose axes lie in memory in ``order``, the contiguous one last."""
+    steps = row_major_strides(tuple(shape[d] for d in order))
+    return tuple(steps[order.index(d)] for d in range(len(shape)))
+
+
+def channels_last(*shape: Dim) -> Strides:
+    """Strides of [n, c, ...] with the channels innermost in memory."""
+    return permuted_strides(shape, (0, *range(2, len(shape)), 1))
+
+
+def fused(
+    outputs: Sequence[Node],
+    anchor: Node | None = None,
+    strides: Mapping[Node, Strides] | None = None,
+    inputs: Sequence[Node] | None = None,
+    name: str = "fused",
+) -> Task:
+    """One task of everything that ``outputs`` need. ``inputs`` fixes the order of its inputs (default: as they are
+    met); tensors lie row by row unless ``strides`` says otherwise."""
+    nodes = topological(outputs)
+    read = [n for n in nodes if not n.is_compute] if inputs is None else list(inputs)
+    given = strides or {}
+    places = {n: Placement(n, given.get(n, row_major_strides(n.shape)), 0) for n in dict.fromkeys((*read, *outputs))}
+    return build_task(name, [n for n in nodes if n.is_compute], read, outputs, places, anchor)
