@@ -217,6 +217,11 @@ def print_expr(expr: Expr) -> str:
     return _Printer().expr(expr)
 
 
+def print_dim(size: Dim) -> str:
+    """A size, known or symbolic."""
+    return _Printer().expr(size) if isinstance(size, Expr) else str(size)
+
+
 def print_body(body: Body | Stmt) -> str:
     """Statements, one a line."""
     return "\n".join(_Printer().body((body,) if isinstance(body, Stmt) else body, 0))

@@ -9,6 +9,7 @@ from taskmap.graph.graph import Node
 from taskmap.ir.construct import product
 from taskmap.ir.contraction import Contraction, find_contraction
 from taskmap.ir.nodes import Buffer, Dim, Reduce
+from taskmap.ir.printer import print_dim
 from taskmap.ir.visit import walk_exprs
 
 
@@ -26,7 +27,7 @@ def source_name(operator: str) -> str:
 
 def value_text(value: Node | Buffer) -> str:
     """Type and shape: f32[1, 64, 56, 56]."""
-    return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    return f"{value.dtype}[{', '.join(map(print_dim, value.shape))}]"
 
 
 def anchor_text(node: Node) -> str:
@@ -42,9 +43,9 @@ def anchor_text(node: Node) -> str:
 
 
 def _product(c: Contraction) -> str:
-    m, n, k = (product([d for _, d in part]) for part in (c.m, c.n, c.k))
+    m, n, k = (print_dim(product([d for _, d in part])) for part in (c.m, c.n, c.k))
     text = f"{m}×{k} · {k}×{n}"
-    return f"{product([d for _, d in c.batch])} × ({text})" if c.batch else text
+    return f"{print_dim(product([d for _, d in c.batch]))} × ({text})" if c.batch else text
 
 
 def _convolution(node: Node) -> str:
@@ -55,7 +56,7 @@ def _convolution(node: Node) -> str:
     window, inner = summed[len(summed) - rank :], summed[: len(summed) - rank]
     groups = attrs.get("groups", 1)
     channels = product([*inner, groups]) if isinstance(groups, int) else product(inner)
-    parts = [_by(window), f"{channels}→{node.shape[1]}", _by(node.shape[2:])]
+    parts = [_by(window), f"{print_dim(channels)}→{print_dim(node.shape[1])}", _by(node.shape[2:])]
     for name in ("stride", "dilation"):
         values = attrs.get(name)
         if isinstance(values, tuple) and any(v != 1 for v in values):
@@ -71,4 +72,4 @@ def _summed(node: Node) -> tuple[Dim, ...]:
 
 
 def _by(sizes: tuple[Dim, ...]) -> str:
-    return "×".join(map(str, sizes))
+    return "×".join(map(print_dim, sizes))
