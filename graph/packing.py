@@ -23,7 +23,8 @@ from taskmap.ir.types import DType
 from taskmap.ir.visit import map_expr, substitute, walk_exprs
 
 PanelWidth = Callable[[Dim, Dim, DType], int]
-"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once."""
+"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once. A convolution that
+looks at more than one pixel multiplies one row of its image at a time."""
 
 _SMALLEST = 1 << 12
 
@@ -32,8 +33,7 @@ _SMALLEST = 1 << 12
 class PackWeights:
     """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart."""
 
-    matmul_width: PanelWidth
-    convolution_width: PanelWidth
+    width: PanelWidth
     name: str = "pack-weights"
     before: str = "every contraction reads its operands as the model gave them"
     after: str = "weights are read through pack nodes"
@@ -77,11 +77,9 @@ class PackWeights:
             return None
         if any(constant_dim(d) is None for d in weight.shape) or weight.shape[0] == 1:
             return None
-        if all(d == 1 for d in weight.shape[2:]) and not any(typed("tuple[int, ...]", node.attrs["padding"])):
-            rows = product([node.shape[0], *node.shape[2:]])
-            width = self.matmul_width(rows, weight.shape[0], node.dtype)
-        else:
-            width = self.convolution_width(node.shape[-1], weight.shape[0], node.dtype)
+        pointwise = all(d == 1 for d in weight.shape[2:]) and not any(typed("tuple[int, ...]", node.attrs["padding"]))
+        rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
+        width = self.width(rows, weight.shape[0], node.dtype)
         return 0, 1, (*range(2, len(weight.shape)), 1), width
 
     def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, int, tuple[int, ...], int] | None:
@@ -101,7 +99,7 @@ class PackWeights:
         axis = read.indices.index(c.n[0][0])
         if weight not in constant and not self._worth_it(c, weight, axis):
             return None
-        width = self.matmul_width(product([d for _, d in c.m]), c.n[0][1], node.dtype)
+        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype)
         batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
         if batch:
             return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -30,16 +28,9 @@ def schedule(task: Task, target: Target) -> Kernel:
     return schedule_pointwise(task, target)
 
 
-PanelWidth = Callable[[Dim, Dim, DType], int]
+def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
+    """How many columns of an m × n product the templates of ``target`` read together, for packing its second factor."""
+    return panel_width(m, n, target, dtype)
 
 
-def panel_widths(target: Target) -> tuple[PanelWidth, PanelWidth]:
-    """How many columns the templates of a target multiply at once: for a matrix product of (rows, columns, dtype),
-    and for a convolution of (columns of the image, output channels, dtype)."""
-    return (
-        lambda m, n, dtype: panel_width(m, n, target, dtype),
-        lambda columns, channels, dtype: panel_width(columns, channels, target, dtype),
-    )
-
-
-__all__ = ["panel_widths", "schedule"]
+__all__ = ["packed_width", "schedule"]

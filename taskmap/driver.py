@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -42,7 +43,7 @@ from taskmap.options import Options
 from taskmap.progress import progress
 from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
-from taskmap.schedules import panel_widths, schedule
+from taskmap.schedules import packed_width, schedule
 from taskmap.target import host_target
 from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
 from taskmap.unfuse import unfuse
@@ -150,8 +151,7 @@ def compile_graph(
 def prepared(graph: Graph, target: Target, dump: Dump) -> Graph:
     """``graph`` after the graph passes, its weights packed as the target's templates read them."""
     graph = run_passes(graph, (lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None)
-    matmul, convolution = panel_widths(target)
-    return PackWeights(matmul, convolution).run(graph)
+    return PackWeights(partial(packed_width, target=target)).run(graph)
 
 
 def _callable(
