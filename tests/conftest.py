@@ -1,5 +1,6 @@
 """What all tests share: golden files, a kernel store of their own, and hypothesis without a clock."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,9 +38,23 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One kernel store for the whole run, all its workers included: the same kernel is compiled once."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return run / "taskmap_cache"
+
+
 @pytest.fixture(autouse=True)
-def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the kernel store for this test alone: nothing is found from another test or an earlier run."""
+def kernel_store(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test uses the run's own kernel store, never the user's."""
+    monkeypatch.setenv("TASKMAP_CACHE_DIR", str(shared_cache))
+
+
+@pytest.fixture
+def cache_dir(kernel_store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty kernel store for this test alone, for tests that look into it or count what is compiled."""
     folder = tmp_path / "taskmap_cache"
     monkeypatch.setenv("TASKMAP_CACHE_DIR", str(folder))
     return folder

@@ -20,6 +20,8 @@ from taskmap.backend.store import KernelStore, StoredKernel
 from taskmap.ir.errors import CompilerFailedError
 from tests.backend.c_kernels import check_scales, scale_kernel
 
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
 
 def build(*factors: int, counters: Counters | None = None, toolchain: Toolchain | None = None) -> LoadedKernels:
     """The scale kernels for these factors, as a new process with the same store would get them."""

@@ -15,6 +15,8 @@ from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.store import KernelStore
 from tests.backend.c_kernels import check_scales, scale_kernel
 
+pytestmark = pytest.mark.usefixtures("cache_dir")
+
 ROOT = Path(__file__).parent.parent.parent
 FACTORS = (2, 3, 5, 7)
 PROGRAM = f"""\
@@ -23,6 +25,7 @@ from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.store import KernelStore
+
 counters = Counters()
 print("started", flush=True)
 sources = [scale_kernel(factor) for factor in {FACTORS}]
