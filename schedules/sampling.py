@@ -12,18 +12,21 @@ import random
 from collections.abc import Callable, Sequence
 
 from taskmap.ir import polynomial as poly
-from taskmap.ir.nodes import Binary, Compare, Const, Expr, Select, Unary, Var
+from taskmap.ir.construct import index
+from taskmap.ir.nodes import Binary, Compare, Const, Dim, Expr, Select, Unary, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.visit import walk_exprs
 
 _ROUNDS = 12
 _ATTEMPTS = 400
-_LARGEST_SIZE = 12
+_LARGEST_SIZES = (12, 300)
 
 
-def agree(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier) -> bool:
-    """True when ``a`` and ``b`` had equal values in every round; False when they differed, or cannot be evaluated."""
-    names = [e for x in (*a, *b) for e in walk_exprs(x) if isinstance(e, Var)]
+def agree(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier, shape: Sequence[Dim]) -> bool:
+    """True when ``a`` and ``b``, a position in ``shape``, had equal values in every round; False when they differed, or
+    cannot be evaluated. A round in which ``b`` is no position counts for nothing: a branch keeps it from happening."""
+    extents = [index(n) for n in shape]
+    names = [e for x in (*a, *b, *extents) for e in walk_exprs(x) if isinstance(e, Var)]
     names = sorted(dict.fromkeys(names), key=lambda v: v.uid)
     chance = random.Random(0)
     rounds = 0
@@ -32,6 +35,8 @@ def agree(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier) -> bool:
         if values is None:
             continue
         try:
+            if not all(0 <= _value(x, values) < _value(n, values) for x, n in zip(b, extents, strict=True)):
+                continue
             if any(_value(x, values) != _value(y, values) for x, y in zip(a, b, strict=True)):
                 return False
         except (KeyError, TypeError, ZeroDivisionError):
@@ -52,7 +57,8 @@ def _sample(names: list[Var], simplifier: Simplifier, chance: random.Random) -> 
         if v in simplifier.extents:
             continue
         low, high = simplifier.ranges.get(v, (1, math.inf))
-        values[v] = chance.randint(int(low), int(min(high, max(low, 1) + _LARGEST_SIZE)))
+        low = low if math.isfinite(low) else -1
+        values[v] = chance.randint(int(low), int(min(high, max(low, 1) + chance.choice(_LARGEST_SIZES))))
     for v in names:
         if v in simplifier.extents:
             extent = _value(poly.to_expr(simplifier.extents[v]), values)

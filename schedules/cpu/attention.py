@@ -39,6 +39,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32
 from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.microkernel import choose_tile, emit_tile
@@ -106,6 +107,7 @@ def schedule_attention(task: Task, target: Target) -> Kernel | None:
     found = find_attention(task)
     if found is None or found.dot.dtype != f32:
         return None
+    require_count(task, task.outputs, found.stage.shape)
     return _Template(task, found, target).kernel()
 
 

@@ -20,6 +20,7 @@ from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
+from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
@@ -293,4 +294,5 @@ def schedule_matmul(task: Task, target: Target) -> Kernel | None:
     stage, c = found
     if not c.reduce.dtype.is_float:
         return None
+    require_count(task, task.outputs, stage.shape)
     return _Matmul(task, stage, c, target).kernel()

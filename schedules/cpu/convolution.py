@@ -20,6 +20,7 @@ from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
+from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
@@ -35,6 +36,7 @@ def schedule_convolution(task: Task, target: Target) -> Kernel | None:
     conv = find_convolution(task)
     if conv is None or (conv.kernel == (1, 1) and conv.padding == (0, 0) and conv.groups == 1):
         return None  # a matrix product, and better done as one
+    require_count(task, task.outputs, conv.stage.shape)
     plan = _Depthwise(task, conv, target) if conv.depthwise else _Dense(task, conv, target)
     return plan.kernel()
 

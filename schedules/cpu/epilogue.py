@@ -14,6 +14,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Reduce, Var
+from taskmap.ir.printer import print_expr
 from taskmap.ir.task import Stage, Task
 from taskmap.schedules.cpu.pointwise import positions_in
 from taskmap.schedules.sampling import agree
@@ -64,9 +65,10 @@ class Epilogue:
         result = self.builder.let(self.stage.label or "anchor", value)
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            if where != at and not agree(where, at, values.simplifier):
+            if where != at and not agree(where, at, values.simplifier, self.stage.shape):
                 raise ScheduleError(
-                    f"the epilogue of {self.task.name!r} reads its anchor at {where}, not at {at}",
+                    f"the epilogue of {self.task.name!r} does not read its anchor at its own position",
+                    why=f"it reads [{', '.join(map(print_expr, where))}] at [{', '.join(map(print_expr, at))}].",
                     hint="Only element-wise epilogues in the anchor's own order can be fused.",
                 )
             return result

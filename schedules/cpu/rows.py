@@ -311,15 +311,19 @@ class _Plan:
             at = where
             if not _same(stage.out, wide):
                 at = unflatten(flatten(list(zip(where, stage.out.shape, strict=True))), wide.shape)
-            self.require_row(stage, [at[d] for d in self.rows.kept], [self.row[d] for d in self.rows.kept], values)
+            kept = self.rows.kept
+            shape = [wide.shape[d] for d in kept]
+            self.require_row(stage, [at[d] for d in kept], [self.row[d] for d in kept], shape, values)
             return self.b.let(stage.label, stage.out[where] if row_buffer is None else row_buffer[self.in_row(where)])
 
         return read
 
-    def require_row(self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], values: Values) -> None:
+    def require_row(
+        self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Values
+    ) -> None:
         """Raises ScheduleError when a stage is read in another row than the one at hand."""
         found, expected = (tuple(values.simplifier(i) for i in at) for at in (where, here))
-        if found != expected and not agree(found, expected, values.simplifier):
+        if found != expected and not agree(found, expected, values.simplifier, shape):
             raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
 
     def finish(self, stage: Stage, values: Values) -> None:
@@ -328,7 +332,7 @@ class _Plan:
         value = self.b.let(stage.label or "row", values.expand(stage.body, at))
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            self.require_row(stage, where, tuple(at.values()), values)
+            self.require_row(stage, where, tuple(at.values()), stage.shape, values)
             return value
 
         values.readers[stage.out] = read
