@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from taskmap.aliases import take_aliases
+from taskmap.collector import collector_paused
 from taskmap.driver import Fallback, Session, compile_graph
 from taskmap.dump import new_dump
 from taskmap.externs import extern_function
@@ -29,7 +30,8 @@ def compile_aten(
     ``kind`` is forward, backward or inference; ``freeze`` allows parameters to be treated as constants. A graph that
     has effects beside its results, or a form that cannot be imported, runs through PyTorch as a whole.
     """
-    with unset_fake_temporarily():  # AOTAutograd calls its compilers while tensors are fake; constants are real
+    # AOTAutograd calls its compilers while tensors are fake; constants are real.
+    with collector_paused(), unset_fake_temporarily():
         return _compile(gm, example_inputs, kind, session, freeze)
 
 
