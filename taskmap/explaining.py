@@ -40,7 +40,8 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
             f"cannot explain {type(model).__name__}", hint="Pass a module or a function, then its arguments."
         )
     session = new_session(Options(profile=True))
-    session.record = record = []
+    record: list[Compilation | Fallback] = []
+    session.record = record
     backend = partial(compile_captured, session=session)
     with unchanged(function, (args, kwargs)), private_compile(function, backend) as compiled:
         measured = _measure(partial(compiled, *args, **kwargs), record)

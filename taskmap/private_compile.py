@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,8 +10,8 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch._dynamo import config
 from torch._dynamo.convert_frame import register_bytecode_hook
+from torch._dynamo.pgo import get_code_state
 from torch.utils._pytree import tree_leaves
 
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -21,26 +22,31 @@ def private_compile(function: Callable[..., Any], backend: Backend) -> Iterator[
     """Yields ``function`` compiled with ``backend``; afterwards what was compiled is gone.
 
     Dynamo keeps its results with the code of the functions compiled, shared by all who compile these. Where nobody else
-    has, they are removed. Where somebody has, the entries stay but hold nothing, and the others are untouched. Shapes
-    are static unless marked, so nothing that is seen here makes a later compilation dynamic.
+    has, they are removed. Where somebody has, the entries stay but hold nothing, and the others are untouched. What
+    Dynamo remembers of the sizes that it saw, to make those that differ symbolic, is set aside meanwhile.
     """
     thread = threading.get_ident()
     compiled: dict[CodeType, int] = {}
     graphs: list[_Graph] = []
 
-    def note(code: CodeType, _: CodeType) -> None:
+    def note(code: CodeType, new_code: CodeType) -> CodeType | None:
         if threading.get_ident() == thread:
             compiled[code] = compiled.get(code, 0) + 1
+        return None  # new_code stays
 
     def capture(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         graphs.append(_Graph(backend(gm, inputs)))
         return graphs[-1]
 
     hook = register_bytecode_hook(note)
+    sizes = get_code_state()
+    seen = dict(sizes)
+    sizes.clear()
     try:
-        with config.patch(automatic_dynamic_shapes=False):
-            yield torch.compile(function, backend=capture, **_APART)
+        yield torch.compile(function, backend=capture, **_APART)
     finally:
+        sizes.clear()
+        sizes.update(seen)
         hook.remove()
         for graph in graphs:
             graph.function = None
@@ -76,11 +82,10 @@ _APART: dict[str, Any] = (
 
 @contextmanager
 def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
-    """Whatever runs meanwhile, buffers, arguments and the random state are afterwards as they were before."""
-    tensors = [t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor)]
-    if isinstance(function, torch.nn.Module):
-        tensors += function.buffers()
-    tensors = [t for t in tensors if t.layout == torch.strided]
+    """Whatever runs meanwhile, the tensors that ``function`` can reach are afterwards as they were before: arguments,
+    buffers, and those in variables around it. So is the random state. Parameters are not looked at.
+    """
+    tensors = [t for t in _reachable([arguments, function, *_variables(function)]) if t.layout == torch.strided]
     before = [(t, t.detach().clone(), _version(t)) for t in tensors]
     with torch.random.fork_rng(devices=[]):
         yield
@@ -88,6 +93,25 @@ def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
         for tensor, value, version in before:
             if version is None or tensor._version != version:
                 tensor.detach().copy_(value)
+
+
+def _variables(function: Callable[..., Any]) -> list[Any]:
+    """What a function refers to by name, and the object that a method belongs to."""
+    plain = getattr(function, "__func__", function)
+    owner = getattr(function, "__self__", None)
+    if not inspect.isfunction(plain):
+        return [owner]
+    named = inspect.getclosurevars(plain)
+    return [owner, *named.nonlocals.values(), *named.globals.values()]
+
+
+def _reachable(values: Any) -> list[torch.Tensor]:
+    found: dict[int, torch.Tensor] = {}
+    for value in tree_leaves(values):
+        inside = value.buffers() if isinstance(value, torch.nn.Module) else [value]
+        tensors = [t for t in inside if isinstance(t, torch.Tensor) and not isinstance(t, torch.nn.Parameter)]
+        found.update((id(t), t) for t in tensors)
+    return list(found.values())
 
 
 def _version(tensor: torch.Tensor) -> int | None:

@@ -84,9 +84,10 @@ def _group(g: GroupReport) -> str:
 
 
 def _extern(e: ExternReport) -> str:
-    tail = f"ran through PyTorch ({_time(e.seconds)})" if e.seconds is not None else "runs through PyTorch"
-    text = f"{e.line.place} {e.target}".strip()
-    return "\n".join(_columns([("extern", text)], [("", f"{e.reason}; {tail}")], indent=""))
+    measured = " · ".join(text for text in (_time(e.seconds), _percent(e.share)) if text)
+    ran = f"ran through PyTorch ({measured})" if measured else "runs through PyTorch"
+    title = _clip(f"{'extern':{_LABEL}}  {e.line}".rstrip())
+    return "\n".join([title, *_columns([("operator", e.target)], [("why", f"{e.reason}; {ran}")])])
 
 
 def _once(report: Report, graph: int) -> list[str]:
