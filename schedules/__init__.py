@@ -11,6 +11,7 @@ from taskmap.schedules.cpu.contraction import panel_width, schedule_matmul
 from taskmap.schedules.cpu.convolution import schedule_convolution
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
+from taskmap.schedules.stack import STACK_BYTES, local_bytes
 
 
 def schedule(task: Task, target: Target) -> Kernel:
@@ -20,7 +21,7 @@ def schedule(task: Task, target: Target) -> Kernel:
     """
     for template in (schedule_attention, schedule_convolution, schedule_matmul):
         kernel = template(task, target)
-        if kernel is not None:
+        if kernel is not None and local_bytes(kernel) <= STACK_BYTES:
             return kernel
     rows = find_rows(task)
     if rows is not None:

@@ -48,6 +48,8 @@ from taskmap.schedules.values import Values
 
 _QUERIES = 64
 _KEYS = 256
+_STATE_BYTES = 512 << 10
+"""What a block's keys and scores may take of the stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,12 @@ class _Template:
     def blocks(self) -> tuple[int, int, int]:
         """(queries, keys, columns of keys) of a block; columns are keys rounded up to whole vectors."""
         queries, keys = constant_dim(self.a.queries), constant_dim(self.a.keys)
+        depth = constant_dim(self.a.dot.axes[0][1]) or 0
+        longest = max(self.lanes, min(_KEYS, _STATE_BYTES // (4 * (depth + _QUERIES)) // self.lanes * self.lanes))
         rows = 32 if queries is None else -(-queries // -(-queries // _QUERIES))
         if keys is None:
-            return rows, 128, 128
-        even = -(-keys // -(-keys // _KEYS))
+            return rows, min(128, longest), min(128, longest)
+        even = -(-keys // -(-keys // longest))
         return rows, even, -(-even // self.lanes) * self.lanes
 
     def kernel(self) -> Kernel:

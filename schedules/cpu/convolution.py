@@ -188,6 +188,9 @@ class _Depthwise(_Template):
         channels = c.groups
         if blocks < self.target.cores and c.groups >= 2 * self.lanes * self.target.cores:
             channels = -(-c.groups // self.lanes // (2 * self.target.cores)) * self.lanes
+        one_row = Strip(c, 1, 1, False)
+        fitting = 2 * budget // (one_row.height * one_row.width * self.accumulate.bytes)
+        channels = min(channels, max(1, fitting // self.lanes) * self.lanes)
         whole, rest = divmod(c.groups, channels)
         height = min(c.out[1], 8 if self.target.vector_registers >= 32 else 4)
         values = Values(self.task, b)
