@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskmap.graph.graph import Graph
+from taskmap.graph.passes.attention import RecoverAttention
 from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.casts import FoldCasts
 from taskmap.graph.passes.concatenations import ConcatenateInPlace
@@ -18,6 +19,7 @@ PASSES: tuple[GraphPass, ...] = (
     FoldCasts(),
     FoldConstants(),
     MergeDuplicates(),
+    RecoverAttention(),
     FoldScales(),
     ConcatenateInPlace(),
 )

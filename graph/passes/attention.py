@@ -1,0 +1,378 @@
+"""Attention that a model wrote out by hand becomes one operator, so that the scores never lie in memory.
+
+    bmm(softmax(mask(scale * bmm(q, kᵀ))), v)    ->    attention(q, k, v, masks)
+
+It is found by its expressions: two products, a softmax between them, and around the first product only numbers, masks
+and conversions. Views, flattened batches and shared key heads are seen through by composing indices. The new node keeps
+the scores as they were written, so a mask acts exactly as it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from taskmap.graph.build import define, elementwise, reindex
+from taskmap.graph.classify import definition
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.inlining import computed_once
+from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, find_softmax
+from taskmap.graph.passes.base import rewrite
+from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
+from taskmap.graph.passes.views import FoldViews, changes_nothing
+from taskmap.ir.construct import call, cast, const, constant_dim, eq, index, product, reduce, select
+from taskmap.ir.contraction import find_contraction
+from taskmap.ir.nodes import Binary, Buffer, Const, Dim, Expr, ExprLike, Load, Reduce, Var
+from taskmap.ir.types import bf16, f16, f32
+from taskmap.ir.visit import replace_buffers, substitute, walk_exprs
+
+LARGEST_HEAD = 256
+"""Beyond this head size a block of queries, keys and sums no longer fits a core's cache, and matrix products win."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverAttention:
+    """Two matrix products with a softmax between them, and nobody else reading it, become one attention.
+
+    Left alone are f64, whose results a user compares digit by digit, and keys and values that are both constant: that
+    is a layer. Half types are computed in f32 throughout. A row in which every key is forbidden by minus infinity is
+    NaN, as written out, and not zero, as in PyTorch's own attention.
+    """
+
+    name = "recover_attention"
+    before = "views are single, numbers are in expressions, and equal nodes are one"
+    after = "a softmax between two matrix products, whose weights nobody else reads, is in an attention"
+    why_here = "after duplicates, since a softmax is known by reading one value twice; before anything that fuses"
+
+    def run(self, graph: Graph) -> Graph:
+        """The graph with recovered attention."""
+        readers = {n.id: {u.id for u in users} for n, users in graph.users().items()}
+        for output in graph.outputs:
+            if output is not None:
+                readers[output.id].add(-1)
+        once = {n.id for n in computed_once(graph)}
+        found: list[Node] = []
+
+        def visit(node: Node) -> Node:
+            made = _recovered(node, readers, once)
+            if made is None:
+                return node
+            found.append(made)
+            return made
+
+        rewritten = rewrite(graph, visit)
+        return FoldViews().run(rewritten) if found else graph
+
+
+def _recovered(node: Node, readers: dict[int, set[int]], once: set[int]) -> Node | None:
+    try:
+        pattern = _find(node)
+    except UnlikeError:
+        return None
+    if pattern is None or {pattern.k.id, pattern.v.id} <= once:
+        return None
+    ids = {n.id for n in pattern.inside}
+    if any(not readers.get(i, {-1}) <= ids | {node.id} for i in ids):
+        return None
+    return pattern.attention(node)
+
+
+def _find(node: Node) -> _Pattern | None:
+    """The attention whose result ``node`` is. Raises UnlikeError, or answers None, when it is none."""
+    if not node.is_compute or len(node.inputs) != 2 or node.dtype not in (f32, f16, bf16):
+        return None
+    made = definition(node)
+    if find_contraction(made.axes, made.shape, made.body) is None:
+        return None
+    elements = Elements()
+    outer = bare(elements.body(node))
+    if not isinstance(outer, Reduce) or not isinstance(outer.body, Binary) or outer.dtype != f32 or len(outer.axes) > 1:
+        return None
+    factors = (outer.body.a, outer.body.b)
+    for weights, values in (factors, factors[::-1]):
+        inside: set[Node] = set()
+        p, v = elements.behind_casts(weights, inside), elements.behind_views(values)
+        softmax = None if p is None or v is None else find_softmax(elements, elements.nodes[p.buffer])
+        if softmax is not None and p is not None and v is not None:
+            return _match(elements, node, softmax, p, v, outer.axes[0][0], inside)
+    return None
+
+
+def _match(
+    elements: Elements, node: Node, softmax: Softmax, p: Load, v: Load, summed: Var, inside: set[Node]
+) -> _Pattern:
+    """The attention of which ``p`` are the weights and ``v`` the values, at the axes of ``node`` and ``summed``."""
+    axes, shape = definition(softmax.node).axes, softmax.node.shape
+    one = constant_dim(shape[-2]) == 1
+    scores = Scores(elements, None if one else axes[-2], axes[-1])
+    score = scores.read(softmax.x)
+    if score is None or scores.product is None or scores.q is None or scores.k is None or scores.depth is None:
+        raise UnlikeError
+    if any(constant_dim(n) != 1 and not load_depends(scores.product, a) for a, n in zip(axes, shape, strict=True)):
+        raise UnlikeError  # one product serves many scores, and an attention would compute it for each of them
+    inside |= softmax.inside | scores.inside
+    if any(n.dtype not in (f32, f16, bf16) for n in inside):
+        raise UnlikeError
+    v, last = _values_at(elements, node, p, v, summed, axes, shape)
+    if not one and load_depends(v, axes[-2]):
+        raise UnlikeError
+    sizes = (scores.depth[1], last[1])
+    if any(not 1 < (constant_dim(n) or 0) <= LARGEST_HEAD for n in sizes) or constant_dim(shape[-1]) == 1:
+        raise UnlikeError
+    grid = _Grid.of(elements, axes, shape, scores.q)
+    loads = [scores.q, scores.k, v]
+    q, k, v = (Load(e.buffer, tuple(grid.at(i) for i in e.indices), e.dtype) for e in loads)
+    return _Pattern(elements, grid, grid.at(score), scores.dot, q, k, v, scores.depth, last, p, scores.scale, inside)
+
+
+def _values_at(
+    elements: Elements, node: Node, p: Load, v: Load, summed: Var, axes: Sequence[Var], shape: Sequence[Dim]
+) -> tuple[Load, tuple[Var, Dim]]:
+    """``v`` at the softmax's axes, and the axis of ``node`` that only ``v`` has.
+
+    The other axes of ``node`` must number the rows of the softmax, each once: they are tried as the digits of a row's
+    row-major number, for each order of the softmax's dimensions.
+    """
+    own = list(zip(definition(node).axes, node.shape, strict=True))
+    last = [(a, n) for a, n in own if load_depends(v, a) and not load_depends(p, a)]
+    if len(last) != 1 or p.indices[-1] != summed or any(depends(e, summed) for e in p.indices[:-1]):
+        raise UnlikeError
+    rest = [(a, n) for a, n in own if a is not last[0][0]]
+    rows = list(zip(axes[:-1], shape[:-1], strict=True))
+    there = dict(zip(axes[:-1], p.indices[:-1], strict=True))
+    for order in permutations(rows) if len(rows) <= 4 else [tuple(rows)]:
+        digits = _digits(_number(order), [n for _, n in rest])
+        here = {a: elements.simplify(d) for (a, _), d in zip(rest, digits, strict=True)}
+        if _inverse(elements, there, here) and _inverse(elements, here, there):
+            at = substitute(v, {**here, summed: axes[-1]})
+            moved = elements.simplify(at)
+            if not isinstance(moved, Load):
+                raise UnlikeError
+            return moved, last[0]
+    raise UnlikeError
+
+
+def _inverse(elements: Elements, f: dict[Var, Expr], g: dict[Var, Expr]) -> bool:
+    """Whether every variable of ``f``, with ``g`` put into what ``f`` makes of it, is itself again."""
+    return all(elements.simplify(substitute(e, g)) == elements.simplify(a) for a, e in f.items())
+
+
+def _number(digits: Sequence[tuple[Expr, Dim]]) -> Expr:
+    """The row-major number of an index."""
+    flat: Expr = index(0)
+    for digit, size in digits:
+        flat = flat * size + digit
+    return flat
+
+
+def _digits(number: Expr, sizes: Sequence[Dim]) -> list[Expr]:
+    """The index whose row-major number is ``number``."""
+    found = []
+    for d, size in enumerate(sizes):
+        digit = number // index(product(sizes[d + 1 :]))
+        found.append(digit if d == 0 else digit % index(size))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The softmax's rows as [b, h, i]: ``place`` gives each of its dimensions in these axes, ``back`` the converse."""
+
+    elements: Elements
+    axes: tuple[Var, Var, Var, Var]
+    shape: tuple[Dim, int, Dim, Dim]
+    place: dict[Var, Expr]
+    back: Callable[[Sequence[Expr]], tuple[Expr, Expr, Expr]]
+
+    @classmethod
+    def of(cls, elements: Elements, axes: Sequence[Var], shape: Sequence[Dim], q: Load) -> _Grid:
+        """The first dimension is the batch, those before the last two are heads; one alone is divided if it is both."""
+        b, h, i, j = made = (Var("b"), Var("h"), Var("i"), Var("j"))
+        outer, sizes = list(axes[:-2]), list(shape[:-2])
+        inner = {axes[-2]: i, axes[-1]: j}
+        zero = index(0)
+        if not outer:
+            grid = cls(elements, made, (1, 1, shape[-2], shape[-1]), inner, lambda p: (zero, zero, p[0]))
+        elif len(outer) == 1:
+            heads = _heads_within(outer[0], sizes[0], q)
+            batch: Dim = sizes[0] if heads == 1 else (constant_dim(sizes[0]) or 0) // heads
+            place = {outer[0]: b * heads + h if heads > 1 else b, **inner}
+            grid = cls(
+                elements, made, (batch, heads, shape[-2], shape[-1]), place,
+                lambda p: (p[0] // heads, p[0] % heads, p[1]),
+            )  # fmt: skip
+        else:
+            heads = constant_dim(product(sizes[1:])) or 0
+            if heads == 0:
+                raise UnlikeError
+            place = {outer[0]: b, **dict(zip(outer[1:], _digits(h, sizes[1:]), strict=True)), **inner}
+            grid = cls(
+                elements, made, (sizes[0], heads, shape[-2], shape[-1]), place,
+                lambda p: (p[0], _number(list(zip(p[1:-1], sizes[1:], strict=True))), p[-1]),
+            )  # fmt: skip
+        elements.bind(made, grid.shape)
+        return grid
+
+    def at(self, e: Expr) -> Expr:
+        """``e``, an expression of the softmax's axes, in terms of batch, head, query and key."""
+        return self.elements.simplify(substitute(e, self.place))
+
+
+def _heads_within(axis: Var, size: Dim, q: Load) -> int:
+    """How many heads an axis holds beside the batch: by what number the queries' indices divide it."""
+    total = constant_dim(size)
+    for e in walk_exprs(q):
+        if isinstance(e, Binary) and e.op == "mod" and e.a is axis and isinstance(e.b, Const):
+            heads = int(e.b.value)
+            return heads if total is not None and heads > 0 and total % heads == 0 else 1
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """An attention written out; loads and ``score`` are at the axes of ``grid``, ``p`` at those of its result."""
+
+    elements: Elements
+    grid: _Grid
+    score: Expr
+    dot: Var
+    q_load: Load
+    k_load: Load
+    v_load: Load
+    depth: tuple[Var, Dim]
+    last: tuple[Var, Dim]
+    p: Load
+    scale: float
+    inside: set[Node]
+
+    @property
+    def k(self) -> Node:
+        """What the keys are a view of."""
+        return self.elements.nodes[self.k_load.buffer]
+
+    @property
+    def v(self) -> Node:
+        """What the values are a view of."""
+        return self.elements.nodes[self.v_load.buffer]
+
+    def attention(self, node: Node) -> Node:
+        """What takes the place of ``node``."""
+        b, h, i, j = self.grid.axes
+        batch, heads, queries, keys = self.grid.shape
+        shared = self._shared_heads()
+        first = {h: h * shared} if shared > 1 else {}
+        groups = heads // shared
+        q = self._view(self.q_load, (b, h, i, self.depth[0]), (batch, heads, queries, self.depth[1]), {})
+        k = self._view(self.k_load, (b, h, j, self.depth[0]), (batch, groups, keys, self.depth[1]), first)
+        v = self._view(self.v_load, (b, h, j, self.last[0]), (batch, groups, keys, self.last[1]), first)
+        made = self._node(q, k, v, shared, node)
+        rows = self._forbidden_rows()
+        if rows is not None:
+            made = elementwise("masked_rows", (made, rows), lambda a, r: select(r, _nan(a), a), node.dtype)
+        own = definition(node).axes
+
+        place = [self.elements.simplify(e) for e in self.grid.back(self.p.indices[:-1])]
+
+        def source(*axes: Expr) -> list[ExprLike]:
+            here = dict(zip(own, axes, strict=True))
+            return [substitute(e, here) for e in (*place, self.last[0])]
+
+        view = reindex("view", made, node.shape, source)
+        result = made if changes_nothing(view) else view
+        result.strides = node.strides
+        for n in (q, k, v, made, result, *([] if rows is None else [rows]), *made.inputs):
+            if not n.origin.operator:
+                n.origin = node.origin
+        return result
+
+    def _shared_heads(self) -> int:
+        """The largest number of query heads in a row that read one key head."""
+        h, heads = self.grid.axes[1], self.grid.shape[1]
+        for group in (n for n in range(heads, 1, -1) if heads % n == 0):
+            shared, rest = Var("shared"), Var("rest")
+            self.elements.bind((shared, rest), (heads // group, group))
+            moved = (substitute(e, {h: shared * group + rest}) for e in (self.k_load, self.v_load))
+            if not any(depends(self.elements.simplify(e), rest) for e in moved):
+                return group
+        return 1
+
+    def _view(self, load: Load, axes: Sequence[Var], shape: Sequence[Dim], place: dict[Var, Expr]) -> Node:
+        def source(*own: Expr) -> list[ExprLike]:
+            here = dict(zip(axes, own, strict=True))
+            return [substitute(self.elements.simplify(substitute(e, place)), here) for e in load.indices]
+
+        view = reindex("view", self.elements.nodes[load.buffer], shape, source)
+        return view.inputs[0] if changes_nothing(view) else view
+
+    def _operands(self) -> list[Buffer]:
+        return list(dict.fromkeys(e.buffer for e in walk_exprs(self.score) if isinstance(e, Load)))
+
+    def _node(self, q: Node, k: Node, v: Node, shared: int, origin: Node) -> Node:
+        operands = self._operands()
+        axes = self.grid.axes
+        keys = self.grid.shape[3]
+
+        def element(fq: Buffer, fk: Buffer, fv: Buffer, *rest: Buffer) -> Callable[..., ExprLike]:
+            written = replace_buffers(self.score, dict(zip(operands, rest, strict=True)))
+
+            def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+                d = Var("d")
+                dot = reduce(
+                    "sum", [(d, self.depth[1])], cast(fq[b, h, i, d], f32) * cast(fk[b, h // shared, j, d], f32)
+                )
+                return cast(substitute(written, {**dict(zip(axes, (b, h, i, j), strict=True)), self.dot: dot}), f32)
+
+            def power(b: Expr, h: Expr, i: Expr, j: Expr, top: Expr) -> Expr:
+                nothing = eq(top, const(-math.inf, f32))
+                return select(nothing, const(0.0, f32), call("exp", score(b, h, i, j) - top))
+
+            def at(b: Expr, h: Expr, i: Expr, e: Expr) -> Expr:
+                m, s, j = Var("j"), Var("j"), Var("j")
+                top = reduce("max", [(m, keys)], score(b, h, i, m))
+                total = reduce("sum", [(s, keys)], power(b, h, i, s, top))
+                weighted = power(b, h, i, j, top) * cast(fv[b, h // shared, j, e], f32)
+                summed = reduce("sum", [(j, keys)], weighted)
+                return summed / select(eq(total, const(0.0, f32)), const(1.0, f32), total)
+
+            return at
+
+        sources = [q, k, v, *(self.elements.nodes[f] for f in operands)]
+        made = define("attention", sources, (*self.grid.shape[:3], self.last[1]), element, origin.dtype)
+        made.attrs = {"scale": self.scale, "causal": False}
+        return made
+
+    def _forbidden_rows(self) -> Node | None:
+        """Where every key is forbidden by minus infinity: bool, broadcastable to [b, h, i, d]; None if nowhere.
+
+        A product is finite, so that a row is forbidden when its scores are minus infinity with zeros for products.
+        """
+        without = substitute(self.score, {self.dot: const(0.0, f32)})
+        parts = list(walk_exprs(without))
+        if not any(e.dtype.is_float and (isinstance(e, Load) or _is_infinite(e)) for e in parts):
+            return None
+        operands = self._operands()
+        used = [depends(without, axis) for axis in self.grid.axes[:3]]
+        shape = [n if there else 1 for n, there in zip(self.grid.shape[:3], used, strict=True)]
+
+        def element(*formals: Buffer) -> Callable[..., ExprLike]:
+            written = replace_buffers(without, dict(zip(operands, formals, strict=True)))
+
+            def at(b: Expr, h: Expr, i: Expr, e: Expr) -> Expr:
+                j = Var("j")
+                here = dict(zip(self.grid.axes, (b, h, i, j), strict=True))
+                top = reduce("max", [(j, self.grid.shape[3])], cast(substitute(written, here), f32))
+                return eq(top, const(-math.inf, f32))
+
+            return at
+
+        return define("masked_rows", [self.elements.nodes[f] for f in operands], (*shape, 1), element)
+
+
+def _is_infinite(e: Expr) -> bool:
+    return isinstance(e, Const) and isinstance(e.value, float) and not math.isfinite(e.value)
+
+
+def _nan(like: Expr) -> Expr:
+    return cast(const(math.nan, f32), like.dtype)

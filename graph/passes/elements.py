@@ -1,0 +1,103 @@
+"""Elements of a graph's nodes as expressions, opened one node after the other: how a pattern is read off definitions.
+
+A load names a node through a buffer of its own; opening the load replaces it by the node's definition at that position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskmap.graph.classify import definition, is_view
+from taskmap.graph.graph import Node
+from taskmap.ir.construct import as_expr, constant_dim
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Reduce, Var
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.task import formal
+from taskmap.ir.types import i64
+from taskmap.ir.visit import replace_buffers, substitute, walk_exprs
+
+
+@dataclass(slots=True)
+class Elements:
+    """Opens loads. ``simplify`` knows the extent of every variable that ``bind`` was told, or that a fold brings."""
+
+    simplify: Simplifier = field(default_factory=Simplifier)
+    buffers: dict[Node, Buffer] = field(default_factory=dict)
+    nodes: dict[Buffer, Node] = field(default_factory=dict)
+    bound: set[Var] = field(default_factory=set)
+
+    def bind(self, axes: Sequence[Var], shape: Sequence[Dim]) -> None:
+        """Each axis runs over its extent; one of extent 1 is zero."""
+        for axis, size in zip(axes, shape, strict=True):
+            if axis in self.bound:
+                continue
+            self.bound.add(axis)
+            self.simplify.bind(axis, size)
+            if constant_dim(size) == 1:
+                self.simplify.replace(axis, as_expr(0, i64))
+
+    def buffer(self, node: Node) -> Buffer:
+        """The buffer that stands for ``node``."""
+        if node not in self.buffers:
+            made = self.buffers[node] = formal(f"x{node.id}", node.shape, node.dtype)
+            self.nodes[made] = node
+        return self.buffers[node]
+
+    def body(self, node: Node) -> Expr:
+        """The definition of ``node`` at its own axes, reading the nodes before it."""
+        define = definition(node)
+        self.bind(define.axes, define.shape)
+        return self._of(node, {})
+
+    def open(self, load: Load) -> Expr:
+        """The element that ``load`` reads, by the definition of its node."""
+        node = self.nodes[load.buffer]
+        return self._of(node, dict(zip(definition(node).axes, load.indices, strict=True)))
+
+    def _of(self, node: Node, position: dict[Var, Expr]) -> Expr:
+        define = definition(node)
+        sources = {f: self.buffer(n) for f, n in zip(define.inputs, node.inputs, strict=True)}
+        for e in walk_exprs(define.body):
+            if isinstance(e, Reduce):
+                self.bind(*zip(*e.axes, strict=True))
+        return self.simplify(substitute(replace_buffers(define.body, sources), position))
+
+    def behind_views(self, e: Expr) -> Load | None:
+        """The load that ``e`` is, behind conversions between floats here and views in the graph; None for no load."""
+        load = bare(e)
+        while isinstance(load, Load):
+            node = self.nodes[load.buffer]
+            if not node.is_compute or not is_view(definition(node)):
+                return load
+            load = self.open(load)
+        return None
+
+    def behind_casts(self, e: Expr, passed: set[Node]) -> Load | None:
+        """As ``behind_views``, and behind conversions between floats that are nodes; ``passed`` takes all of these."""
+        load = bare(e)
+        while isinstance(load, Load):
+            node = self.nodes[load.buffer]
+            below = bare(self.open(load)) if node.is_compute else None
+            if not isinstance(below, Load):
+                return load
+            passed.add(node)
+            load = below
+        return None
+
+
+def bare(e: Expr) -> Expr:
+    """``e`` without conversions between floats around it."""
+    while isinstance(e, Cast) and e.dtype.is_float and e.a.dtype.is_float:
+        e = e.a
+    return e
+
+
+def depends(e: Expr, *on: Expr) -> bool:
+    """Whether one of the variables ``on`` occurs in ``e``."""
+    return any(x in on for x in walk_exprs(e) if isinstance(x, Var))
+
+
+def load_depends(load: Load, *on: Expr) -> bool:
+    """Whether an index of ``load`` depends on one of ``on``."""
+    return any(depends(i, *on) for i in load.indices)
