@@ -65,7 +65,7 @@ def test_what_is_native_is_not_decomposed() -> None:
     taken_apart = {str(op).removeprefix("aten.") for op in decompositions()}
     assert taken_apart.isdisjoint(ATEN.entries)
     assert {"addcmul.default", "native_dropout.default"}.isdisjoint(taken_apart)
-    assert len(taken_apart) > 500
+    assert len(taken_apart) > 300
 
 
 def test_a_table_takes_one_lowering_for_each_name() -> None:
