@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"latency    eager {times['eager']}, {arguments.backend} {times[arguments.backend]}: "
               f"{measured.speedup(arguments.backend, 'eager').text()} times as fast")  # fmt: skip
         if arguments.backend == "taskmap":
-            print(f"\nfused groups\n{taskmap.explain(model, image)}")
+            print(f"\nfused groups\n{taskmap.explain(model, image).table()}")
     return 0 if good else 1
 
 

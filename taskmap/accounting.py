@@ -74,13 +74,15 @@ class _GraphAccount:
         self.order = self.graph.nodes()
         self.ids = {node: i for i, node in enumerate(self.order)}
         steps = compilation.parts.main.origins
-        self.seconds: dict[Group | Node, float] = dict(zip(steps, _medians(recorded.main), strict=False))
+        self.seconds = _each(steps, recorded.main, median)
+        self.fastest = _each(steps, recorded.main, min)
         self.total = sum(self.seconds.values()) if recorded.main else None
         prepare = compilation.parts.prepare
         self.once: set[Group | Node] = set()
         if prepare is not None:
             self.once = set(prepare.origins)
-            self.seconds.update(zip(prepare.origins, _medians(recorded.prepare), strict=False))
+            self.seconds |= _each(prepare.origins, recorded.prepare, median)
+            self.fastest |= _each(prepare.origins, recorded.prepare, min)
         self.sizes: Sizes = dict(zip(self.graph.dims, recorded.main[-1].sizes, strict=True)) if recorded.main else {}
         planned = [s for s in self.plan.steps if isinstance(s, Group)]
         # In running order, but what is computed once comes last: few will ask for it.
@@ -198,6 +200,7 @@ class _GraphAccount:
             bytes=self._cost(bytes_moved, group),
             operations=self._cost(operations, group),
             seconds=self.seconds.get(group),
+            fastest=self.fastest.get(group),
             calls=self.calls,
             share=None,
             once=group in self.once,
@@ -217,6 +220,7 @@ class _GraphAccount:
             reason=str(node.attrs["reason"]),
             inputs=tuple(value_text(n) for n in node.inputs),
             seconds=self.seconds.get(node),
+            fastest=self.fastest.get(node),
             calls=self.calls,
             share=None,
         )
@@ -235,8 +239,12 @@ class _GraphAccount:
         return tuple(dict.fromkeys(self.ids[self._root(n)] for n in nodes))
 
 
-def _medians(runs: Sequence[TimedRun]) -> list[float]:
-    return [median(step) for step in zip(*(run.seconds for run in runs), strict=True)]
+def _each(
+    steps: Iterable[Group | Node], runs: Sequence[TimedRun], statistic: Callable[[Sequence[float]], float]
+) -> dict[Group | Node, float]:
+    """The statistic of each step's times; nothing where nothing ran."""
+    times = zip(*(run.seconds for run in runs), strict=True)
+    return {step: statistic(seconds) for step, seconds in zip(steps, times, strict=False)}
 
 
 def _is_view(node: Node, group: Group) -> bool:

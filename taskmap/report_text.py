@@ -43,7 +43,10 @@ def header(report: Report) -> str:
     )
     lines = [f"taskmap on {report.target}, {_count(report.threads, 'thread')}: {', '.join(counts)}"]
     if report.seconds > 0:
-        lines.append(f"{_time(report.seconds)} per call in groups and externs, each the median of {report.runs} runs")
+        lines.append(
+            f"{_time(report.seconds)} per call in groups and externs, each the median of {report.runs} runs "
+            f"(the fastest: {_time(report.fastest)})"
+        )
     return "\n".join(lines)
 
 
