@@ -13,25 +13,28 @@ Method: Hidet's rule-based schedule generalised to several dependent reductions,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index, lane_reduce, load, product, ramp, widen
+from taskmap.ir.construct import constant_dim, eq, index, ne, product, select
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, Reduce, Scope, Var
+from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Kernel, Load, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import accesses, memory_order, merged_axes, require_count, same_count
-from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.fold import Fold, Walk
+from taskmap.schedules.cpu.loops import parallel_grid
 from taskmap.schedules.cpu.pointwise import flatten, positions_in, unflatten, vector_bytes, work
 from taskmap.schedules.sampling import agree
-from taskmap.schedules.values import Reader, Values, combine, identity
+from taskmap.schedules.values import Reader, Values, identity
 
 _PARALLEL_ABOVE = 20_000
 _ROW_BUFFER_BYTES = 128 << 10
+_LONG_ROW = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ class _Plan:
     row: tuple[Expr, ...] = ()
     saved: dict[Buffer, Buffer] = field(default_factory=dict)
     runs: list[list[int]] = field(default_factory=list)
+    alone: bool = False
 
     def kernel(self) -> Kernel:
         wide = self.rows.wide
@@ -122,9 +126,12 @@ class _Plan:
         values = Values(self.task, self.b)
         kept = [d for d in memory_order(self.task, wide) if d in self.rows.kept]
         parallel = (work(self.task, wide.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        count = constant_dim(product([wide.shape[d] for d in self.rows.kept]))
+        length = constant_dim(product([wide.shape[d] for d in self.rows.folded]))
+        self.alone = count is not None and count < 2 * self.target.cores and (length or 0) >= _LONG_ROW
         extents = [wide.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
-        with parallel_grid(self.b, names, extents, values, parallel, 8 * self.target.cores) as at:
+        with parallel_grid(self.b, names, extents, values, parallel and not self.alone, 8 * self.target.cores) as at:
             position: list[Expr] = [index(0)] * wide.rank
             for d, i in zip(kept, at, strict=True):
                 position[d] = i
@@ -191,13 +198,16 @@ class _Plan:
         stages = [s for s in self.task.stages if level[s.out] == number]
         folding = [(s, e) for s in stages for e in _reductions(s)]
         outputs = [s for s in stages if s.out in self.task.outputs and not _reduces(s) and self.is_wide(s.out)]
-        kept = [s for s in stages if s not in outputs and self.worth_keeping(s, level)]
-        for s in kept:
-            shape = [product([self.rows.wide.shape[a] for a in self.rows.folded])]
-            self.saved[s.out] = self.b.allocate(f"row_{s.label}", s.out.dtype, shape)
-        vector = [(s, e) for s, e in folding if e.op not in ("argmax", "argmin")]
-        if vector or outputs or kept:
-            self.walk(vector, [*kept, *outputs], values)
+        kept: list[Stage] = []
+        for s in stages:
+            if s not in outputs and self.worth_keeping(s, level):
+                shape = [product([self.rows.wide.shape[a] for a in self.rows.folded])]
+                self.saved[s.out] = self.b.allocate(f"row_{s.label}", s.out.dtype, shape)
+                kept.append(s)
+        plain = [(s, e) for s, e in folding if e.op not in _EXTREME]
+        winners = [(s, e) for s, e in folding if e.op in _EXTREME and _is_exact(e.body, self.task)]
+        if plain or winners or outputs or kept:
+            self.walk(plain, [*kept, *outputs], winners, values)
         for s in stages:
             if _reduces(s):
                 self.finish(s, values)
@@ -215,7 +225,7 @@ class _Plan:
         if not any(isinstance(e, Call) for e in walk_exprs(stage.body)):
             return False
         size = constant_dim(product([self.rows.wide.shape[a] for a in self.rows.folded]))
-        if size is None or size * stage.out.dtype.bytes > _ROW_BUFFER_BYTES:
+        if size is None or size * sum(out.dtype.bytes for out in (stage.out, *self.saved)) > _ROW_BUFFER_BYTES:
             return False
         return any(level[s.out] > level[stage.out] and self.depends(s, stage) for s in self.task.stages)
 
@@ -229,48 +239,54 @@ class _Plan:
                 return True
         return False
 
-    def walk(self, folding: list[tuple[Stage, Reduce]], stores: list[Stage], values: Values) -> None:
-        """One walk along the row."""
-        b = self.b
-        *outer, inner = self.runs
-        extent = product([self.rows.wide.shape[a] for a in inner])
-        widths = _widths(extent, self.lanes)
-        totals = {
-            (id(e), w): b.allocate(f"{e.op}{w}", e.dtype, (w,), Scope.REGISTER) for _, e in folding for w in widths
-        }
-        for (_, e), w in [(f, w) for f in folding for w in widths]:
-            start = identity(e.op, e.dtype)
-            b.store(totals[id(e), w], (ramp(0, 1, w) if w > 1 else index(0),), widen(start, w))
+    def walk(
+        self,
+        folding: list[tuple[Stage, Reduce]],
+        stores: list[Stage],
+        winners: list[tuple[Stage, Reduce]],
+        values: Values,
+    ) -> None:
+        """One walk along the row for sums, extrema and stores; another for the places of ``winners``."""
+        extents = [product([self.rows.wide.shape[a] for a in run]) for run in self.runs]
+        cheap = not any(isinstance(e, Call) for s in self.task.stages for e in walk_exprs(s.body))
 
-        def body(prefix: tuple[Expr, ...], inside: Values, accumulators: dict[tuple[int, int], Buffer]) -> None:
-            def element(i: Expr, local: Values, width: int, lane: Expr) -> None:
-                position = self.position((*prefix, i))
-                for s in stores:
-                    self.keep(s, position, local)
-                for s, e in folding:
-                    value = local.expand(e.body, {**self.at_row(s, self.row), **self.in_fold(e, position)})
-                    acc = accumulators[id(e), width]
-                    b.store(acc, (lane,), combine(e.op, acc[lane], value))
+        def store(local: Values, at: tuple[Expr, ...]) -> None:
+            position = self.position(at)
+            for s in stores:
+                self.keep(s, position, local)
 
-            vector_loop(b, "t", extent, self.lanes, inside, element)
-
-        names = [f"t{r}" for r in range(len(outer))]
-        sizes = [product([self.rows.wide.shape[a] for a in run]) for run in outer]
-        with b.grid(names, [index(s) for s in sizes]) as prefix:
-            for v, size in zip(prefix, sizes, strict=True):
-                values.bind(v, size)
-            body(prefix, values.nested(), totals)
+        folds = [Fold(_EXTREME.get(e.op, e.op), e.body.dtype, self.value_of(s, e)) for s, e in (*folding, *winners)]
+        totals = Walk(self.b, extents, self.lanes, folds, store, cheap).run(values, self.alone)
         for s in stores:
             values.readers[s.out] = self.reader(s, values)
-        for _, e in folding:
-            parts = [
-                lane_reduce(_LANE_OP[e.op], load(totals[id(e), w], (ramp(0, 1, w) if w > 1 else index(0),)))
-                for w in widths
-            ]
-            total = parts[0]
-            for p in parts[1:]:
-                total = combine(e.op, total, p)
-            values.folded[id(e)] = b.let(e.op, total)
+        values.folded.update({id(e): t for (_, e), t in zip(folding, totals, strict=False)})
+        if not winners:
+            return
+        places = [
+            Fold("min", i64, self.place_of(s, e, best))
+            for (s, e), best in zip(winners, totals[len(folding) :], strict=True)
+        ]
+        found = Walk(self.b, extents, self.lanes, places, lambda local, at: None, cheap).run(
+            values.nested(), self.alone
+        )
+        values.folded.update({id(e): place for (_, e), place in zip(winners, found, strict=True)})
+
+    def value_of(self, stage: Stage, e: Reduce) -> Callable[[Values, tuple[Expr, ...]], Expr]:
+        """What a reduction folds, at a position along the row."""
+        here = self.at_row(stage, self.row)
+        return lambda local, at: local.expand(e.body, {**here, **self.in_fold(e, self.position(at))})
+
+    def place_of(self, stage: Stage, e: Reduce, best: Expr) -> Callable[[Values, tuple[Expr, ...]], Expr]:
+        """The number of an element where it is the best (a NaN is better than all), else a larger one than any."""
+        value = self.value_of(stage, e)
+        ((axis, _),) = e.axes
+
+        def place(local: Values, at: tuple[Expr, ...]) -> Expr:
+            x = value(local, at)
+            wins = eq(x, best) | ne(x, x) if x.dtype.is_float else eq(x, best)
+            return select(wins, self.in_fold(e, self.position(at))[axis], identity("min", i64))
+
+        return place
 
     def position(self, at: Sequence[Expr]) -> tuple[Expr, ...]:
         """The full position of an element of the row."""
@@ -338,7 +354,7 @@ class _Plan:
         values.readers[stage.out] = read
 
 
-_LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
+_EXTREME = {"argmax": "max", "argmin": "min"}
 
 
 def _reductions(stage: Stage) -> list[Reduce]:
@@ -349,16 +365,11 @@ def _reduces(stage: Stage) -> bool:
     return any(isinstance(e, Reduce) for e in walk_exprs(stage.body))
 
 
-def _widths(extent: Dim, lanes: int) -> list[int]:
-    """The vector widths that ``vector_loop`` uses for an extent."""
-    size = constant_dim(extent)
-    if size is None:
-        return [lanes, 1] if lanes > 1 else [1]
-    widths = []
-    width = lanes
-    while width >= 1:
-        if size >= width:
-            widths.append(width)
-            size %= width
-        width //= 2
-    return widths
+def _is_exact(e: Expr, task: Task) -> bool:
+    """Whether evaluating ``e`` twice gives the same bits, however a compiler rounds: nothing in it is rounded."""
+    for x in walk_exprs(e):
+        if isinstance(x, Load) and x.buffer in task.producers and not _is_exact(task.producers[x.buffer].body, task):
+            return False
+        if isinstance(x, (Call, Reduce)) or (isinstance(x, Binary) and x.dtype.is_float and x.op not in ("min", "max")):
+            return False
+    return True
