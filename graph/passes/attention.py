@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import ClassVar
 
 from taskmap.graph.build import define, elementwise, reindex
 from taskmap.graph.classify import definition
@@ -39,12 +40,22 @@ class RecoverAttention:
     Left alone are f64, whose results a user compares digit by digit, and keys and values that are both constant: that
     is a layer. Half types are computed in f32 throughout. A row in which every key is forbidden by minus infinity is
     NaN, as written out, and not zero, as in PyTorch's own attention.
+
+    Attention pays from ``queries`` and ``keys`` on, where they are known: keys are rearranged once for all queries of
+    a block, and the scores of few keys stay in the cache anyway. Measured on one core of an AVX-512 machine with heads
+    of 32 and 64: 8 queries to 512 keys take 2.3 times as long as attention, 32 take 0.8 times; 49 to 49 take 1.8
+    times, 64 to 64 take 0.7 times.
     """
 
-    name = "recover_attention"
-    before = "views are single, numbers are in expressions, and equal nodes are one"
-    after = "a softmax between two matrix products, whose weights nobody else reads, is in an attention"
-    why_here = "after duplicates, since a softmax is known by reading one value twice; before anything that fuses"
+    queries: int = 32
+    keys: int = 64
+
+    name: ClassVar[str] = "recover_attention"
+    before: ClassVar[str] = "views are single, numbers are in expressions, and equal nodes are one"
+    after: ClassVar[str] = "a softmax between two matrix products, whose weights nobody else reads, is in an attention"
+    why_here: ClassVar[str] = (
+        "after duplicates, since a softmax is known by reading one value twice; before anything that fuses"
+    )
 
     def run(self, graph: Graph) -> Graph:
         """The graph with recovered attention."""
@@ -56,7 +67,7 @@ class RecoverAttention:
         found: list[Node] = []
 
         def visit(node: Node) -> Node:
-            made = _recovered(node, readers, once)
+            made = self._recovered(node, readers, once)
             if made is None:
                 return node
             found.append(made)
@@ -65,18 +76,20 @@ class RecoverAttention:
         rewritten = rewrite(graph, visit)
         return FoldViews().run(rewritten) if found else graph
 
-
-def _recovered(node: Node, readers: dict[int, set[int]], once: set[int]) -> Node | None:
-    try:
-        pattern = _find(node)
-    except UnlikeError:
-        return None
-    if pattern is None or {pattern.k.id, pattern.v.id} <= once:
-        return None
-    ids = {n.id for n in pattern.inside}
-    if any(not readers.get(i, {-1}) <= ids | {node.id} for i in ids):
-        return None
-    return pattern.attention(node)
+    def _recovered(self, node: Node, readers: dict[int, set[int]], once: set[int]) -> Node | None:
+        try:
+            pattern = _find(node)
+        except UnlikeError:
+            return None
+        if pattern is None or {pattern.k.id, pattern.v.id} <= once:
+            return None
+        queries, keys = (constant_dim(n) for n in pattern.grid.shape[2:])
+        if (queries is not None and queries < self.queries) or (keys is not None and keys < self.keys):
+            return None
+        ids = {n.id for n in pattern.inside}
+        if any(not readers.get(i, {-1}) <= ids | {node.id} for i in ids):
+            return None
+        return pattern.attention(node)
 
 
 def _find(node: Node) -> _Pattern | None:
@@ -191,7 +204,7 @@ class _Grid:
         """The first dimension is the batch, those before the last two are heads; one alone is divided if it is both."""
         b, h, i, j = made = (Var("b"), Var("h"), Var("i"), Var("j"))
         outer, sizes = list(axes[:-2]), list(shape[:-2])
-        inner = {axes[-2]: i, axes[-1]: j}
+        inner: dict[Var, Expr] = {axes[-2]: i, axes[-1]: j}
         zero = index(0)
         if not outer:
             grid = cls(elements, made, (1, 1, shape[-2], shape[-1]), inner, lambda p: (zero, zero, p[0]))
