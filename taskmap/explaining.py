@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from taskmap.accounting import Recorded, account
 from taskmap.backend.executable import TimedRun
@@ -16,7 +17,7 @@ from taskmap.constants import FrozenGraph
 from taskmap.driver import Compilation, Fallback, new_session
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
-from taskmap.private_compile import private_compile, unchanged
+from taskmap.private_compile import private_compile, reachable, unchanged
 from taskmap.report import Report
 from taskmap.torch_backend import compile_captured
 
@@ -30,8 +31,8 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     """What `torch.compile(model, backend="taskmap")` makes of ``model`` when it is called with these arguments.
 
     The model, a module or a function, is compiled as it would be here (inference under no_grad, else training) and run
-    several times, every kernel timed by itself. Nothing else changes: compilations made before stay, buffers, arguments
-    and random numbers are as before. A backward graph is reported without times, because it does not run. Raises
+    several times, every kernel timed by itself; in training so are the gradients of all that it returns. Nothing else
+    changes: compilations made before stay, buffers, arguments, ``grad`` and random numbers are as before. Raises
     InputError when ``model`` cannot be called, and what calling it raises.
     """
     function = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
@@ -44,8 +45,16 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     session.record = record
     backend = partial(compile_captured, session=session)
     with unchanged(function, (args, kwargs)), private_compile(function, backend) as compiled:
-        measured = _measure(partial(compiled, *args, **kwargs), record)
+        leaves = [t for t in reachable(function, (args, kwargs)) if t.requires_grad and t.is_leaf]
+        measured = _measure(lambda: _run(partial(compiled, *args, **kwargs), leaves), record)
     return account(measured.graphs, str(session.target), torch.get_num_threads(), measured.runs)
+
+
+def _run(call: Callable[[], Any], leaves: Sequence[torch.Tensor]) -> None:
+    """Calls the model and, where its results have gradients, computes those of ``leaves``, which goes nowhere."""
+    results = [t for t in tree_leaves(call()) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if results and leaves:
+        torch.autograd.grad(results, leaves, [torch.ones_like(t) for t in results], allow_unused=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class _Measured:
     runs: int
 
 
-def _measure(run: Callable[[], Any], record: list[Compilation | Fallback]) -> _Measured:
+def _measure(run: Callable[[], None], record: list[Compilation | Fallback]) -> _Measured:
     """Compiles, warms up and measures; every graph that ``record`` then holds, with its timed runs."""
     run()
     prepared = {compilation: _take_runs(compilation)[1] for compilation in _compilations(record)}

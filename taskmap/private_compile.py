@@ -85,7 +85,9 @@ def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
     """Whatever runs meanwhile, the tensors that ``function`` can reach are afterwards as they were before: arguments,
     buffers, and those in variables around it. So is the random state. Parameters are not looked at.
     """
-    tensors = [t for t in _reachable([arguments, function, *_variables(function)]) if t.layout == torch.strided]
+    tensors = [
+        t for t in reachable(function, arguments) if t.layout == torch.strided and not isinstance(t, torch.nn.Parameter)
+    ]
     before = [(t, t.detach().clone(), _version(t)) for t in tensors]
     with torch.random.fork_rng(devices=[]):
         yield
@@ -93,6 +95,18 @@ def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
         for tensor, value, version in before:
             if version is None or tensor._version != version:
                 tensor.detach().copy_(value)
+
+
+def reachable(function: Callable[..., Any], arguments: Any) -> list[torch.Tensor]:
+    """The tensors that a call may read or write: arguments, parameters and buffers, and what the function's variables
+    hold, each once.
+    """
+    found: dict[int, torch.Tensor] = {}
+    for value in tree_leaves([arguments, function, *_variables(function)]):
+        module = isinstance(value, torch.nn.Module)
+        inside = [*value.parameters(), *value.buffers()] if module else [value]
+        found.update((id(t), t) for t in inside if isinstance(t, torch.Tensor))
+    return list(found.values())
 
 
 def _variables(function: Callable[..., Any]) -> list[Any]:
@@ -103,15 +117,6 @@ def _variables(function: Callable[..., Any]) -> list[Any]:
         return [owner]
     named = inspect.getclosurevars(plain)
     return [owner, *named.nonlocals.values(), *named.globals.values()]
-
-
-def _reachable(values: Any) -> list[torch.Tensor]:
-    found: dict[int, torch.Tensor] = {}
-    for value in tree_leaves(values):
-        inside = value.buffers() if isinstance(value, torch.nn.Module) else [value]
-        tensors = [t for t in inside if isinstance(t, torch.Tensor) and not isinstance(t, torch.nn.Parameter)]
-        found.update((id(t), t) for t in tensors)
-    return list(found.values())
 
 
 def _version(tensor: torch.Tensor) -> int | None:

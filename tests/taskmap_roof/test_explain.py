@@ -231,10 +231,8 @@ def test_training_leaves_buffers_arguments_and_random_state_alone() -> None:
     state = torch.get_rng_state()
     report = taskmap.explain(model, x)
     accounted_for(report)
-    forward = [g for g in report.graphs if g.kind == "forward"]
-    assert forward
-    assert all(g.seconds for g in forward)
-    assert all(g.seconds is None for g in report.graphs if g.kind == "backward")
+    assert [g.kind for g in report.graphs] == ["forward", "backward"]
+    assert all(g.seconds for g in report.graphs)
     assert all(p.grad is None for p in model.parameters())
     taskmap.explain(train, x, noise)
     for name, value in model.state_dict().items():
