@@ -163,4 +163,7 @@ class _Emitter:
         t = c_type(b.dtype, lanes)
         if isinstance(where, Ramp) and value_of(where.stride) == 1:
             return f"tm_store_{t}({self.c.name(b)} + {self.c.address(where.base)}, {value});"
+        if isinstance(where, Ramp):
+            base, step = self.c.address(where.base), self.c.address(where.stride)
+            return f"tm_store_strided_{t}({self.c.name(b)} + {base}, {step}, {value});"
         return f"tm_scatter_{c_type(b.dtype)}_i64x{lanes}({self.c.name(b)}, {self.c.address(where)}, {value});"

@@ -121,6 +121,23 @@ def iota(v: Vector, vector_bytes: int) -> str:
     return v.render("TM_INLINE $V tm_iota_$V(void) { return ($V){$lanes}; }", lanes=", ".join(map(str, range(v.lanes))))
 
 
+def load_strided(v: Vector, vector_bytes: int) -> str:
+    """`tm_load_strided_V(p, step)`: p[l * step] in lane l."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) { return *p; }")
+    if v.dtype == "f16":  # gcc 12 builds a vector of _Float16 from its lanes one by one
+        text = "TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {"
+        return v.render(text + " return ($V)tm_load_strided_$U((const u16 *)p, step); }")
+    lanes = ", ".join(["p[0]", *(f"p[{lane} * step]" for lane in range(1, v.lanes))])
+    return v.render(f"TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {{ return ($V){{{lanes}}}; }}")
+
+
+def store_strided(v: Vector, vector_bytes: int) -> str:
+    """`tm_store_strided_V(p, step, x)`: lane l to p[l * step], in the order of the lanes."""
+    stores = "p[0] = x;" if v.lanes == 1 else " ".join(f"p[{lane} * step] = x[{lane}];" for lane in range(v.lanes))
+    return v.render(f"TM_INLINE void tm_store_strided_$V($T *p, i64 step, $V x) {{ {stores} }}")
+
+
 def load_masked(v: Vector, vector_bytes: int) -> str:
     """`tm_load_masked_V(p, n)`: the first n lanes from p, 0 in the others, whose memory is not touched."""
     if v.lanes == 1:

@@ -5,6 +5,7 @@ No header is included; compiling costs what is used. The names (V is a vector ty
 
     tm_load_V(p)  tm_store_V(p, x)                   any alignment
     tm_load_masked_V(p, n)  tm_store_masked_V(p, x, n)   the first n lanes; a load gives 0 in the others
+    tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
     tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64
     tm_splat_V(x)  tm_iota_V()  tm_lo_V(x)  tm_hi_V(x)  tm_join_V(lo, hi)
     tm_bits_V(x)  tm_from_bits_V(u)                  the representation, in unsigned integers (`u32x16`)
@@ -42,6 +43,8 @@ _Definition = Callable[[Vector, int], str]
 _STRUCTURAL: dict[str, _Definition] = {
     "load": math_memory.load,
     "store": math_memory.store,
+    "load_strided": math_memory.load_strided,
+    "store_strided": math_memory.store_strided,
     "load_masked": math_memory.load_masked,
     "store_masked": math_memory.store_masked,
     "first_lanes": math_memory.first_lanes,
