@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from taskmap.ir.construct import index
 from taskmap.ir.errors import InputError, TaskmapError, VerifyError
 from taskmap.ir.evaluate import convert
+from taskmap.ir.instruction_meaning import multiply
 from taskmap.ir.interpreter_memory import Access, Memory, Storage, adopt, row_major, span
 from taskmap.ir.interpreter_values import Expressions, Frame, Value
 from taskmap.ir.nodes import (
@@ -358,11 +359,7 @@ class _Machine:
             (c, a, b) = (self.read(frame, buffer, *where(frame)) for buffer, where in regions)
             if a.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
                 raise VerifyError(f"matrices of {a.shape} and {b.shape} do not make one of {c.shape}")
-            total = c
-            for k in range(a.shape[-1]):
-                term = convert(a[..., :, k, None], dtype) * convert(b[..., k, None, :], dtype)
-                total = convert(total + convert(term, dtype).reshape(c.shape), dtype)
-            self.write(frame, regions[0][0], regions[0][1](frame)[0], total)
+            self.write(frame, regions[0][0], regions[0][1](frame)[0], multiply(c, a, b, dtype))
 
         return run
 

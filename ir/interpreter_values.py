@@ -17,6 +17,7 @@ import numpy as np
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.evaluate import NUMPY_TYPES, convert, round_bf16
 from taskmap.ir.functions import function_named
+from taskmap.ir.instruction_meaning import execute
 from taskmap.ir.interpreter_memory import Access, Memory
 from taskmap.ir.nodes import (
     Binary,
@@ -27,6 +28,7 @@ from taskmap.ir.nodes import (
     Compare,
     Const,
     Expr,
+    Intrinsic,
     LaneReduce,
     Load,
     Ramp,
@@ -293,6 +295,22 @@ class Expressions:
 
         return run
 
+    def intrinsic(self, e: Intrinsic) -> Eval:
+        args, instruction, kind = [self._compile(a) for a in e.args], e.instruction, NUMPY_TYPES[e.dtype.name]
+        if instruction.workers > 1:
+            raise VerifyError(
+                f"{instruction.name} is an instruction of {instruction.workers} workers",
+                why="the interpreter runs them one after the other, from barrier to barrier.",
+                hint="Interpret the kernel as it was before its specs were lowered.",
+            )
+
+        def run(frame: Frame) -> Value:
+            c, a, b = (np.reshape(arg(frame), (1, -1)) for arg in args)
+            result = execute(instruction, c, a, b)[0].astype(kind, copy=False)
+            return result if e.lanes > 1 else result[0]
+
+        return run
+
     def reduce(self, e: Reduce) -> Eval:
         raise VerifyError("a reduction of a compute definition stands in a kernel", why="kernels reduce by loops.")
 
@@ -310,5 +328,6 @@ _COMPILE: dict[type, Callable[[Expressions, Any], Eval]] = {
     Ramp: Expressions.ramp,
     Broadcast: Expressions.broadcast,
     LaneReduce: Expressions.lane_reduce,
+    Intrinsic: Expressions.intrinsic,
     Reduce: Expressions.reduce,
 }

@@ -31,24 +31,27 @@ from taskmap.ir.nodes import (
     Store,
     Var,
 )
-from taskmap.ir.register_tile import RegisterTile
+from taskmap.ir.register_tile import RegisterTile, is_in_order
 from taskmap.ir.visit import map_body, map_expr, walk_exprs, walk_stmts
 
 
 @dataclass(frozen=True, slots=True)
 class DistributeRegisters:
-    """A buffer with an owner becomes each worker's own registers, indexed by slot."""
+    """A buffer with an owner becomes each worker's own registers, indexed by slot.
+
+    A tile that a single worker holds in order is left as it is: flattening its indices gives the slot.
+    """
 
     name: str = "distribute_registers"
     before: str = "each worker touches only the elements that it holds"
-    after: str = "no buffer has an owner"
+    after: str = "no buffer has an owner, other than one that holds all of it in order"
     why_here: str = "before task-mapped loops are lowered, while indices are still the loop's own variables"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with plain registers."""
         tiles: dict[Buffer, tuple[RegisterTile, Buffer]] = {}
         for s in walk_stmts(kernel.body):
-            if isinstance(s, Allocate) and s.buffer.owner is not None:
+            if isinstance(s, Allocate) and s.buffer.owner is not None and not is_in_order(s.buffer.owner):
                 tile = RegisterTile(s.buffer.owner.task_shape, s.buffer.owner)
                 tiles[s.buffer] = tile, replace(s.buffer, shape=(tile.num_slots,), strides=None, owner=None)
         if not tiles:

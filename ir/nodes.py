@@ -3,6 +3,7 @@
 expressions   Const Var Unary Binary Compare Select Cast Load Call      scalar, or vector when lanes > 1
               Ramp Broadcast LaneReduce                                 vector only
               Reduce                                                    only inside compute definitions
+              Intrinsic                                                 one instruction, made by lowering
 statements    Store For MappedFor If Let Allocate Barrier Evaluate
 specs         Move MatMul                                               decomposed until an instruction does each piece
 the rest      Buffer Region Kernel
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from taskmap.ir.types import DType, boolean, i64
 
 if TYPE_CHECKING:
+    from taskmap.ir.instructions import Instruction
     from taskmap.ir.mapping import TaskMapping
     from taskmap.ir.source import SourceLocation
 
@@ -255,6 +257,19 @@ class Reduce(Expr):
     lanes: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Intrinsic(Expr):
+    """The new value of args[0] after one instruction of the table (``taskmap.ir.instructions``) on whole registers.
+
+    args: c, a and b, each with a lane for every slot that its owner in the instruction gives to this worker.
+    """
+
+    instruction: Instruction
+    args: tuple[Expr, ...]
+    dtype: DType
+    lanes: int
+
+
 class Scope(Enum):
     """Where a buffer lives: global memory, a core's (or block's) scratch, registers, or an instruction's fragment."""
 
@@ -462,11 +477,12 @@ _hash_once(Ramp, "base", "stride", "lanes")
 _hash_once(Broadcast, "a", "lanes")
 _hash_once(LaneReduce, "op", "a")
 _hash_once(Reduce, "op", "axes", "body")
+_hash_once(Intrinsic, "args")
 
 from taskmap.ir import construct as _build  # noqa: E402  operators build nodes, and the constructors need the nodes
 
 __all__ = [
     "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim",
-    "Evaluate", "Expr", "ExprLike", "For", "If", "Kernel", "LaneReduce", "Let", "Load", "LoopKind", "MappedFor",
-    "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "Unary", "Var",
+    "Evaluate", "Expr", "ExprLike", "For", "If", "Intrinsic", "Kernel", "LaneReduce", "Let", "Load", "LoopKind",
+    "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "Unary", "Var",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Intrinsic,
     Kernel,
     LaneReduce,
     Let,
@@ -198,6 +199,7 @@ _EXPR: dict[type, Callable[[_Printer, Any], tuple[int, str]]] = {
     Ramp: lambda p, e: (_ATOM, f"ramp({p.exprs((e.base, e.stride, e.lanes))})"),
     Broadcast: lambda p, e: (_ATOM, f"broadcast({p.exprs((e.a, e.lanes))})"),
     LaneReduce: lambda p, e: (_ATOM, f"lane_{e.op}({p.expr(e.a)})"),
+    Intrinsic: lambda p, e: (_ATOM, f"{e.instruction.name}({p.exprs(e.args)})"),
     Reduce: _Printer.reduce,
 }
 

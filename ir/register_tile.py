@@ -11,11 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskmap.ir.errors import MappingError
-from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.mapping import TaskMapping, repeat
 from taskmap.ir.mapping_digits import Task
 from taskmap.ir.mapping_inverse import Inverse, flaw
 from taskmap.ir.radix import Number
 from taskmap.ir.wording import by
+
+
+def is_in_order(owner: TaskMapping) -> bool:
+    """Whether one worker holds every element of a tile, in row-major order: then the slot is the row-major position."""
+    return owner.num_workers == 1 and owner == repeat(*owner.task_shape)
 
 
 @dataclass(frozen=True, slots=True)

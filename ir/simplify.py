@@ -27,6 +27,7 @@ from taskmap.ir.nodes import (
     Const,
     Dim,
     Expr,
+    Intrinsic,
     LaneReduce,
     Load,
     Ramp,
@@ -121,6 +122,8 @@ class Simplifier:
             return Broadcast(self(e.a), e.lanes, e.dtype)
         if isinstance(e, LaneReduce):
             return LaneReduce(e.op, self(e.a), e.dtype)
+        if isinstance(e, Intrinsic):
+            return Intrinsic(e.instruction, tuple(self(a) for a in e.args), e.dtype, e.lanes)
         if isinstance(e, Reduce):
             for var, extent in e.axes:
                 self.bind(var, extent)

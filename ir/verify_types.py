@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from taskmap.ir.construct import constant_dim
@@ -18,6 +18,7 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Intrinsic,
     Kernel,
     LaneReduce,
     Let,
@@ -34,7 +35,7 @@ from taskmap.ir.nodes import (
     Unary,
 )
 from taskmap.ir.printer import print_expr
-from taskmap.ir.types import boolean, i64
+from taskmap.ir.types import DType, boolean, i64
 from taskmap.ir.verify_flaw import Flaw
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 
@@ -112,6 +113,18 @@ def _lane_reduce(e: LaneReduce) -> str | None:
     return None if e.dtype == e.a.dtype else f"its type is {e.dtype}, its operand's {e.a.dtype}"
 
 
+def _intrinsic(e: Intrinsic) -> str | None:
+    given = [(a.dtype, a.lanes) for a in e.args]
+    wanted = [(t, owner.num_slots) for t, owner in e.instruction.operands]
+    if given != wanted:
+        return f"{e.instruction.name} takes registers of {_registers(wanted)}, not of {_registers(given)}"
+    return None if (e.dtype, e.lanes) == wanted[0] else "its type is not that of its first operand"
+
+
+def _registers(kinds: Sequence[tuple[DType, int]]) -> str:
+    return ", ".join(f"{lanes} × {dtype}" for dtype, lanes in kinds)
+
+
 _TYPES: dict[type, Callable[[Any], str | None]] = {
     Unary: _unary,
     Binary: _binary,
@@ -122,6 +135,7 @@ _TYPES: dict[type, Callable[[Any], str | None]] = {
     Ramp: _ramp,
     Broadcast: _broadcast,
     LaneReduce: _lane_reduce,
+    Intrinsic: _intrinsic,
 }
 
 

@@ -29,6 +29,7 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Intrinsic,
     LaneReduce,
     Let,
     Load,
@@ -75,6 +76,7 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Ramp: lambda e: (e.base, e.stride),
     Broadcast: lambda e: (e.a,),
     LaneReduce: lambda e: (e.a,),
+    Intrinsic: lambda e: e.args,
     Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
 }
 
@@ -95,6 +97,7 @@ _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
     Ramp: lambda e, k: make.ramp(k[0], k[1], e.lanes),
     Broadcast: lambda e, k: make.widen(k[0], e.lanes),
     LaneReduce: lambda e, k: make.lane_reduce(e.op, k[0]),
+    Intrinsic: lambda e, k: Intrinsic(e.instruction, tuple(k), e.dtype, e.lanes),
     Reduce: _rebuild_reduce,
 }
 
@@ -335,6 +338,8 @@ def fresh(body: Body) -> Body:
             variables[var] = Var(var.name, var.dtype, var.lanes)
         if isinstance(stmt, Allocate):
             buffers[stmt.buffer] = replace(stmt.buffer)
+    if not variables and not buffers:
+        return body
 
     def rename(s: Stmt) -> Stmt | None:
         if isinstance(s, (For, Let)):

@@ -237,7 +237,7 @@ def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKern
             verify(module)
 
     observe("scheduled", kernel)
-    lowered = lower(kernel, observe if dump.wanted or checked else None)
+    lowered = lower(kernel, observe if dump.wanted or checked else None, session.target)
     if checked:
         verify(lowered, LOWERED)
     # Without the note, which may name sizes after the model: equal kernels have equal text.

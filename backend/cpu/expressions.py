@@ -26,6 +26,7 @@ from taskmap.ir.nodes import (
     Compare,
     Const,
     Expr,
+    Intrinsic,
     LaneReduce,
     Load,
     Ramp,
@@ -161,6 +162,9 @@ class Expressions:
         t = c_type(b.dtype, e.lanes)
         if isinstance(where, Ramp) and value_of(where.stride) == 1:
             code = f"tm_load_{t}({self.name(b)} + {self.address(where.base)})"
+        elif isinstance(where, Ramp):
+            base, step = self.address(where.base), self.address(where.stride)
+            code = f"tm_load_strided_{t}({self.name(b)} + {base}, {step})"
         else:
             code = f"tm_gather_{c_type(b.dtype)}_i64x{e.lanes}({self.name(b)}, {self.address(where)})"
         return f"tm_mask_b8x{e.lanes}_to_m8x{e.lanes}({code})" if b.dtype.is_bool else code
@@ -257,6 +261,13 @@ class Expressions:
             return _checked_index(e.lanes, self._value(e.args[0]), self._value(e.args[1]))
         args = ", ".join(self.of(a) for a in e.args)
         return f"tm_{e.name}_{c_type(e.args[0].dtype)}x{e.lanes}({args})"
+
+    def _intrinsic(self, e: Intrinsic) -> str:
+        instruction = e.instruction
+        if instruction.targets.kind != "cpu":
+            raise CodegenError(f"{instruction.name} cannot be written in C", why=f"it is for {instruction.targets}.")
+        c, a, b = (self.of(arg) for arg in e.args)
+        return instruction.text.format(c=c, a=a, b=b)
 
     def _ramp(self, e: Ramp) -> str:
         t = f"i64x{e.lanes}"

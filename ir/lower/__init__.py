@@ -4,28 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taskmap.ir.instructions import INSTRUCTIONS, Instruction
 from taskmap.ir.lower.flatten import Flatten
-from taskmap.ir.lower.specs import LowerSpecs
+from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
+from taskmap.ir.lower.specs import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
 from taskmap.ir.lower.vectorize import Vectorize
+from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
 
-PIPELINE = (
-    LowerSpecs(),
-    Flatten(),
-    Tidy(),
-    Vectorize(),
-    Unroll(),
-    Tidy(divisions=True),
-)
+Step = (
+    WidenRegisters | LowerSpecs | DistributeRegisters | LowerMappedLoops | Flatten | Tidy | Vectorize | Unroll
+    | SpillRegisters
+)  # fmt: skip
 
 
-def lower(kernel: Kernel, observe: Callable[[str, Kernel], None] | None = None) -> Kernel:
+def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INSTRUCTIONS) -> tuple[Step, ...]:
+    """The passes that lower a CPU kernel for ``target``, with the instructions of ``table``.
+
+    Without a target the kernel runs on every CPU: specs become 128-bit vectors.
+    """
+    target = target or PORTABLE
+    return (
+        WidenRegisters(target, table),
+        LowerSpecs(target, table),
+        DistributeRegisters(),
+        LowerMappedLoops(),
+        Flatten(),
+        Tidy(),
+        Vectorize(),
+        Unroll(),
+        Tidy(divisions=True),
+        SpillRegisters(),
+    )
+
+
+def lower(
+    kernel: Kernel,
+    observe: Callable[[str, Kernel], None] | None = None,
+    target: Target | None = None,
+    table: tuple[Instruction, ...] = INSTRUCTIONS,
+) -> Kernel:
     """The kernel after every pass of the pipeline; ``observe(pass name, kernel)`` is called after each.
 
     Raises LoweringError when a pass cannot keep the kernel's meaning.
     """
-    for step in PIPELINE:
+    for step in pipeline(target, table):
         kernel = step.run(kernel)
         if observe is not None:
             observe(step.name, kernel)

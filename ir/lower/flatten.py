@@ -54,7 +54,13 @@ def span(buffer: Buffer) -> Dim:
 
 
 def _is_flat(buffer: Buffer) -> bool:
-    return buffer.rank == 1 and buffer.strides is None and buffer.layout is None and constant_dim(buffer.offset) == 0
+    plain = buffer.strides is None and buffer.layout is None and buffer.owner is None
+    return plain and buffer.rank == 1 and constant_dim(buffer.offset) == 0
+
+
+def _flat(buffer: Buffer) -> Buffer:
+    """The storage of a buffer. What a single worker holds in order needs no owner: the address is the slot."""
+    return replace(buffer, shape=(span(buffer),), strides=None, offset=0, layout=None, owner=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class Flatten:
 
         def flattened(b: Buffer) -> Buffer:
             if b not in flat:
-                flat[b] = b if _is_flat(b) else replace(b, shape=(span(b),), strides=None, offset=0, layout=None)
+                flat[b] = b if _is_flat(b) else _flat(b)
             return flat[b]
 
         def in_expr(e: Expr) -> Expr | None:

@@ -1,6 +1,6 @@
 """The register-blocked heart of every contraction on a CPU: an mr × (nv · lanes) tile of outputs held in registers.
 
-    for k:   b_0 .. b_nv-1 = vectors of B;   for i < mr:   a = A[i, k];   acc[i, j] += a * b_j   for every j
+    for k:   b = a row of B;   a = a column of A;   acc += a @ b
 
 The accumulators must stay in registers, so the tile is written out; the caller's loops around it are not.
 Method: the outer-product kernel of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.ir.builder import Builder
+from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, index
+from taskmap.ir.mapping import repeat
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType
@@ -93,32 +94,32 @@ def emit_tile(
     """Multiply a tile and leave it in the local buffer ``out``, of as many columns, from ``row`` on (default 0).
 
     groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first; resume: add to what
-    ``out`` holds.
+    ``out`` holds. The product is a spec: lowering does it with the instruction that the target has for it.
     """
     first = index(0) if row is None else row
     column = 0
     for vectors, width in groups:
-        start = column
-        lane_kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
-        with b.loop("lane", width, lane_kind) as lane:
-            inside = values.nested()
-            inside.bind(lane, width)
-            acc = b.allocate("acc", accumulate, (rows * vectors,), Scope.REGISTER)
-            places = [(first + i, lane + (start + j * width)) for i in range(rows) for j in range(vectors)]
-            for r, place in enumerate(places):
-                b.store(acc, r, out[place] if resume else 0.0)
-            with b.grid([f"k{d}" for d in range(len(k))], [index(d) for d in k]) as at:
-                for v, extent in zip(at, k, strict=True):
-                    inside.bind(v, extent)
-                step = inside.nested()
-                right = [
-                    b.let("b", cast(element_b(at, lane + (start + j * width), step), accumulate))
-                    for j in range(vectors)
-                ]
-                for i in range(rows):
-                    left = b.let("a", cast(a(at, index(i), step), accumulate))
-                    for j in range(vectors):
-                        b.store(acc, i * vectors + j, acc[i * vectors + j] + left * right[j])
-            for r, place in enumerate(places):
-                b.store(out, place, acc[r])
+        owner = repeat(rows, vectors) * repeat(1, width)
+        acc = b.allocate("acc", accumulate, owner.task_shape, Scope.REGISTER, owner=owner)
+        place = region(out, (first, column), acc.shape)
+        if resume:
+            b.move(acc, place)
+        else:
+            b.fill(acc, 0.0)
+        inside = values.nested()
+        with b.grid([f"k{d}" for d in range(len(k))], [index(d) for d in k]) as at:
+            for v, extent in zip(at, k, strict=True):
+                inside.bind(v, extent)
+            left = b.allocate("a", accumulate, (rows, 1), Scope.REGISTER)
+            right = b.allocate("b", accumulate, (1, vectors * width), Scope.REGISTER)
+            for j in range(0, vectors * width, width):
+                with b.loop("lane", width, LoopKind.VECTOR) as lane:
+                    step = inside.nested()
+                    step.bind(lane, width)
+                    b.store(right, (0, lane + j), cast(element_b(at, lane + (column + j), step), accumulate))
+            step = inside.nested()
+            for i in range(rows):
+                b.store(left, (i, 0), cast(a(at, index(i), step), accumulate))
+            b.matmul(acc, left, right)
+        b.move(place, acc)
         column += vectors * width

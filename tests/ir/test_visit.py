@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from taskmap.ir import nodes
 from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, unary, value_of, widen
+from taskmap.ir.instructions import INSTRUCTIONS
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.key import structure
-from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Let, LoopKind, Stmt, Store, Var
+from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Intrinsic, Let, LoopKind, Stmt, Store, Var
 from taskmap.ir.types import f32, i64
 from taskmap.ir.visit import (
     children,
@@ -35,6 +36,7 @@ from tests.ir.random_kernels import COLS, ROWS, kernels
 
 i, j = Var("i"), Var("j")
 X = Buffer("x", f32, (8, 8))
+FMA = next(entry for entry in INSTRUCTIONS if entry.name == "fma_f32x4")
 
 SAMPLES: list[Expr] = [
     index(3),
@@ -50,6 +52,7 @@ SAMPLES: list[Expr] = [
     widen(i, 4),
     lane_reduce("sum", ramp(i, 1, 4)),
     reduce("sum", [(j, i)], X[i, j]),
+    Intrinsic(FMA, (X[i, ramp(j, 1, 4)], X[i, j], X[j, ramp(i, 1, 4)]), f32, 4),
 ]
 
 

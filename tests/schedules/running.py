@@ -139,7 +139,7 @@ def call_kernel(
 
 def compiled(kernels: Sequence[tuple[Kernel, str]]) -> list[tuple[KernelSource, int]]:
     """Source and address of each (kernel, instruction set), by one compilation for each instruction set."""
-    sources = [generate(lower(kernel), target(isa).vector_bytes) for kernel, isa in kernels]
+    sources = [generate(lower(kernel, target=target(isa)), target(isa).vector_bytes) for kernel, isa in kernels]
     addresses: dict[tuple[str, str], int] = {}
     for isa in dict.fromkeys(isa for _, isa in kernels):
         wanted = {s.symbol: s for s, (_, i) in zip(sources, kernels, strict=True) if i == isa}

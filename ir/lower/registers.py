@@ -1,0 +1,139 @@
+"""The form that the elements of register buffers take: vectors where specs use them, memory where uses disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from taskmap.ir.construct import constant_dim, index, value_of
+from taskmap.ir.instructions import INSTRUCTIONS, Instruction
+from taskmap.ir.lower.columns import Columns, Piece, is_addressable
+from taskmap.ir.nodes import (
+    Body,
+    Buffer,
+    Expr,
+    For,
+    Kernel,
+    Let,
+    Load,
+    LoopKind,
+    MatMul,
+    Move,
+    Ramp,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+)
+from taskmap.ir.target import Target
+from taskmap.ir.visit import fresh, map_body, replace_buffers, stmt_exprs, substitute, walk_exprs, walk_stmts
+
+
+@dataclass(frozen=True, slots=True)
+class WidenRegisters:
+    """Unrolled loops over the columns of a tile become vector loops of the widths in which specs address the tile.
+
+    for j in unroll(20): acc[i, j] = 0.0     ->     for l in vector(16): acc[i, l] = 0.0
+                                                    for l in vector(4): acc[i, 16 + l] = 0.0
+    """
+
+    target: Target
+    table: tuple[Instruction, ...] = INSTRUCTIONS
+    name: str = "widen-registers"
+    why_here: str = "before specs are lowered, which shows which buffers they use; registers are addressed in one width"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel with vector loops."""
+        tiles = {b for s in walk_stmts(kernel.body) for b in _operands(s) if b.scope is Scope.REGISTER}
+        if not tiles:
+            return kernel
+        columns = Columns(self.target, self.table)
+
+        def widened(s: Stmt) -> Body | None:
+            if not isinstance(s, For) or s.kind is not LoopKind.UNROLLED:
+                return None
+            tile = _tile_of(s, tiles)
+            return tuple(_in_pieces(s, columns.of_move(int(tile.shape[-1]), tile.dtype))) if tile else None  # type: ignore[arg-type]  # the size of a tile is an int
+
+        return replace(kernel, body=map_body(kernel.body, widened))
+
+
+def _operands(s: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that a spec addresses row by row."""
+    if isinstance(s, Move):
+        return s.dst.buffer, s.src.buffer
+    return (s.c.buffer, s.b.buffer) if isinstance(s, MatMul) else ()
+
+
+def _tile_of(s: For, tiles: set[Buffer]) -> Buffer | None:
+    """The tile of whose columns a loop visits each, all alike and independent of each other; or None."""
+    *lets, last = s.body
+    if not isinstance(last, Store) or not all(isinstance(x, Let) for x in lets):
+        return None
+    loads = [e for x in s.body for root in stmt_exprs(x) for e in walk_exprs(root) if isinstance(e, Load)]
+    accesses = [(last.buffer, last.indices), *((e.buffer, e.indices) for e in loads)]
+    if any(e.buffer is last.buffer and e.indices != last.indices for e in loads):
+        return None
+    used = [(b, at) for b, at in accesses if b in tiles]
+    same_type = len({b.dtype for b, _ in used}) == 1
+    if not used or not same_type or not all(_is_column(b, at, s) for b, at in used):
+        return None
+    if not any(e is s.var for root in last.indices for e in walk_exprs(root)):
+        return None
+    return used[0][0]
+
+
+def _is_column(b: Buffer, at: tuple[Expr, ...], s: For) -> bool:
+    """Whether the loop's variable is the column of this access, and runs over all columns."""
+    rest = any(e is s.var for i in at[:-1] for e in walk_exprs(i))
+    return at[-1] is s.var and not rest and is_addressable(b) and constant_dim(b.shape[-1]) == value_of(s.extent)
+
+
+def _in_pieces(s: For, pieces: tuple[Piece, ...]) -> Iterator[Stmt]:
+    for piece in pieces:
+        if piece.lanes == 1:
+            tail = Var(s.var.name)
+            body = fresh(substitute(s.body, {s.var: tail + piece.start}))
+            yield For(tail, index(piece.count), LoopKind.UNROLLED, body, source=s.source)
+            continue
+        for vector in range(piece.count):
+            lane = Var("lane")
+            body = fresh(substitute(s.body, {s.var: lane + (piece.start + vector * piece.lanes)}))
+            yield For(lane, index(piece.lanes), LoopKind.VECTOR, body, source=s.source)
+
+
+@dataclass(frozen=True, slots=True)
+class SpillRegisters:
+    """Register buffers whose elements are addressed in different widths live in memory."""
+
+    name: str = "spill-registers"
+    why_here: str = "last, when every index of a register is a constant"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel, such buffers in local memory."""
+        used: dict[Buffer, set[tuple[int, int]]] = {}
+
+        def use(b: Buffer, indices: tuple[Expr, ...]) -> None:
+            if b.scope is Scope.REGISTER:
+                (where,) = indices
+                start = value_of(where.base if isinstance(where, Ramp) else where)
+                if start is not None:
+                    used.setdefault(b, set()).add((int(start), where.lanes))
+
+        for s in walk_stmts(kernel.body):
+            if isinstance(s, Store):
+                use(s.buffer, s.indices)
+        for e in walk_exprs(kernel.body):
+            if isinstance(e, Load):
+                use(e.buffer, e.indices)
+        spilled = {b: replace(b, scope=Scope.LOCAL) for b, parts in used.items() if _overlap(parts)}
+        return replace(kernel, body=replace_buffers(kernel.body, spilled)) if spilled else kernel
+
+
+def _overlap(parts: set[tuple[int, int]]) -> bool:
+    end = 0
+    for start, lanes in sorted(parts):
+        if start < end:
+            return True
+        end = start + lanes
+    return False
