@@ -295,9 +295,9 @@ class _Pattern:
         view = reindex("view", made, node.shape, source)
         result = made if changes_nothing(view) else view
         result.strides = node.strides
-        for n in (q, k, v, made, result, *([] if rows is None else [rows]), *made.inputs):
-            if not n.origin.operator:
-                n.origin = node.origin
+        new = [q, k, v, made, result, *made.inputs]
+        for n in (n for n in new if n not in self.elements.buffers):
+            n.origin = node.origin
         return result
 
     def _shared_heads(self) -> int:

@@ -11,10 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from taskmap.graph.graph import Graph
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.ops.matmul import bmm
+from taskmap.graph.ops.softmax import softmax
 from taskmap.graph.passes import PASSES, run_passes
 from taskmap.graph.passes.attention import RecoverAttention
 from taskmap.graph.reference import run
+from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.types import f32
 from taskmap.torch_backend import compile_fx as backend
 from tests.graph.tracing import to_array, trace
 
@@ -233,6 +237,26 @@ def test_few_queries_or_keys_could_be_recovered(function: Form, queries: int, ke
 def test_one_key_needs_no_attention() -> None:
     graph, _ = forms_of(plain, qkv(2, 3, 37, 1, 16))
     assert RecoverAttention(queries=1, keys=1).run(graph) is graph
+
+
+def test_symbolic_sizes_are_recovered() -> None:
+    n, m = Var("n"), Var("m")
+    shapes: tuple[tuple[Dim, ...], ...] = ((6, n, 16), (6, 16, m), (6, m, 16))
+    q, k, v = inputs = [Node("input", (), shape, f32, attrs={"index": i}) for i, shape in enumerate(shapes)]
+    graph = Graph(inputs, [bmm(softmax(bmm(q, k), -1), v)], {n: ("size", 0, 1), m: ("size", 1, 2)})
+    after = RecoverAttention().run(graph)
+    assert count(after) == 1
+    for queries, keys in ((3, 5), (5, 2)):
+        arrays = [np.random.default_rng().normal(size=s).astype(np.float32) for s in
+                  ((6, queries, 16), (6, 16, keys), (6, keys, 16))]  # fmt: skip
+        np.testing.assert_allclose(run(after, arrays)[0], run(graph, arrays)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_the_given_graph_is_left_as_it_is() -> None:
+    graph, _ = forms_of(forbidding, FORMS["masked fill"][1]())
+    before = str(graph), [n.origin for n in graph.nodes()]
+    assert RecoverAttention().run(graph) is not graph
+    assert (str(graph), [n.origin for n in graph.nodes()]) == before
 
 
 def test_key_heads_stay_shared() -> None:
