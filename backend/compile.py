@@ -224,7 +224,10 @@ class _Session:
         folder.mkdir()
         compiled, linked = folder / "unit.o", folder / "unit.so"
         self._run(self._toolchain.compile_command(compiled.name), unit, folder, children)
-        self._run(self._toolchain.link_command(compiled.name, linked.name), unit, folder, children)
+        command = self._toolchain.link_command(compiled.name, linked.name)
+        self._run(command, unit, folder, children)
+        if not linked.is_file():
+            raise self._failure(command, unit, "it reported success, but wrote no shared object.")
         return linked
 
     def _run(self, command: list[str], unit: TranslationUnit, folder: Path, children: Children) -> None:

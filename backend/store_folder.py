@@ -55,7 +55,7 @@ class StoreFolder:
             return None
         try:
             entry = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DamagedEntryError(f"unreadable index entry: {error}") from error
         expected = {"format": _FORMAT, "key": key, "symbol": symbol}
         if not isinstance(entry, dict) or any(entry.get(name) != value for name, value in expected.items()):

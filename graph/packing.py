@@ -23,8 +23,8 @@ from taskmap.ir.types import DType
 from taskmap.ir.visit import map_expr, substitute, walk_exprs
 
 PanelWidth = Callable[[Dim, Dim, DType], int]
-"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once. A convolution that
-looks at more than one pixel multiplies one row of its image at a time."""
+"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once. A convolution
+that looks at more than one pixel multiplies one row of its image at a time."""
 
 _SMALLEST = 1 << 12
 
@@ -188,5 +188,3 @@ def _reading(node: Node, position: int, packed: Node, axis: int, order: tuple[in
     fresh = Compute(old.name, inputs, old.shape, old.dtype, old.axes, body)
     sources = tuple(packed if i == position else n for i, n in enumerate(node.inputs))
     return replace(node, inputs=sources, define=fresh)
-
-

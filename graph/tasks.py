@@ -35,7 +35,8 @@ def build_task(
         if node in written:
             out = _placed(written[node], node, placements[node])
         define = definition(node)
-        formals = {f: buffers[n] for f, n in zip(define.inputs, node.inputs, strict=True)}
+        # An input that the body does not load (x ** 0, the argmax of one element) is no input of the task.
+        formals = {f: buffers[n] for f, n in zip(define.inputs, node.inputs, strict=True) if n in buffers}
         body = replace_buffers(define.body, formals)
         stages.append(Stage(out, define.axes, body, node.op, tuple(sorted(node.attrs.items()))))
         buffers[node] = out

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from taskmap.ir.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.target import Target
 from taskmap.ir.types import ALL_DTYPES, DType, bf16, f16, f32, f64
-from taskmap.ir.wording import listed
 
 CPU_ISAS = ("generic", "avx2", "avx512")
 """The CPU instruction sets of ``Target.isa``, each with all that the ones before it have."""
@@ -180,9 +179,9 @@ def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterabl
         return Found((), f"no instruction does {_kind(spec)}.")
     on_target = [i for i in alike if i.targets(target)]
     if not on_target:
-        needed = listed(list(dict.fromkeys(str(i.targets) for i in alike)))
+        needed = ", ".join(dict.fromkeys(str(i.targets) for i in alike))
         return Found((), f"{target} has no instruction for {_kind(spec)}: it takes {needed}.")
-    fitting = [i for i in on_target if all(map(int.__le__, _extents(i.spec), _extents(spec)))]
+    fitting = [i for i in on_target if all(a <= b for a, b in zip(_extents(i.spec), _extents(spec), strict=True))]
     if not fitting:
         smallest = min(on_target, key=lambda i: i.work)
         return Found((), f"{spec} is smaller than the smallest instruction of {target}, {smallest.spec}.")

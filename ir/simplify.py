@@ -36,7 +36,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
-from taskmap.ir.polynomial import Poly
+from taskmap.ir.polynomial import Monomial, Poly
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
 
@@ -196,8 +196,10 @@ class Simplifier:
             if reduced is not None:
                 g, high, low = reduced
                 inner = self._remainder(high, poly.constant(size // g))
-                return poly.to_expr(poly.add(low, poly.to_poly(inner), g)) if g > 1 else binary(
-                    "mod", poly.to_expr(rest), size
+                return (
+                    poly.to_expr(poly.add(low, poly.to_poly(inner), g))
+                    if g > 1
+                    else binary("mod", poly.to_expr(rest), size)
                 )
             inner_e = poly.to_expr(rest)
             if isinstance(inner_e, Binary) and inner_e.op == "mod" and (c := value_of(inner_e.b)) and c % size == 0:
@@ -247,7 +249,7 @@ class Simplifier:
             total = poly.add(total, self._top_of_term(monomial, coefficient))
         return total
 
-    def _top_of_term(self, monomial: poly.Monomial, coefficient: int) -> Poly:
+    def _top_of_term(self, monomial: Monomial, coefficient: int) -> Poly:
         low = self.poly_range({monomial: 1})[0]
         if coefficient < 0 and math.isfinite(low) and any(a in self.extents for a in monomial):
             return poly.constant(coefficient * int(low))
@@ -363,4 +365,3 @@ def _floor(x: float, y: float) -> float:
     if math.isinf(y):
         return 0.0 if x >= 0 else -1.0
     return x if math.isinf(x) else x // y
-

@@ -20,9 +20,11 @@ from taskmap.schedules.values import Values
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load or store: its step along each axis as a polynomial, None where the address is not linear in the axis."""
+    """One load or store: its position in terms of the axes, and the step of its address along each axis as a
+    polynomial, None where it is not linear in the axis."""
 
     buffer: Buffer
+    indices: tuple[Expr, ...]
     steps: tuple[Poly | None, ...]
 
     def step(self, axis: int) -> int | None:
@@ -45,16 +47,16 @@ def accesses(
         simplifier.bind(axis, extent)
     builder = Builder()
     values = Values(task, builder, simplifier)
-    found: list[tuple[Buffer, Expr]] = []
+    found: list[tuple[Buffer, tuple[Expr, ...]]] = []
     for buffer, where in outputs:
         values.at(buffer, where)
-        found.append((buffer, address(buffer, where)))
+        found.append((buffer, where))
     more(values)
     body = builder.body()
     local = {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}
-    found += [(e.buffer, address(e.buffer, e.indices)) for e in walk_exprs(body) if isinstance(e, Load)]
-    found = [(b, a) for b, a in found if b not in local and b.scope is Scope.GLOBAL]
-    return [Access(b, tuple(_step(simplifier.poly(a), v) for v in axes)) for b, a in found]
+    found += [(e.buffer, e.indices) for e in walk_exprs(body) if isinstance(e, Load)]
+    found = [(b, where) for b, where in found if b not in local and b.scope is Scope.GLOBAL]
+    return [Access(b, where, tuple(_step(simplifier.poly(address(b, where)), v) for v in axes)) for b, where in found]
 
 
 def _step(p: Poly, axis: Var) -> Poly | None:

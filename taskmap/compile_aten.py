@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]  # its home in all versions
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -76,9 +76,20 @@ def _effects(gm: torch.fx.GraphModule) -> str | None:
                 return f"{node.target} runs graphs of its own."
         elif node.op == "call_function" and (node.target._schema.is_mutable or node.is_impure(impure_random=False)):
             return f"{node.target} has effects beside its result."
+        if node.op == "placeholder" and _is_ragged(node.meta.get("val")):
+            return f"the size {node.name} is that of a ragged dimension, which is no number."
         if node.op in ("call_function", "placeholder") and free_unbacked_symbols(node.meta.get("val")):
             return f"a size in the result of {node.name} depends on data."
     return None
+
+
+def _is_ragged(value: object) -> bool:
+    """Whether a size stands for the lengths of a nested tensor's rows."""
+    return isinstance(value, torch.SymInt) and (value.node.is_nested_int() or _hint_is_ragged(value.node.hint))
+
+
+def _hint_is_ragged(hint: object) -> bool:
+    return isinstance(hint, torch.SymInt) and hint.node.is_nested_int()
 
 
 def _frozen(arguments: int) -> frozenset[int]:

@@ -12,6 +12,7 @@ from taskmap.ir.errors import InvalidOptionError
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TARGETS = ("cpu",)
 ISAS = ("avx2", "avx512", "generic")
+MOST_THREADS = 1024  # the OpenMP runtime ends the process when the system refuses it a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _is_folder(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_THREADS)
 
 
 def _is_flag(value: object) -> bool:
@@ -99,7 +100,7 @@ def _is_one_of(*valid: str | None) -> Callable[[object], bool]:
 _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "target": (_is_one_of(*TARGETS), "'cpu'"),
     "isa": (_is_one_of(None, *ISAS), "None, 'avx2', 'avx512' or 'generic'"),
-    "threads": (_is_count, "None or an integer of at least 1"),
+    "threads": (_is_count, f"None or an integer of at least 1 and at most {MOST_THREADS}"),
     "dump_dir": (_is_folder, "None or a path"),
     "freeze": (_is_flag, "True or False"),
     "fast_math": (_is_flag, "True or False"),

@@ -75,7 +75,7 @@ class TaskStore:
             return _read(content)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("taskmap passed over a damaged entry of its store: %s: %s", path, error)
             return None
 

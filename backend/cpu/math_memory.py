@@ -46,6 +46,12 @@ $native  $T lanes[$L];
 #pragma GCC unroll 1
   for (i64 l = 0; l < $L && l < n; l++) p[l] = lanes[l];
 $end}"""
+# gcc 12 builds a vector of _Float16 from its lanes one by one; with a cast instead of the union, it fails.
+_LOAD_STRIDED_F16 = """\
+TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
+  union { $U bits; $V x; } u = {tm_load_strided_$U((const u16 *)p, step)}; __asm__("" : "+m"(u.bits));
+  return u.x;
+}"""
 # What the built-in masked moves call elements of 8 to 64 bits, and the C types that they insist on.
 _MASKED_ELEMENT = {8: ("dquqi", "char"), 16: ("dquhi", "short"), 32: ("dqusi", "int"), 64: ("dqudi", "long long")}
 
@@ -125,9 +131,8 @@ def load_strided(v: Vector, vector_bytes: int) -> str:
     """`tm_load_strided_V(p, step)`: p[l * step] in lane l."""
     if v.lanes == 1:
         return v.render("TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) { return *p; }")
-    if v.dtype == "f16":  # gcc 12 builds a vector of _Float16 from its lanes one by one
-        text = "TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {"
-        return v.render(text + " return ($V)tm_load_strided_$U((const u16 *)p, step); }")
+    if v.dtype == "f16":
+        return v.render(_LOAD_STRIDED_F16)
     lanes = ", ".join(["p[0]", *(f"p[{lane} * step]" for lane in range(1, v.lanes))])
     return v.render(f"TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {{ return ($V){{{lanes}}}; }}")
 

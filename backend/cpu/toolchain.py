@@ -140,7 +140,15 @@ def _find_command(environ: Mapping[str, str]) -> tuple[str, ...]:
     search = environ.get("PATH", os.defpath)
     wanted = environ.get("TASKMAP_CC", "").strip()
     if wanted:
-        program, *arguments = shlex.split(wanted)
+        try:
+            program, *arguments = shlex.split(wanted)
+        except ValueError as error:
+            raise CompilerNotFoundError(
+                f"cannot read the command {wanted!r}",
+                where="environment variable TASKMAP_CC",
+                why=f"{error}.",
+                hint="Write it as in a shell, a path with spaces in quotes.",
+            ) from error
         path = shutil.which(program, path=search)
         if path is None:
             raise CompilerNotFoundError(
@@ -148,7 +156,10 @@ def _find_command(environ: Mapping[str, str]) -> tuple[str, ...]:
             )
         return (os.path.abspath(path), *arguments)
     for candidate in (environ.get("CC", ""), "cc", "gcc", "clang"):
-        program, *arguments = shlex.split(candidate) or [""]
+        try:
+            program, *arguments = shlex.split(candidate) or [""]
+        except ValueError:
+            continue
         path = shutil.which(program, path=search) if program else None
         if path is not None:
             return (os.path.abspath(path), *arguments)

@@ -13,6 +13,9 @@ from taskmap.ir.construct import cast, compare, constant_dim, eq, index, maximum
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 
+MOST_PARTS = 64
+"""How many tensors a definition chooses among: its length, and the time to compile it, grow with their number."""
+
 
 def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
     """The tensors one after another along ``dim``, in their common type; tensors of shape (0,) are skipped."""
@@ -23,6 +26,10 @@ def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
         raise UnsupportedError("a concatenation of empty tensors")
     if len(parts) == 1:
         return parts[0]
+    if len(parts) > MOST_PARTS:
+        raise UnsupportedError(
+            f"a concatenation of {len(parts)} tensors, when an element may choose among {MOST_PARTS}"
+        )
     axis = dim % len(parts[0].shape)
     starts: list[Dim] = [0]
     for part in parts:

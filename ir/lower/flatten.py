@@ -1,6 +1,6 @@
 """Flatten: every buffer becomes one-dimensional, every access an address.
 
-    c: f32[64, 8] strides (8, 1);  c[i, j]     ->     c: f32[512];  c[i * 8 + j]
+c: f32[64, 8] strides (8, 1);  c[i, j]     ->     c: f32[512];  c[i * 8 + j]
 """
 
 from __future__ import annotations

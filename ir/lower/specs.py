@@ -175,7 +175,7 @@ def _blocks(b: Builder, name: str, extent: Dim, sizes: Sequence[int]) -> Iterato
     start: Dim = 0
     for size in dict.fromkeys(sizes):
         known = constant_dim(extent)
-        rest = index(extent) - start if known is None else known - int(start)  # type: ignore[call-overload]  # start is an int when extent is
+        rest = index(extent) - start if known is None else known - (constant_dim(start) or 0)
         if isinstance(rest, int) and 0 < rest < size:
             continue
         if isinstance(rest, int) and size == 1 and rest:

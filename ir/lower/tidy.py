@@ -96,6 +96,7 @@ class Unroll:
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel without unrolled loops."""
+
         def one(s: Stmt) -> Body | None:
             if not isinstance(s, For) or s.kind is not LoopKind.UNROLLED:
                 return None
@@ -108,5 +109,3 @@ class Unroll:
             return tuple(copies)
 
         return replace(kernel, body=map_body(kernel.body, one))
-
-

@@ -181,7 +181,7 @@ class _Lanes:
         if not kids:
             return e
         new = [self.expr(k) for k in kids]
-        if e.dtype == i64 and e.lanes == 1 and any([k.lanes > 1 for k in new]):
+        if e.dtype == i64 and e.lanes == 1 and any(k.lanes > 1 for k in new):
             p = self.simplifier.poly(e)
             if any(self.lane in m for m in p) and all(m == (self.lane,) or self.lane not in m for m in p):
                 if all(self.scalar(a) for m in p for a in m if a is not self.lane):

@@ -16,7 +16,7 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Reduce, Var
 from taskmap.ir.printer import print_expr
 from taskmap.ir.task import Stage, Task
-from taskmap.schedules.cpu.pointwise import positions_in
+from taskmap.schedules.cpu.positions import positions_in
 from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Values
 

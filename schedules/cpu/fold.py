@@ -109,10 +109,10 @@ class Walk:
             if acc.turns > 1:
                 self._in_turns(values.nested(), inner, acc.turns, element)
             rest = index(inner) - done
-            size = constant_dim(rest)
+            known = constant_dim(rest)
             inside = values.nested()
             vector_loop(
-                self.b, "t", rest if size is None else size, self.lanes, inside,
+                self.b, "t", rest if known is None else known, self.lanes, inside,
                 lambda i, local, width, lane: element(i + done, local, width, lane),
             )  # fmt: skip
         return acc.totals()
@@ -150,9 +150,9 @@ class Walk:
                 inside.bind(k, constant_dim(blocks) or blocks)
                 self._into(totals, self._straight(inside, prefix, [_BLOCK], k * _BLOCK))
             rest = index(inner) - blocks * _BLOCK
-            size = constant_dim(rest)
-            if size != 0:
-                last = [rest if size is None else size]
+            known = constant_dim(rest)
+            if known != 0:
+                last: list[Dim] = [rest if known is None else known]
                 self._into(totals, self._straight(values.nested(), prefix, last, blocks * _BLOCK))
         return self._results(totals)
 

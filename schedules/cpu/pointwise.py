@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.construct import constant_dim, product
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, LoopKind, Reduce, Var
 from taskmap.ir.printer import print_dim
@@ -18,6 +18,8 @@ from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.cpu.transpose import emit_transpose, find_transpose
 from taskmap.schedules.values import Values
 
 _PARALLEL_ABOVE = 20_000
@@ -38,18 +40,26 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     runs = merged_axes(storage_order(domain), domain.shape, walks)
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     lanes = target.lanes(vector_bytes(task))
-    best = best_vector_run(runs, extents, walks, lanes)
-    order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
-    runs, extents = [runs[r] for r in order], [extents[r] for r in order]
-
     b = Builder()
     values = Values(task, b)
     parallel = (work(task, domain.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+    transpose = find_transpose(task, axes, runs, extents, walks)
+    if transpose is not None:
+        tile = emit_transpose(b, values, transpose, domain, runs, extents, lanes, parallel, target, task.outputs)
+        return _kernel(task, b, f"cpu.transpose({_product(extents)}, tile={tile}, lanes={lanes})")
+    best = best_vector_run(runs, extents, walks, lanes)
+    order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
+    runs, extents = [runs[r] for r in order], [extents[r] for r in order]
     _nest(b, values, domain, runs, extents, lanes, parallel, target, task.outputs)
-    return Kernel(
-        task.name, (*task.inputs, *task.outputs), task.outputs, task.dims, b.body(),
-        note=f"cpu.pointwise({'x'.join(map(print_dim, extents)) or 1}, lanes={lanes})",
-    )  # fmt: skip
+    return _kernel(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
+
+
+def _kernel(task: Task, b: Builder, note: str) -> Kernel:
+    return Kernel(task.name, (*task.inputs, *task.outputs), task.outputs, task.dims, b.body(), note=note)
+
+
+def _product(extents: Sequence[Dim]) -> str:
+    return "x".join(map(print_dim, extents)) or "1"
 
 
 def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
@@ -73,15 +83,7 @@ def _nest(
     outputs: Sequence[Buffer],
 ) -> None:
     def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Values) -> None:
-        where = [index(0)] * domain.rank
-        for run, position in zip(runs, (*outer, *inner), strict=True):
-            for d, axis in enumerate(run):
-                below = product([domain.shape[a] for a in run[d + 1 :]])
-                at = position // below
-                where[axis] = local.simplifier(at % domain.shape[axis] if d else at)
-        for out in outputs:
-            place = tuple(local.simplifier(i) for i in positions_in(out, domain, where))
-            b.store(out, place, local.at(out, place))
+        store_outputs(b, local, domain, position_of(domain, runs, (*outer, *inner), local), outputs)
 
     if not runs:
         element((), (), values)
@@ -95,34 +97,6 @@ def _nest(
     with parallel_grid(b, names, extents[:-1], values, parallel, enough) as outer:
         inside = values.nested()
         vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, *_: element(outer, (i,), local))
-
-
-def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major rank."""
-    if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
-        return tuple(axes)
-    return unflatten(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
-
-
-def flatten(position: Sequence[tuple[Expr, Dim]]) -> Expr:
-    """The row-major number of a position, given as (index, extent) of each axis."""
-    flat: Expr = index(0)
-    for at, size in position:
-        flat = flat * size + at
-    return flat
-
-
-def unflatten(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
-    """The position in ``shape`` that has the row-major number ``flat``."""
-    where: list[Expr] = []
-    for d, size in enumerate(shape):
-        at = flat // product(shape[d + 1 :])
-        where.append(at % size if d else at)
-    return tuple(where)
-
-
-def _same(a: Dim, b: Dim) -> bool:
-    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b) or (not isinstance(a, int) and a == b)
 
 
 def best_vector_run(runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[Access], lanes: int) -> int:

@@ -28,7 +28,8 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import accesses, memory_order, merged_axes, require_count, same_count
 from taskmap.schedules.cpu.fold import Fold, Walk
 from taskmap.schedules.cpu.loops import parallel_grid
-from taskmap.schedules.cpu.pointwise import flatten, positions_in, unflatten, vector_bytes, work
+from taskmap.schedules.cpu.pointwise import vector_bytes, work
+from taskmap.schedules.cpu.positions import flatten, positions_in, unflatten
 from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Reader, Values, identity
 

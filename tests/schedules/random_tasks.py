@@ -62,8 +62,9 @@ class Value:
     exact: bool
 
 
-def random_array(chance: random.Random, dtype: DType, shape: Sequence[int], special: bool = False) -> np.ndarray[Any,
-Any]:
+def random_array(
+    chance: random.Random, dtype: DType, shape: Sequence[int], special: bool = False
+) -> np.ndarray[Any, Any]:
     """Values of moderate size; of narrow integers any; with ``special`` some NaN and infinities."""
     rng = np.random.default_rng(chance.randrange(1 << 32))
     if dtype.is_bool:

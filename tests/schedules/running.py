@@ -98,11 +98,11 @@ class Storage:
         """A copy of the tensor, bools checked to be 0 or 1."""
         view = self.view()
         if self.buffer.dtype == bf16:
-            return (view.astype(np.uint32) << 16).view(np.float32).copy()
+            return np.array((view.astype(np.uint32) << 16).view(np.float32))
         if self.buffer.dtype.is_bool:
             assert view.max(initial=0) <= 1, f"{self.buffer!r} holds a bool that is neither 0 nor 1"
-            return view.astype(np.bool_)
-        return view.copy()
+            return np.array(view, np.bool_)
+        return np.array(view)
 
     def untouched(self) -> bool:
         """Whether everything outside the tensor is still poison. Ends the tensor."""

@@ -7,20 +7,20 @@ import pytest
 from taskmap.collector import collector_paused
 
 
-def test_the_collector_rests_inside_and_works_after():
+def test_the_collector_rests_inside_and_works_after() -> None:
     assert gc.isenabled()
     with collector_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
-def test_an_error_turns_it_on_again():
+def test_an_error_turns_it_on_again() -> None:
     with pytest.raises(ValueError, match="inside"), collector_paused():
         raise ValueError("inside")
     assert gc.isenabled()
 
 
-def test_a_collector_that_was_off_stays_off():
+def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
         with collector_paused():
@@ -30,7 +30,7 @@ def test_a_collector_that_was_off_stays_off():
         gc.enable()
 
 
-def test_pauses_nest():
+def test_pauses_nest() -> None:
     with collector_paused():
         with collector_paused():
             pass

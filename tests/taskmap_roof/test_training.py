@@ -88,7 +88,7 @@ def test_training_follows_eager(make: Callable[[], nn.Module], shape: tuple[int,
 def gradients(run: Callable[..., Tensor], *inputs: Tensor) -> list[Tensor]:
     leaves = [x.clone().requires_grad_() for x in inputs]
     out = run(*leaves)
-    out.backward(torch.linspace(-1, 1, out.numel()).reshape(out.shape))
+    torch.autograd.backward(out, torch.linspace(-1, 1, out.numel()).reshape(out.shape))
     return [out.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
