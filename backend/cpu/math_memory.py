@@ -46,11 +46,19 @@ $native  $T lanes[$L];
 #pragma GCC unroll 1
   for (i64 l = 0; l < $L && l < n; l++) p[l] = lanes[l];
 $end}"""
-# gcc 12 builds a vector of _Float16 from its lanes one by one; with a cast instead of the union, it fails.
+# gcc 12 builds a vector of _Float16 from its lanes one by one, so they are loaded as integers. The empty asm hides
+# where they come from: halves of a register of them, converted to f32, are an internal error of gcc 12.
 _LOAD_STRIDED_F16 = """\
 TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
-  union { $U bits; $V x; } u = {tm_load_strided_$U((const u16 *)p, step)}; __asm__("" : "+m"(u.bits));
-  return u.x;
+  $U x = tm_load_strided_$U((const u16 *)p, step);
+#if defined(__x86_64__) && !defined(__clang__)
+  __asm__("" : "+x"(x));
+#endif
+  return ($V)x;
+}"""
+_LOAD_STRIDED_SPLIT = """\
+TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
+  return tm_join_$V(tm_load_strided_$H(p, step), tm_load_strided_$H(p + $L / 2 * step, step));
 }"""
 # What the built-in masked moves call elements of 8 to 64 bits, and the C types that they insist on.
 _MASKED_ELEMENT = {8: ("dquqi", "char"), 16: ("dquhi", "short"), 32: ("dqusi", "int"), 64: ("dqudi", "long long")}
@@ -131,6 +139,8 @@ def load_strided(v: Vector, vector_bytes: int) -> str:
     """`tm_load_strided_V(p, step)`: p[l * step] in lane l."""
     if v.lanes == 1:
         return v.render("TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) { return *p; }")
+    if v.bytes > vector_bytes:
+        return v.render(_LOAD_STRIDED_SPLIT)
     if v.dtype == "f16":
         return v.render(_LOAD_STRIDED_F16)
     lanes = ", ".join(["p[0]", *(f"p[{lane} * step]" for lane in range(1, v.lanes))])
