@@ -1,0 +1,144 @@
+"""Element-wise work that reads along one axis of memory and writes along another: done in square tiles.
+
+    for each tile of (a, b):                      y[.., b, a] is written along a, x[.., a, b] lies along b
+        tile = x at the tile's positions          whole lines of memory, read along b
+        for b in tile:  y at (b, a in vectors)    whole lines of memory, written along a
+
+Without tiles, each vector of y would touch as many lines of x as it has lanes, and they would be gone from the cache
+when the next vector needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.nodes import Buffer, Dim, Expr, Reduce, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.visit import substitute, walk_exprs
+from taskmap.schedules.access import Access
+from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.positions import position_of, store_outputs
+from taskmap.schedules.values import Values
+
+_LINE_BYTES = 128
+"""How long a tile's side is: two lines of memory."""
+_SMALLEST = 4096
+_NARROWEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """``along`` is the run of axes that the outputs are written along, ``across`` the one that ``staged`` are read
+    along, each with its tensor's position in terms of ``axes``, the axes of the domain."""
+
+    axes: tuple[Var, ...]
+    along: int
+    across: int
+    staged: tuple[Access, ...]
+
+
+def find_transpose(
+    task: Task,
+    axes: tuple[Var, ...],
+    runs: Sequence[Sequence[int]],
+    extents: Sequence[Dim],
+    walks: Sequence[Access],
+) -> Transpose | None:
+    """The two runs of axes that conflict, or None. The first of ``walks`` are the stores of the task's outputs."""
+    if any(isinstance(e, Reduce) for s in task.stages for e in walk_exprs(s.body)):
+        return None
+    if (constant_dim(product(extents)) or _SMALLEST) < _SMALLEST:
+        return None
+    stores, loads = walks[: len(task.outputs)], walks[len(task.outputs) :]
+    wide = [r for r, n in enumerate(extents) if (constant_dim(n) or _NARROWEST) >= _NARROWEST]
+    along = next((r for r in wide if all(w.step(runs[r][-1]) == 1 for w in stores)), None)
+    if along is None:
+        return None
+    best: Transpose | None = None
+    for across in wide:
+        staged = tuple(w for w in loads if across != along and _conflicts(w, runs[along][-1], runs[across][-1]))
+        plain = tuple(w for w in staged if _is_plain(w, loads, {*axes, *task.dims}))
+        if plain and (best is None or len(plain) > len(best.staged)):
+            best = Transpose(axes, along, across, plain)
+    return best
+
+
+def _conflicts(walk: Access, along: int, across: int) -> bool:
+    return walk.step(across) == 1 and walk.step(along) not in (0, 1, None)
+
+
+def _is_plain(walk: Access, loads: Sequence[Access], known: set[Var]) -> bool:
+    """Whether the tensor is read in one place only, and where does not depend on data."""
+    if sum(w.buffer is walk.buffer for w in loads) != 1:
+        return False
+    return all(v in known for i in walk.indices for v in walk_exprs(i) if isinstance(v, Var))
+
+
+def emit_transpose(
+    b: Builder,
+    values: Values,
+    t: Transpose,
+    domain: Buffer,
+    runs: Sequence[Sequence[int]],
+    extents: Sequence[Dim],
+    lanes: int,
+    parallel: bool,
+    target: Target,
+    outputs: Sequence[Buffer],
+) -> str:
+    """The loops; the size of a tile as text."""
+    side = max(16, _LINE_BYTES // max(x.dtype.bytes for x in (*outputs, *(w.buffer for w in t.staged))))
+    rows, columns = (_side(extents[r], side) for r in (t.along, t.across))
+    others = [r for r in range(len(runs)) if r not in (t.along, t.across)]
+    tiles = [ceil_div(extents[t.along], rows), ceil_div(extents[t.across], columns)]
+    names = [*(f"o{r}" for r in others), "tile_a", "tile_b"]
+    grid = parallel_grid(b, names, [*(extents[r] for r in others), *tiles], values, parallel, 8 * target.cores)
+    with grid as (*outer, tile_a, tile_b):
+        inside = values.nested()
+        a0, a_count = _tile(b, inside, tile_a, extents[t.along], rows)
+        b0, b_count = _tile(b, inside, tile_b, extents[t.across], columns)
+
+        def position(i: Expr, j: Expr, local: Values) -> list[Expr]:
+            places = {**dict(zip(others, outer, strict=True)), t.along: a0 + i, t.across: b0 + j}
+            return position_of(domain, runs, [places[r] for r in range(len(runs))], local)
+
+        tiles_of = {w.buffer: b.allocate("tile", w.buffer.dtype, (rows, columns)) for w in t.staged}
+        for w in t.staged:
+            with b.loop("fill", index(a_count)) as i:
+                inside.bind(i, rows)
+
+                def fill(j: Expr, local: Values, width: int, lane: Expr, w: Access = w, i: Expr = i) -> None:
+                    here = dict(zip(t.axes, position(i, j, local), strict=True))
+                    where = tuple(local.simplifier(substitute(e, here)) for e in w.indices)
+                    b.store(tiles_of[w.buffer], (i, j), w.buffer[where])
+
+                vector_loop(b, "fill_v", b_count, lanes, inside.nested(), fill)
+        with b.loop("column", index(b_count)) as j:
+            inside.bind(j, columns)
+
+            def element(i: Expr, local: Values, width: int, lane: Expr) -> None:
+                for buffer, tile in tiles_of.items():
+                    local.readers[buffer] = lambda where, buffer=buffer, tile=tile: b.let(buffer.name, tile[i, j])  # type: ignore[misc]  # defaults bind the loop's variables
+                store_outputs(b, local, domain, position(i, j, local), outputs)
+
+            vector_loop(b, "v", a_count, lanes, inside.nested(), element)
+    return f"{rows}x{columns}"
+
+
+def _side(extent: Dim, side: int) -> int:
+    return min(constant_dim(extent) or side, side)
+
+
+def _tile(b: Builder, values: Values, tile: Expr, extent: Dim, side: int) -> tuple[Expr, Dim]:
+    """Where a tile begins, and how many positions it has."""
+    first = values.simplifier(tile * side)
+    size = constant_dim(extent)
+    if size is not None and size % side == 0:
+        return first, side
+    count = b.let("count", values.simplifier(minimum(index(extent) - first, side)))
+    values.bind_value(count, side)
+    return first, count
