@@ -17,6 +17,7 @@ from taskmap.dump import new_dump
 from taskmap.externs import extern_function
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.fx import import_fx
+from taskmap.headroom import headroom
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ledger import LEDGER
 from taskmap.random_order import number_random
@@ -35,6 +36,7 @@ def compile_aten(
         return _compile(gm, example_inputs, kind, session, freeze)
 
 
+@headroom
 def _compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], kind: str, session: Session, freeze: bool
 ) -> Callable[[list[Any]], Any]:
