@@ -163,7 +163,7 @@ class Memory:
         worker = access.owner % self._owners
         if worker not in self._owned:
             self._owned[worker] = frozenset(owner(worker))
-        for lane in zip(*map(_each, indices), strict=True):
+        for lane in zip(*(_each(i) for i in np.broadcast_arrays(*indices)), strict=True):
             if lane not in self._owned[worker]:
                 raise VerifyError(
                     f"worker {worker} touches {self._element(indices)}, which it does not hold",

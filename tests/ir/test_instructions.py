@@ -1,0 +1,243 @@
+"""The instruction table: every entry does what its spec and owners say, in the interpreter and in C."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from taskmap.backend.compile import LoadedKernels, compile_kernels
+from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.store import KernelStore
+from taskmap.ir.construct import ramp
+from taskmap.ir.errors import CodegenError, InputError, VerifyError
+from taskmap.ir.instruction_meaning import Array, collect, distribute, execute
+from taskmap.ir.instructions import (
+    INSTRUCTIONS,
+    Instruction,
+    MatMulSpec,
+    MoveSpec,
+    at_least,
+    instructions_for,
+)
+from taskmap.ir.interpreter import interpret
+from taskmap.ir.mapping import from_function, replicate, spatial
+from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Store
+from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.types import bf16, boolean, f16, f32, f64, i8, i32
+from taskmap.ir.verify import LOWERED, RULES, verify
+from tests.ir.instruction_kernels import arguments, kernel_of, lowered_with, random_array, reference
+from tests.schedules.running import call_kernel, isas
+
+ON_CPU = [i for i in INSTRUCTIONS if i.targets.kind == "cpu"]
+TOLERANCE = {"f64": 1e-13, "f32": 1e-5, "f16": 1e-2, "bf16": 1e-1}
+
+every = pytest.mark.parametrize("entry", INSTRUCTIONS, ids=lambda i: i.name)
+on_cpu = pytest.mark.parametrize("entry", ON_CPU, ids=lambda i: i.name)
+
+
+def newest_target(entry: Instruction) -> Target | None:
+    """The best target of this machine that has the instruction."""
+    return next((t for t in (cpu_target(isa, 1) for isa in isas()) if entry.targets(t)), None)
+
+
+def check(entry: Instruction, got: Array, want: Array) -> None:
+    if got.dtype.kind == "f":
+        limit = TOLERANCE[(entry.spec.c if isinstance(entry.spec, MatMulSpec) else entry.spec.dtype).name]
+        np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def test_names_are_unique() -> None:
+    assert len({i.name for i in INSTRUCTIONS}) == len(INSTRUCTIONS)
+
+
+@every
+def test_owners_hold_every_element_of_their_operands(entry: Instruction) -> None:
+    spec = entry.spec
+    shapes = [(spec.m, spec.n), (spec.m, spec.k), (spec.k, spec.n)] if isinstance(spec, MatMulSpec) else [(spec.n,)]
+    assert [owner.task_shape for _, owner in entry.operands] == shapes
+    for _, owner in entry.operands:
+        assert owner.num_workers == entry.workers
+        assert owner.is_covering
+
+
+@every
+def test_spec_and_owners_alone_give_the_product(entry: Instruction) -> None:
+    if isinstance(entry.spec, MoveSpec):
+        with pytest.raises(InputError, match="does not multiply"):
+            execute(entry, *[np.zeros((1, 1))] * 3)
+        return
+    rng = np.random.default_rng()
+    c, a, b = (random_array(t, owner.task_shape, rng, whole=True) for t, owner in entry.operands)
+    registers = [distribute(tile, owner) for tile, (_, owner) in zip((c, a, b), entry.operands, strict=True)]
+    assert all(r.shape[0] == entry.workers for r in registers)
+    got = collect(execute(entry, *registers), entry.owner_c)
+    np.testing.assert_array_equal(got, c.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64))
+
+
+@on_cpu
+def test_the_interpreter_runs_it(entry: Instruction) -> None:
+    kernel = kernel_of(entry)
+    lowered = lowered_with(entry, cpu_target("avx512", 1))
+    verify(lowered, RULES)
+    verify(lowered, LOWERED)
+    arrays = arguments(entry, np.random.default_rng())
+    results = [
+        interpret(k, {b: x if k is kernel else x.ravel() for b, x in zip(k.buffers, arrays, strict=False)})[
+            k.outputs[0]
+        ].ravel()
+        for k in (kernel, lowered)
+    ]
+    np.testing.assert_array_equal(results[1], results[0])
+    check(entry, results[0], reference(entry, arrays).ravel())
+
+
+@lru_cache(maxsize=1)
+def binaries() -> dict[Instruction, tuple[KernelSource, LoadedKernels]]:
+    """Every entry that this machine has, compiled together."""
+    targets = {entry: target for entry in ON_CPU if (target := newest_target(entry)) is not None}
+    sources = {e: generate(lowered_with(e, target), target.vector_bytes) for e, target in targets.items()}
+    loaded: dict[Instruction, tuple[KernelSource, LoadedKernels]] = {}
+    for isa in dict.fromkeys(target.isa for target in targets.values()):
+        wanted = {e: s for e, s in sources.items() if targets[e].isa == isa}
+        toolchain = find_toolchain(isa=isa)
+        unit = compile_kernels(list(wanted.values()), toolchain, KernelStore(), Counters())
+        loaded.update({entry: (source, unit) for entry, source in wanted.items()})
+    return loaded
+
+
+@on_cpu
+def test_its_c_computes_the_same(entry: Instruction) -> None:
+    if newest_target(entry) is None:
+        pytest.skip(f"this machine is older than {entry.targets}")
+    source, loaded = binaries()[entry]
+    arrays = arguments(entry, np.random.default_rng())
+    (got,) = call_kernel(kernel_of(entry), source, loaded[source.symbol], arrays, {})
+    check(entry, got, reference(entry, arrays))
+
+
+def ptx_a(lane: int, i: int) -> tuple[int, int]:
+    row = lane // 4 + (0 if i < 2 or 4 <= i < 6 else 8)
+    return row, lane % 4 * 2 + (i & 1) + (8 if i >= 4 else 0)
+
+
+def ptx_b(lane: int, i: int) -> tuple[int, int]:
+    return lane % 4 * 2 + (i & 1) + (8 if i >= 2 else 0), lane // 4
+
+
+def ptx_c(lane: int, i: int) -> tuple[int, int]:
+    return lane // 4 + (8 if i >= 2 else 0), lane % 4 * 2 + (i & 1)
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_the_fragments_of_mma_are_those_of_the_documentation(dtype: object) -> None:
+    """PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": rows and columns by lane and register."""
+    entry = next(i for i in INSTRUCTIONS if i.name == f"mma_m16n8k16_{dtype}_f32")
+    assert entry.owner_a is not None
+    assert entry.owner_b is not None
+    for lane in range(32):
+        assert entry.owner_a(lane) == [ptx_a(lane, i) for i in range(8)]
+        assert entry.owner_b(lane) == [ptx_b(lane, i) for i in range(4)]
+        assert entry.owner_c(lane) == [ptx_c(lane, i) for i in range(4)]
+
+
+def names(target: Target, spec: MatMulSpec | MoveSpec) -> list[str]:
+    return [i.name for i in instructions_for(target, spec).instructions]
+
+
+def gpu(isa: str) -> Target:
+    return Target("cuda", isa, 16, 255, 100)
+
+
+def test_the_best_comes_first() -> None:
+    whole = MatMulSpec(6, 64, 100, f32, f32, f32)
+    assert names(cpu_target("avx512", 1), whole) == ["fma_f32x16", "fma_f32x8", "fma_f32x4", "fma_f32x2"]
+    assert names(cpu_target("avx2", 1), whole) == ["fma_f32x8", "fma_f32x4", "fma_f32x2"]
+    assert names(cpu_target("avx512", 1), replace(whole, n=7)) == ["fma_f32x4", "fma_f32x2"]
+    assert names(cpu_target("generic", 1), MoveSpec(100, f64)) == ["move_f64x2"]
+    large = MatMulSpec(64, 64, 64, bf16, bf16, f32)
+    assert names(gpu("sm_80"), large) == names(gpu("sm_120"), large) == ["mma_m16n8k16_bf16_f32"]
+
+
+@pytest.mark.parametrize(
+    ("target", "spec", "reason"),
+    [
+        (cpu_target("avx512", 1), MatMulSpec(8, 8, 8, i8, i8, i32), "no instruction does i8 × i8 → i32"),
+        (cpu_target("avx512", 1), MatMulSpec(16, 8, 16, f16, f16, f32), "cpu:avx512 has no .* takes cuda:sm_80 or"),
+        (gpu("sm_75"), MatMulSpec(16, 8, 16, f16, f16, f32), "cuda:sm_75 has no instruction for f16 × f16 → f32"),
+        (gpu("sm_80"), MatMulSpec(16, 8, 8, f16, f16, f32), "smaller than the smallest .* matmul 16×8×16"),
+        (cpu_target("generic", 1), MatMulSpec(4, 1, 4, f32, f32, f32), "smaller than the smallest"),
+        (cpu_target("generic", 1), MoveSpec(1, boolean), "smaller than the smallest"),
+    ],
+)
+def test_why_there_is_none(target: Target, spec: MatMulSpec | MoveSpec, reason: str) -> None:
+    found = instructions_for(target, spec)
+    assert found.instructions == ()
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(found.reason)
+
+
+def test_at_least() -> None:
+    assert at_least("avx2")(cpu_target("avx512", 1))
+    assert not at_least("avx2")(cpu_target("generic", 1))
+    assert at_least("sm_80")(gpu("sm_100"))
+    assert not at_least("sm_90")(gpu("sm_86"))
+    assert not at_least("generic")(gpu("sm_100"))
+
+
+def test_workers_that_share_an_element_must_agree() -> None:
+    shared = spatial(1, 2) * replicate(2, rank=2)
+    np.testing.assert_array_equal(collect(np.array([[1.0], [1.0], [2.0], [2.0]]), shared), [[1.0, 2.0]])
+    with pytest.raises(InputError, match="worker 1 holds"):
+        collect(np.array([[1.0], [3.0], [2.0], [2.0]]), shared)
+
+
+def applied(entry: Instruction, lanes: int) -> Kernel:
+    """A lowered kernel that applies an instruction to vectors of a number of lanes."""
+    x, y = Buffer("x", f32, (64,)), Buffer("y", f32, (64,))
+    vector = ramp(0, 1, lanes)
+    value = Intrinsic(entry, (x[vector], x[0], x[vector]), f32, lanes)
+    return Kernel("k", (x, y), (y,), (), (Store(y, (vector,), value),))
+
+
+def test_registers_of_a_wrong_size_are_refused() -> None:
+    entry = next(i for i in INSTRUCTIONS if i.name == "fma_f32x8")
+    verify(applied(entry, 8))
+    with pytest.raises(VerifyError, match="fma_f32x8 takes registers of 8 × f32, 1 × f32, 8 × f32, not of 4 × f32"):
+        verify(applied(entry, 4))
+
+
+def test_an_instruction_of_a_gpu_is_not_written_in_c() -> None:
+    mma = next(i for i in INSTRUCTIONS if i.workers == 32)
+    with pytest.raises(CodegenError, match="mma_m16n8k16_f16_f32 cannot be written in C"):
+        generate(applied(mma, 4))
+    kernel = applied(mma, 4)
+    with pytest.raises(VerifyError, match="32 workers"):
+        interpret(kernel, {kernel.buffers[0]: np.zeros(64, np.float32)})
+
+
+def test_an_entry_that_is_written_wrongly_is_noticed() -> None:
+    entry = next(i for i in INSTRUCTIONS if i.name == "fma_f32x4")
+    wrong = replace(entry, text="({c} - tm_splat_f32x4({a}) * {b})")
+    target = newest_target(wrong)
+    assert target is not None
+    source = generate(lowered_with(wrong, target), target.vector_bytes)
+    loaded = compile_kernels([source], find_toolchain(isa=target.isa), KernelStore(), Counters())
+    arrays = arguments(wrong, np.random.default_rng())
+    (got,) = call_kernel(kernel_of(wrong), source, loaded[source.symbol], arrays, {})
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(wrong, got, reference(wrong, arrays))
+
+
+def test_an_owner_that_lowering_cannot_follow_is_not_used() -> None:
+    entry = next(i for i in INSTRUCTIONS if i.name == "fma_f32x4")
+    backwards = from_function(lambda w: [(0, 3 - j) for j in range(4)], (1, 4), 1)
+    with pytest.raises(AssertionError):
+        lowered_with(replace(entry, owner_b=backwards), cpu_target("avx512", 1))
