@@ -1,7 +1,8 @@
 """Peak memory of compiling and running each model, in a process of its own for every engine, beside eager's.
 
-The figure is the largest resident set of the process (MiB); compilers run as processes of their own are given apart, as
-the largest of them. Caches are empty ("cold") or hold what a first process left ("warm").
+The figure is the largest resident set of the process (MiB), without the compilers it starts: the system counts the
+parent's pages for a child, so theirs cannot be told apart. Caches are empty ("cold") or hold what a first process left
+("warm").
 
 python -m benchmarks.memory [--models ...] [--engines ...]
 """
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = cli.parse_args(argv)
     conditions = start(arguments)
     engines, notes = choose(arguments.engines)
-    header = ("model, MiB", "engine", "model built", "cold peak", "warm peak", "warm over eager", "largest child")
+    header = ("model, MiB", "engine", "model built", "cold peak", "warm peak", "warm over eager")
     report = Report("memory", conditions, header, notes=notes)
     for model in tqdm(arguments.models, desc="memory", leave=False, disable=None):
         eager_peak = float("nan")
@@ -42,14 +43,13 @@ def main(argv: list[str] | None = None) -> int:
             failure = cold.get("error") or warm.get("error")
             if failure:
                 report.notes.append(f"{model}, {engine.name}: {failure}")
-                report.rows.append((model, engine.name, *["failed"] * 5))
+                report.rows.append((model, engine.name, *["failed"] * 4))
                 continue
             if engine.name == "eager":
                 eager_peak = warm["peak_mib"]
-            figures = [cold["built_mib"], cold["peak_mib"], warm["peak_mib"], cold["largest_child_mib"]]
-            built, cold_peak, warm_peak, child = (f"{figure:.0f}" for figure in figures)
+            figures = (cold["built_mib"], cold["peak_mib"], warm["peak_mib"])
             over = f"{warm['peak_mib'] / eager_peak:.2f}"
-            report.rows.append((model, engine.name, built, cold_peak, warm_peak, over, child))
+            report.rows.append((model, engine.name, *(f"{figure:.0f}" for figure in figures), over))
     return report.finish(arguments)
 
 
