@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import binary, const, constant_dim, index, ne, select
+from taskmap.ir.construct import binary, const, constant_dim, index, ne, product, select
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Compare, Const, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
 from taskmap.ir.simplify import Simplifier
@@ -21,8 +21,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, i64
 from taskmap.ir.visit import children, rebuild
 
-_PAIRWISE_ABOVE = 1024
-_PARTIAL = 512
+_PARTIAL = 64
 
 Reader = Callable[[tuple[Expr, ...]], Expr]
 
@@ -135,9 +134,9 @@ class Values:
             return self._arg_reduce(e, axes)
         b = self.builder
         total = b.allocate(f"{e.op}", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
-        count = math.prod(constant_dim(d) or _PAIRWISE_ABOVE + 1 for _, d in e.axes)
-        if e.op == "sum" and e.dtype.is_float and count > _PAIRWISE_ABOVE:
-            self._two_level(e, axes, total)
+        count = math.prod(constant_dim(d) or _PARTIAL + 1 for _, d in e.axes)
+        if e.op == "sum" and e.dtype.is_float and count > _PARTIAL:
+            self._pairwise(e, axes, list(e.axes), total)
         else:
             self._fold(e, axes, list(e.axes), total)
         return b.let(e.op, total[0])
@@ -152,34 +151,55 @@ class Values:
             self.bind(i, extent)
             self.nested()._fold(e, {**axes, var: i}, rest, total)
 
-    def _two_level(self, e: Reduce, axes: dict[Var, Expr], total: Buffer) -> None:
-        """Partial sums of at most about 512 terms, so that the rounding error of a long sum stays small."""
-        b = self.builder
-        (var, extent), rest = e.axes[0], list(e.axes[1:])
+    def _pairwise(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
+        """Sums of sums of at most 64 terms each, so that the rounding error of a long sum stays small.
 
-        def partial(loops: list[tuple[Var, Dim]], known: dict[Var, Expr]) -> None:
-            part = b.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
-            self.nested()._fold(e, known, loops, part)
-            b.store(total, 0, combine(e.op, total[0], part[0]))
-
-        if rest:
-            with b.loop(var.name, extent) as i:
-                self.bind(i, extent)
-                partial(rest, {**axes, var: i})
+        Method: blocked summation; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 4.2.
+        """
+        if (constant_dim(product([d for _, d in loops])) or _PARTIAL + 1) <= _PARTIAL:
+            self._fold(e, axes, loops, total)
             return
-        whole = index(extent) // _PARTIAL
-        with b.loop(f"{var.name}_block", whole) as i:
-            self.bind(i, constant_dim(whole) or whole)
-            inner = Var(var.name)
-            part = b.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
-            with b.loop(inner.name, _PARTIAL) as j:
-                self.bind(j, _PARTIAL)
-                self.nested()._fold(e, {**axes, var: i * _PARTIAL + j}, [], part)
-            b.store(total, 0, combine(e.op, total[0], part[0]))
-        tail = index(extent) % _PARTIAL
-        with b.loop(f"{var.name}_tail", tail) as j:
-            self.bind(j, constant_dim(tail) or _PARTIAL)
-            self.nested()._fold(e, {**axes, var: whole * _PARTIAL + j}, [], total)
+        (var, extent), rest = loops[0], loops[1:]
+        if not rest:
+            self._pairwise_axis(e, axes, var, index(0), extent, total)
+            return
+        with self.builder.loop(var.name, extent) as i:
+            self.bind(i, extent)
+            part = self._partial(e)
+            self.nested()._pairwise(e, {**axes, var: i}, rest, part)
+            self.builder.store(total, 0, combine(e.op, total[0], part[0]))
+
+    def _pairwise_axis(
+        self, e: Reduce, axes: dict[Var, Expr], var: Var, start: Expr, extent: Dim, total: Buffer
+    ) -> None:
+        """The same along one axis, from ``start`` on; a symbolic extent is cut once."""
+        size = constant_dim(extent)
+        block = _PARTIAL
+        while size is not None and size // block > _PARTIAL:
+            block *= _PARTIAL
+        whole: Dim = index(extent) // block if size is None else size // block
+        with self.builder.loop(f"{var.name}_block", whole) as i:
+            self.bind(i, whole)
+            part = self._partial(e)
+            inside = self.nested()
+            if block > _PARTIAL:
+                inside._pairwise_axis(e, axes, var, start + i * block, block, part)
+            else:
+                inside._along(e, axes, var, start + i * block, block, part)
+            self.builder.store(total, 0, combine(e.op, total[0], part[0]))
+        tail: Dim = index(extent) % block if size is None else size % block
+        if size is not None and constant_dim(tail) is not None and size % block > _PARTIAL:
+            self.nested()._pairwise_axis(e, axes, var, start + index(whole) * block, tail, total)
+        else:
+            self._along(e, axes, var, start + index(whole) * block, tail, total)
+
+    def _along(self, e: Reduce, axes: dict[Var, Expr], var: Var, start: Expr, extent: Dim, total: Buffer) -> None:
+        with self.builder.loop(var.name, extent) as j:
+            self.bind(j, _PARTIAL if constant_dim(extent) is None else extent)
+            self.nested()._fold(e, {**axes, var: self.simplifier(start + j)}, [], total)
+
+    def _partial(self, e: Reduce) -> Buffer:
+        return self.builder.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
 
     def _arg_reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
         b = self.builder
