@@ -68,7 +68,7 @@ def find_transpose(
 
 
 def _conflicts(walk: Access, along: int, across: int) -> bool:
-    return walk.step(across) == 1 and walk.step(along) not in (0, 1, None)
+    return walk.step(across) == 1 and walk.steps[along] is not None and walk.step(along) not in (0, 1)
 
 
 def _is_plain(walk: Access, loads: Sequence[Access], known: set[Var]) -> bool:
