@@ -105,10 +105,11 @@ class Walk:
                     cell = acc.cells[number, width, turn]
                     self.b.store(cell, (lane,), combine(f.op, cell[lane], f.value(local, position)))
 
-            done = acc.turns * self.lanes * (index(inner) // (acc.turns * self.lanes)) if acc.turns > 1 else index(0)
+            group = acc.turns * self.lanes
+            done = values.simplifier(index(inner) // group * group) if acc.turns > 1 else index(0)
             if acc.turns > 1:
                 self._in_turns(values.nested(), inner, acc.turns, element)
-            rest = index(inner) - done
+            rest = values.simplifier(index(inner) - done)
             known = constant_dim(rest)
             inside = values.nested()
             vector_loop(
@@ -119,7 +120,7 @@ class Walk:
 
     def _in_turns(self, values: Values, inner: Dim, turns: int, element: Callable[..., None]) -> None:
         """Whole groups of vectors, each vector of a group into an accumulator of its own."""
-        count = index(inner) // (turns * self.lanes)
+        count = values.simplifier(index(inner) // (turns * self.lanes))
         with self.b.loop("t", count) as t:
             values.bind(t, constant_dim(count) or count)
             for turn in range(turns):
@@ -141,7 +142,7 @@ class Walk:
         """Accumulators for every block of the innermost loop."""
         *outer, inner = self.extents
         totals = self._totals()
-        blocks = index(inner) // _BLOCK
+        blocks = values.simplifier(index(inner) // _BLOCK)
         with self.b.grid([f"s{d}" for d in range(len(outer))], [index(n) for n in outer]) as prefix:
             for v, size in zip(prefix, outer, strict=True):
                 values.bind(v, size)
@@ -149,7 +150,7 @@ class Walk:
                 inside = values.nested()
                 inside.bind(k, constant_dim(blocks) or blocks)
                 self._into(totals, self._straight(inside, prefix, [_BLOCK], k * _BLOCK))
-            rest = index(inner) - blocks * _BLOCK
+            rest = values.simplifier(index(inner) - blocks * _BLOCK)
             known = constant_dim(rest)
             if known != 0:
                 last: list[Dim] = [rest if known is None else known]
