@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taskmap.building import BuiltKernel as BuiltKernel
+    from taskmap.building import build as build
     from taskmap.errors import TaskmapError as TaskmapError
     from taskmap.explaining import explain as explain
     from taskmap.ledger import Metrics as Metrics
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "BuiltKernel": "taskmap.building",
     "Metrics": "taskmap.ledger",
     "Options": "taskmap.options",
     "Report": "taskmap.report",
     "TaskmapError": "taskmap.errors",
+    "build": "taskmap.building",
     "explain": "taskmap.explaining",
     "metrics": "taskmap.ledger",
 }
-__all__ = ["Metrics", "Options", "Report", "TaskmapError", "__version__", "explain", "metrics"]
+__all__ = ["BuiltKernel", "Metrics", "Options", "Report", "TaskmapError", "__version__", "build", "explain", "metrics"]
 
 # In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -153,9 +153,11 @@ class _Lowering:
     def blocks(self, b: Builder, c: Region, a: Region, right: Region, sizes: tuple[Dim, Dim, Dim], s: MatMul) -> None:
         """c in memory: tiles of it in registers, and smaller ones at the edges."""
         m, n, k = sizes
-        lanes = self.cut(_MANY, c.buffer, a.buffer, right.buffer)[0].lanes
+        widths = [piece.lanes for piece in self.cut(_MANY - 1, c.buffer, a.buffer, right.buffer)]
+        lanes = widths[0]
+        narrow = min(w for w in widths if w >= min(_NARROW, lanes)) if constant_dim(n) is None else lanes
         for row, rows in _blocks(b, "rows", m, (_ROWS, 1)):
-            for column, columns in _blocks(b, "columns", n, (_VECTORS * lanes, lanes, 1)):
+            for column, columns in _blocks(b, "columns", n, (_VECTORS * lanes, lanes, narrow, 1)):
                 acc = b.allocate("acc", c.buffer.dtype, (rows, columns), Scope.REGISTER)
                 part = _part(c, (row, column), (rows, columns))
                 b.emit(*self.move(Move(region(acc, (0, 0), acc.shape), part, s.source)))
@@ -167,6 +169,9 @@ class _Lowering:
 
 _MANY = 1 << 12
 """Enough columns for the widest instruction."""
+
+_NARROW = 4
+"""The narrowest vectors that a symbolic number of columns ends with; what is left is done one by one."""
 
 
 def _blocks(b: Builder, name: str, extent: Dim, sizes: Sequence[int]) -> Iterator[tuple[Expr, int]]:

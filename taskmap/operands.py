@@ -1,0 +1,98 @@
+"""Tensors of torch and arrays of numpy as what a kernel sees of them: an address, a type, a shape and strides."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taskmap.ir.errors import InputError, TypeMismatchError
+from taskmap.ir.types import DType, dtype_named
+
+_NAMES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor in memory. strides are in elements. refusal: why it cannot be written, or "". value: what was given."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    refusal: str
+    value: Any
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no elements."""
+        return 0 in self.shape
+
+    def extent(self) -> tuple[int, int]:
+        """The bytes that it lies in: the first, and one past the last. It has elements."""
+        reach = [(n - 1) * s * self.dtype.bytes for n, s in zip(self.shape, self.strides, strict=True)]
+        low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+        return self.address + low, self.address + high + self.dtype.bytes
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}] with strides {self.strides}"
+
+
+def operand(value: Any, name: str) -> Operand:
+    """What a kernel sees of a torch tensor or a numpy array, for the parameter called ``name``.
+
+    Raises InputError for anything else, and for tensors that are not plain memory of this machine.
+    """
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported torch; for numpy alone it would be too slow
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_torch(value, name, torch)
+    if isinstance(value, np.ndarray):
+        return _of_numpy(value, name)
+    raise InputError(
+        f"the argument {name} is a {type(value).__name__}",
+        hint="Pass a torch tensor or a numpy array; sizes go by keyword.",
+    )
+
+
+def _of_torch(value: Any, name: str, torch: Any) -> Operand:
+    if value.device.type != "cpu" or value.layout != torch.strided or value.is_neg():
+        raise InputError(
+            f"the argument {name} is not plain memory of the CPU",
+            why=f"its device is {value.device}, its layout {value.layout}.",
+            hint="Pass x.cpu().contiguous().",
+        )
+    if value.requires_grad and torch.is_grad_enabled():
+        raise InputError(
+            f"the argument {name} requires a gradient",
+            why="a kernel has no derivative.",
+            hint="Call it under torch.no_grad(), or pass x.detach().",
+        )
+    dtype = _dtype(str(value.dtype).removeprefix("torch."), name)
+    return Operand(dtype, tuple(value.shape), tuple(value.stride()), value.data_ptr(), "", value)
+
+
+def _of_numpy(value: np.ndarray[Any, Any], name: str) -> Operand:
+    dtype = _dtype(value.dtype.name, name)
+    if not value.dtype.isnative:
+        raise InputError(f"the argument {name} has the byte order of another machine", hint="Pass a native copy of it.")
+    if any(s % dtype.bytes for s, n in zip(value.strides, value.shape, strict=True) if n > 1):
+        raise InputError(
+            f"the argument {name} has strides of {value.strides} bytes",
+            why=f"they are no multiples of an element's {dtype.bytes} bytes.",
+            hint="Pass numpy.ascontiguousarray(x).",
+        )
+    strides = tuple(s // dtype.bytes for s in value.strides)
+    refusal = "" if value.flags.writeable else "the array is read-only."
+    return Operand(dtype, value.shape, strides, value.ctypes.data, refusal, value)
+
+
+def _dtype(name: str, argument: str) -> DType:
+    try:
+        return dtype_named(_NAMES.get(name, name))
+    except TypeMismatchError as error:
+        raise InputError(f"the argument {argument} has the element type {name}", why=f"{error.what}.") from error
