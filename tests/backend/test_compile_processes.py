@@ -19,7 +19,10 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 
 ROOT = Path(__file__).parent.parent.parent
 FACTORS = (2, 3, 5, 7)
+# A shell's background job ignores interrupts, and so would what it starts.
 PROGRAM = f"""\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.backend.c_kernels import check_scales, scale_kernel
 from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
