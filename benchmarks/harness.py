@@ -117,7 +117,7 @@ class Protocol:
         window: seconds that a window lasts at least.
         pause: seconds to wait before a window, so that the previous engine's threads stop spinning.
         accept: a moment is quiet when the probe reaches this fraction of the best so far; 0 takes every moment.
-        patience: seconds to wait for a quiet moment, at most, and times to repeat a window that was disturbed.
+        patience: seconds to spend in all on waiting for quiet moments and on repeating windows that were disturbed.
     """
 
     rounds: int
@@ -125,7 +125,7 @@ class Protocol:
     window: float = 0.4
     pause: float = 0.02
     accept: float = 0.0
-    patience: int = 0
+    patience: float = 0.0
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, pause: float = 0.02) -> Protocol:
@@ -137,7 +137,7 @@ class Protocol:
         """Adds --window (with this default), --accept and --patience."""
         cli.add_argument("--window", type=float, default=window, help="seconds of one window")
         cli.add_argument("--accept", type=float, default=0.7, help="part of the best probe that makes a quiet moment")
-        cli.add_argument("--patience", type=int, default=4, help="seconds to wait for one, and repeats of a window")
+        cli.add_argument("--patience", type=float, default=60.0, help="seconds to spend on waiting for quiet, in all")
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -174,6 +174,7 @@ def interleave(
     """
     draw = random.Random(protocol.seed)
     probe = probe or Probe()
+    patience = Patience(protocol.patience)
     windows: list[Window] = []
     with torch.no_grad():
         for call in calls.values():
@@ -185,30 +186,37 @@ def interleave(
                 names = list(calls)
                 draw.shuffle(names)
                 for name in names:
-                    windows.append(_take(name, number, calls[name], protocol, probe))
+                    windows.append(_take(name, number, calls[name], protocol, probe, patience))
                     bar.update()
     return Measurement(tuple(windows), probe.best)
 
 
-def _take(name: str, number: int, call: Call, protocol: Protocol, probe: Probe) -> Window:
+class Patience:
+    """Seconds that may still be spent on quiet."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def spend(self, since: float) -> bool:
+        """Takes off the time since `since` (of `time.perf_counter`); whether any is left."""
+        self.left -= time.perf_counter() - since
+        return self.left > 0
+
+
+def _take(name: str, number: int, call: Call, protocol: Protocol, probe: Probe, patience: Patience) -> Window:
     """One window, taken again while the machine is disturbed and patience lasts; the one with the best probe counts."""
     taken: list[Window] = []
-    for _ in range(protocol.patience + 1):
-        before, meter = _await_quiet(protocol, probe), StealMeter()
+    while True:
+        time.sleep(protocol.pause)
+        begin = time.perf_counter()
+        while (before := probe.gflops()) < protocol.accept * probe.best and patience.spend(begin):
+            begin = time.perf_counter()
+            time.sleep(0.1)
+        begin, meter = time.perf_counter(), StealMeter()
         durations = measure_window(call, protocol.window)
         steal = meter.fraction()
         lower = min(before, probe.gflops())
         median, fastest = statistics.median(durations), min(durations)
         taken.append(Window(name, number, median, fastest, len(durations), lower, steal))
-        if lower >= protocol.accept * probe.best:
-            break
-    return max(taken, key=lambda window: window.probe)
-
-
-def _await_quiet(protocol: Protocol, probe: Probe) -> float:
-    """The probe's rate in the first quiet moment, or when patience ends."""
-    time.sleep(protocol.pause)
-    deadline = time.perf_counter() + protocol.patience
-    while (rate := probe.gflops()) < protocol.accept * probe.best and time.perf_counter() < deadline:
-        time.sleep(0.1)
-    return rate
+        if lower >= protocol.accept * probe.best or not patience.spend(begin):
+            return max(taken, key=lambda window: window.probe)

@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
 
         calls = {"eager": lambda: model(image), arguments.backend: lambda: compiled(image)}
         measured = interleave(
-            calls, Protocol(arguments.rounds, arguments.seed, accept=0.7, patience=2), label="latency"
+            calls, Protocol(arguments.rounds, arguments.seed, accept=0.7, patience=10.0), label="latency"
         )
         times = {name: measured.seconds(name).text(1, " ms", 1e3) for name in calls}
         print(f"latency    eager {times['eager']}, {arguments.backend} {times[arguments.backend]}: "

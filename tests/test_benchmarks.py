@@ -58,7 +58,7 @@ def test_a_disturbed_window_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Probe, "gflops", gflops)
     calls = {"a": lambda: None}
-    protocol = Protocol(rounds=1, seed=0, window=0.0, pause=0.0, accept=0.5, patience=2)
+    protocol = Protocol(rounds=1, seed=0, window=0.0, pause=0.0, accept=0.5, patience=30.0)
     assert [w.probe for w in interleave(calls, protocol).windows] == [100.0]
     rates = iter([100.0] * 5 + [100.0, 10.0] + [100.0] * 10)
     hasty = Protocol(rounds=1, seed=0, window=0.0, pause=0.0, accept=0.5, patience=0)
