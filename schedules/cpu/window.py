@@ -13,10 +13,12 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, constant_dim, maximum, minimum
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Var
+from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.cpu.loops import vector_loop
+from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Values
 
 
@@ -84,13 +86,30 @@ def find_convolution(task: Task) -> Convolution | None:
         given = typed("tuple[int, ...]", values)
         return (given[0], given[1]) if rank == 2 else (fill, given[0])
 
-    return Convolution(
+    conv = Convolution(
         stage, fold, x, factors[0].b, stage.shape[0], groups,  # type: ignore[attr-defined]  # a multiplication has b
         channels=typed(int, fold.axes[0][1]), out_channels=typed(int, stage.shape[1]) // groups,
         image=pair(x.shape[2:], 1), out=pair(stage.shape[2:], 1), kernel=pair([d for _, d in fold.axes[1:]], 1),
         stride=pair(attrs["stride"], 1), padding=pair(attrs["padding"], 0), dilation=pair(attrs["dilation"], 1),
         rank=rank,
     )  # fmt: skip
+    return conv if _slides(conv, loads[0]) else None
+
+
+def _slides(conv: Convolution, x: Load) -> bool:
+    """Whether ``x`` is read where the window of a convolution lies, held inside the image, tried on samples: what the
+    attributes say is what the template does."""
+    stage, (channel, *taps) = conv.stage, (v for v, _ in conv.reduce.axes)
+    simplifier = Simplifier()
+    for v, size in (*zip(stage.axes, stage.shape, strict=True), *conv.reduce.axes):
+        simplifier.bind(v, size)
+    batch, out_channel, *out = stage.axes
+    expected = [batch, out_channel // conv.out_channels * conv.channels + channel]
+    first = 2 - conv.rank
+    for d, (o, k) in enumerate(zip(out, taps, strict=True), start=first):
+        position = o * conv.stride[d] + k * conv.dilation[d] - conv.padding[d]
+        expected.append(maximum(minimum(position, conv.image[d] - 1), 0))
+    return len(x.indices) == len(expected) and agree(x.indices, expected, simplifier, x.buffer.shape)
 
 
 @dataclass(frozen=True, slots=True)

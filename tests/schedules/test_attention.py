@@ -1,0 +1,104 @@
+"""Attention: causal, masked, grouped queries, head sizes, lengths known and symbolic, types, layouts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from taskmap.graph.ops import arithmetic
+from taskmap.graph.ops.attention import attention
+from taskmap.ir.evaluate import size_of
+from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.types import bf16, boolean, f16, f32
+from taskmap.schedules import schedule
+from tests.schedules.graph_tasks import fused, permuted_strides, tensor
+from tests.schedules.interpreting import check_every_pass
+from tests.schedules.random_tasks import random_array
+from tests.schedules.running import ISAS, Case, check, isas, run_cases, target
+
+LOOSE = {"f32": 2e-5, "f16": 5e-3, "bf16": 3e-2}
+
+
+LENGTHS = (1, 2, 5, 16, 17, 33, 64, 100, 130, 300, 600)
+DEPTHS = (5, 8, 13, 16, 24, 64, 128)
+
+
+def random_case(seed: int, isa: str, lengths: Sequence[int] = LENGTHS, depths: Sequence[int] = DEPTHS) -> Case:
+    chance = random.Random(seed)
+    dims: dict[Var, int] = {}
+
+    def size(value: int, name: str) -> Dim:
+        if seed % 3 != 1 or value == 1 or chance.random() < 0.4:
+            return value
+        symbol = Var(name)
+        dims[symbol] = value
+        return symbol
+
+    dtype = chance.choice((f32, f32, f16, bf16))
+    shared = chance.choice((1, 2))
+    heads = shared * chance.choice((1, 1, 3))
+    depth = chance.choice(depths)
+    width = depth if chance.random() < 0.8 else chance.choice(depths)
+    batch, queries = size(chance.choice((1, 2)), "b"), size(chance.choice(lengths), "s")
+    keys = queries if chance.random() < 0.5 else size(chance.choice(lengths), "t")
+    q = tensor(batch, heads, queries, depth, dtype=dtype)
+    k, v = (tensor(batch, shared, keys, d, dtype=dtype) for d in (depth, width))
+    kind = chance.choice((None, None, dtype, boolean))
+    mask = None
+    if kind is not None:
+        mask = tensor(*(chance.choice((1, n)) for n in (batch, heads, queries, keys)), dtype=kind)
+    y = attention(q, k, v, mask, causal=chance.random() < 0.4)
+    z = arithmetic.mul(y, 2.0) if chance.random() < 0.4 else y
+    strides = {n: permuted_strides(n.shape, (0, 2, 1, 3)) for n in (q, k, v, z) if chance.random() < 0.5}
+    task = fused([z], y, strides)
+    arrays = [random_array(chance, b.dtype, [size_of(d, dims) for d in b.shape]) for b in task.inputs]
+    return Case(task, arrays, dims, isa)
+
+
+def test_random_attention_on_the_machine() -> None:
+    cases = [random_case(seed, isas()[seed % len(isas())]) for seed in range(27)]
+    assert all(schedule(c.task, target(c.isa)).note.startswith("cpu.attention") for c in cases)
+    check(cases, LOOSE)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_random_attention_in_the_interpreter(isa: str) -> None:
+    for seed in (102, 104, 108):  # sizes are known: a block of an unknown number of keys takes the interpreter long
+        check_every_pass(random_case(seed, isa, (1, 5), (3, 8)), LOOSE)
+
+
+def test_a_query_that_may_look_at_nothing_gives_zeros() -> None:
+    q = tensor(1, 2, 20, 8)
+    mask = tensor(1, 1, 20, 20, dtype=boolean)
+    y = attention(q, q, q, mask)
+    rng = np.random.default_rng(0)
+    allowed = rng.random((1, 1, 20, 20)) < 0.5
+    allowed[:, :, [0, 7, 19]] = False
+    task = fused([y], y, inputs=[q, mask])
+    cases = [Case(task, [rng.standard_normal((1, 2, 20, 8)).astype(np.float32), allowed], isa=isa) for isa in isas()]
+    check(cases)
+    for (result,) in run_cases(cases):
+        assert not result[:, :, [0, 7, 19]].any()
+
+
+def test_large_scores_do_not_overflow() -> None:
+    q = tensor(1, 1, 40, 16)
+    y = attention(q, q, q)
+    x = 40 * np.random.default_rng(0).standard_normal((1, 1, 40, 16)).astype(np.float32)
+    check([Case(fused([y], y), [x], isa=isa) for isa in isas()], {"f32": 2e-3})
+
+
+def test_one_kernel_serves_all_lengths() -> None:
+    s, t = Var("s"), Var("t")
+    q, k, v = tensor(1, 2, s, 16), tensor(1, 2, t, 16), tensor(1, 2, t, 16)
+    y = attention(q, k, v, causal=True)
+    task = fused([y], y, inputs=[q, k, v])
+    rng = np.random.default_rng(0)
+    cases = []
+    for queries, keys in ((1, 1), (1, 200), (5, 5), (31, 33), (64, 128), (100, 129), (300, 2)):
+        shapes = [(1, 2, n, 16) for n in (queries, keys, keys)]
+        cases.append(Case(task, [rng.standard_normal(n).astype(np.float32) for n in shapes], {s: queries, t: keys}))
+    check(cases)
