@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from taskmap.graph.graph import Node, topological
+from taskmap.graph.graph import Graph, Node, topological
 from taskmap.graph.layout import Placement
+from taskmap.graph.packing import PackWeights
 from taskmap.graph.tasks import build_task
 from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim
@@ -45,3 +47,15 @@ def fused(
     given = strides or {}
     places = {n: Placement(n, given.get(n, row_major_strides(n.shape)), 0) for n in dict.fromkeys((*read, *outputs))}
     return build_task(name, [n for n in nodes if n.is_compute], read, outputs, places, anchor)
+
+
+def packed(node: Node, pack: PackWeights) -> Node:
+    """``node`` with its second operand packed as a constant weight; the packed weight becomes an input."""
+    inputs = [n for n in topological([node]) if not n.is_compute]
+    graph = Graph(inputs, [node], constant_inputs=frozenset([inputs.index(node.inputs[1])]))
+    (done,) = pack.run(graph).outputs
+    assert done is not None
+    weight = done.inputs[1]
+    if weight.op != "pack":
+        return node  # too small to gain by it
+    return replace(done, inputs=(done.inputs[0], tensor(*weight.shape, dtype=weight.dtype), *done.inputs[2:]))
