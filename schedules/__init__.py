@@ -11,6 +11,7 @@ from taskmap.schedules.cpu.contraction import panel_width, schedule_matmul
 from taskmap.schedules.cpu.convolution import schedule_convolution
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
+from taskmap.schedules.cuda.choose import schedule_cuda
 from taskmap.schedules.stack import STACK_BYTES, local_bytes
 
 
@@ -19,6 +20,8 @@ def schedule(task: Task, target: Target) -> Kernel:
 
     Raises ScheduleError when no template or rule takes the task.
     """
+    if target.kind == "cuda":
+        return schedule_cuda(task, target)
     for template in (schedule_attention, schedule_convolution, schedule_matmul):
         kernel = template(task, target)
         if kernel is not None and local_bytes(kernel) <= STACK_BYTES:

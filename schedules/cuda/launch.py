@@ -1,0 +1,63 @@
+"""What every GPU schedule begins and ends with: a grid of blocks, and a kernel on a task's buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.nodes import Dim, Expr, Kernel
+from taskmap.ir.task import Task
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.schedules.values import Values
+
+WARP = 32
+"""Threads that run in step: the lanes of a warp."""
+
+LARGEST_GRID = (1 << 31) - 1
+"""Blocks that a launch may have along its first dimension; 65535 along the others, which are not used here."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """A kernel in the making: ``grid`` numbers the blocks row by row over several extents, in one dimension.
+
+    A grid of one dimension has no small limit, and lets a schedule order its blocks.
+    """
+
+    task: Task
+    grid: tuple[Dim, ...]
+    threads: int
+    b: Builder = field(default_factory=Builder)
+
+    def begin(self) -> tuple[Values, tuple[Expr, ...]]:
+        """Values to compute with, and the block's position along each extent of the grid."""
+        values = Values(self.task, self.b)
+        values.bind(THREAD, self.threads)
+        total = product(self.grid)
+        values.bind(BLOCKS[0], total)
+        return values, unravel(BLOCKS[0], self.grid, values)
+
+    def kernel(self, note: str) -> Kernel:
+        """The finished kernel; ``note`` names the schedule and its configuration."""
+        task = self.task
+        total = product(self.grid)
+        grid = (constant_dim(total) or total,)
+        buffers = (*task.inputs, *task.outputs)
+        return Kernel(
+            task.name, buffers, task.outputs, task.dims, self.b.body(), grid=grid, threads=self.threads, note=note
+        )
+
+
+def unravel(flat: Expr, extents: Sequence[Dim], values: Values) -> tuple[Expr, ...]:
+    """The position along ``extents`` of the element number ``flat`` in row-major order."""
+    where: list[Expr] = []
+    for d, size in enumerate(extents):
+        if constant_dim(size) == 1:
+            where.append(index(0))
+            continue
+        at = flat // product(extents[d + 1 :])
+        outermost = all(constant_dim(n) == 1 for n in extents[:d])
+        where.append(values.simplifier(at if outermost else at % size))
+    return tuple(where)

@@ -1,0 +1,126 @@
+"""The rule for everything without a template: one thread for each vector of the output, neighbours side by side.
+
+    unit = block * threads + thread            of outer axes × vectors along the axis that most accesses follow
+    y[unit] = f(x[unit])                       16 bytes at once where all that is read and written is aligned
+
+Threads of a warp take neighbouring vectors, so accesses are coalesced. Reductions inside become loops of the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from taskmap.ir.construct import ceil_div, constant_dim, index, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.mapping import spatial
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Reduce, Var
+from taskmap.ir.printer import print_dim
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.cuda.launch import WARP, Launch, unravel
+from taskmap.schedules.cuda.vectors import fills, vector_lanes
+from taskmap.schedules.values import Values
+
+_THREADS = 256
+_FEWEST_THREADS = 2 * WARP
+
+
+def schedule_pointwise(task: Task, target: Target) -> Kernel:
+    """A kernel for a task whose outputs are all computed over one iteration domain.
+
+    Raises ScheduleError when an output has another size, or a reduction would be computed anew for many elements.
+    """
+    domain = task.outputs[0]
+    require_count(task, task.outputs, domain.shape)
+    _require_own_reductions(task, domain.shape)
+    axes = tuple(Var(f"i{d}") for d in range(domain.rank))
+    positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
+    walks = accesses(task, axes, domain.shape, positions)
+    runs = merged_axes(storage_order(domain), domain.shape, walks)
+    if not runs:
+        return _one_element(task, domain)
+    extents = [product([domain.shape[a] for a in run]) for run in runs]
+    inner = coalesced_run(runs, walks, len(task.outputs))
+    order = [r for r in range(len(runs)) if r != inner] + [inner]
+    runs, extents = [runs[r] for r in order], [extents[r] for r in order]
+    lanes = vector_lanes(walks, axes, runs[-1], domain.shape)
+    units = [*extents[:-1], ceil_div(extents[-1], lanes)]
+    threads = block_size(product(units), target)
+    launch = Launch(task, (ceil_div(product(units), threads),), threads)
+    b = launch.b
+    values, (block,) = launch.begin()
+
+    def element(outer: Sequence[Expr], at: Expr, local: Values) -> None:
+        store_outputs(b, local, domain, position_of(domain, runs, (*outer, at), local), task.outputs)
+
+    with b.mapped(["lane"], spatial(threads), THREAD) as (lane,):
+        values.bind(lane, threads)
+        unit = b.let("unit", values.simplifier(block * threads + lane))
+        inside = values.nested()
+        with b.when(True if fills(product(units), threads) else unit < product(units)):
+            values.bind(unit, product(units))
+            *outer, vector = unravel(unit, units, inside)
+            _vector(inside, vector, extents[-1], lanes, lambda at, local: element(outer, at, local))
+    size = "x".join(map(print_dim, extents))
+    return launch.kernel(f"cuda.pointwise({size}, threads={threads}, lanes={lanes})")
+
+
+def _vector(values: Values, vector: Expr, extent: Dim, lanes: int, body: Callable[[Expr, Values], None]) -> None:
+    """``body`` for ``lanes`` elements, or for those that are left."""
+    b = values.builder
+    if lanes == 1:
+        body(vector, values)
+        return
+    first = values.simplifier(vector * lanes)
+    with b.when(True if fills(extent, lanes) else first + lanes <= extent):
+        inside = values.nested()
+        with b.loop("v", lanes, LoopKind.VECTOR) as v:
+            inside.bind(v, lanes)
+            body(first + v, inside)
+    if fills(extent, lanes):
+        return
+    with b.otherwise(), b.loop("tail", index(extent) - first) as v:
+        values.bind(v, lanes)
+        body(first + v, values.nested())
+
+
+def _one_element(task: Task, domain: Buffer) -> Kernel:
+    """A task of one element, by one warp of which one thread works."""
+    launch = Launch(task, (1,), WARP)
+    values, _ = launch.begin()
+    with launch.b.mapped(["lane"], spatial(WARP), THREAD) as (lane,), launch.b.when(lane < 1):
+        store_outputs(launch.b, values, domain, [index(0)] * domain.rank, task.outputs)
+    return launch.kernel("cuda.pointwise(1)")
+
+
+def block_size(units: Dim, target: Target) -> int:
+    """Threads of a block: fewer where a small task would leave multiprocessors without work."""
+    known = constant_dim(units)
+    threads = _THREADS
+    while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
+        threads //= 2
+    return threads
+
+
+def coalesced_run(runs: Sequence[Sequence[int]], walks: Sequence[Access], stores: int) -> int:
+    """The run of axes that neighbouring threads follow: the one along which most accesses have step one, stores, the
+    first of ``walks``, counting double."""
+
+    def gain(r: int) -> tuple[int, int]:
+        steps = [w.step(runs[r][-1]) for w in walks]
+        return sum((2 if n < stores else 1) for n, step in enumerate(steps) if step == 1), r
+
+    return max(range(len(runs)), key=gain)
+
+
+def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
+    for stage in task.stages:
+        if any(isinstance(e, Reduce) for e in walk_exprs(stage.body)) and not same_count(stage.shape, shape):
+            raise ScheduleError(
+                f"the reduction {stage.label!r} of {task.name!r} would be computed again wherever it is read",
+                hint="Put it into a kernel of its own.",
+            )

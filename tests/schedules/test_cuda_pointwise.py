@@ -1,0 +1,77 @@
+"""The rule for element-wise work on a GPU: random tasks, vectors where memory allows them, sizes known only later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taskmap.graph.ops import activations, arithmetic, pooling, views
+from taskmap.ir.nodes import For, LoopKind, Var
+from taskmap.ir.types import DType, bf16, f16, f32, f64
+from taskmap.ir.visit import walk_stmts
+from tests.schedules.cuda_running import check
+from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.random_tasks import elementwise_case
+from tests.schedules.running import Case
+from tests.schedules.test_elementwise_random import tolerance
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_tasks(seed: int) -> None:
+    case = elementwise_case(seed, symbolic=seed % 4 == 1, special=seed % 5 == 2, largest=256)
+    check(case, tolerance(case.task))
+
+
+def lanes_of(case: Case) -> list[int]:
+    kernel = check(case)
+    return [int(s.extent.value) for s in walk_stmts(kernel.body) if isinstance(s, For) and s.kind is LoopKind.VECTOR]  # type: ignore[attr-defined]  # vector loops have constant extents
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(f64, 2), (f32, 4), (f16, 8), (bf16, 8)])
+def test_sixteen_bytes_at_once(dtype: DType, lanes: int) -> None:
+    rng = np.random.default_rng(0)
+    x = tensor(6, 64, dtype=dtype)
+    array = rng.standard_normal((6, 64)).astype({"f64": np.float64, "f16": np.float16}.get(dtype.name, np.float32))
+    array = array if dtype != bf16 else np.round(array * 4) / 4
+    assert lanes_of(Case(fused([activations.relu(x)]), [array])) == [lanes]
+
+
+def test_an_odd_size_of_flat_memory_has_vectors_and_a_tail() -> None:
+    x = tensor(7, 37)
+    assert lanes_of(Case(fused([arithmetic.mul(x, 2.0)]), [np.ones((7, 37), np.float32)])) == [4]
+
+
+def test_a_row_at_an_odd_address_has_no_vectors() -> None:
+    n = Var("n")
+    x = tensor(7, n)
+    case = Case(fused([arithmetic.add(x, tensor(n))]), [np.ones((7, 5), np.float32), np.ones(5, np.float32)], {n: 5})
+    assert lanes_of(case) == []
+
+
+def test_windows_are_vectors_of_channels() -> None:
+    x = tensor(1, 8, 9, 9)
+    pooled = pooling.max_pool(x, 2, [3, 3], [2, 2], [1, 1])[0]
+    rng = np.random.default_rng(0)
+    strides = {x: channels_last(1, 8, 9, 9), pooled: channels_last(1, 8, 5, 5)}
+    array = rng.standard_normal((1, 8, 9, 9)).astype(np.float32)
+    assert lanes_of(Case(fused([pooled], strides=strides), [array])) == [4]
+
+
+def test_a_transposed_operand() -> None:
+    rng = np.random.default_rng(0)
+    x = tensor(33, 70)
+    y = arithmetic.add(views.permute(x, (1, 0)), tensor(70, 33))
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((33, 70), (70, 33))]
+    check(Case(fused([y]), arrays))
+
+
+def test_one_kernel_serves_all_sizes() -> None:
+    n = Var("n")
+    task = fused([arithmetic.mul(arithmetic.add(tensor(n, 3), 1.0), 2.0)])
+    for size in (1, 2, 85, 86, 171):
+        array = np.random.default_rng(size).standard_normal((size, 3)).astype(np.float32)
+        check(Case(task, [array], {n: size}))
+
+
+def test_a_single_element() -> None:
+    check(Case(fused([arithmetic.add(tensor(1), 1.0)]), [np.ones(1, np.float32)]))
