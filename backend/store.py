@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
@@ -20,11 +20,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredKernel:
-    """A kernel under its key: the C symbol, and the parts that the key was made of."""
+    """A kernel under its key: the C symbol, the parts that the key was made of, and facts worth keeping about it."""
 
     key: str
     symbol: str
     parts: Mapping[str, str]
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 class KernelStore:
@@ -34,16 +35,19 @@ class KernelStore:
     as this object; what the first folder holds is still found. Damaged entries are removed and count as missing.
     """
 
-    def __init__(self, path: Path | None = None, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path | None = None, environ: Mapping[str, str] | None = None, suffix: str = ".so"
+    ) -> None:
         """Open the store in `path`, or in $TASKMAP_CACHE_DIR, $XDG_CACHE_HOME/taskmap or ~/.cache/taskmap.
 
+        ``suffix`` is the ending of the files that hold kernels: stores of several suffixes may share a folder.
         Raises KernelStoreError when the folder belongs to another user or others may write to it: whoever can write
         there can run code as this user.
         """
         self._lock = Lock()
         self._verified: dict[str, Path] = {}
         self._private: tuple[Scratch, StoreFolder] | None = None
-        self._folder = StoreFolder(Path(path).absolute() if path is not None else default_path(environ))
+        self._folder = StoreFolder(Path(path).absolute() if path is not None else default_path(environ), suffix)
         try:
             self._folder.create()
             _check_private(self._folder.root)
@@ -69,6 +73,16 @@ class KernelStore:
                 return path
         return None
 
+    def facts(self, key: str, symbol: str) -> Mapping[str, str]:
+        """What was kept about a kernel that `lookup` found; nothing when the entry has gone or is damaged."""
+        for folder in self._folders():
+            try:
+                if facts := folder.facts(key, symbol):
+                    return facts
+            except (DamagedEntryError, OSError):
+                continue
+        return {}
+
     def add_object(self, data: bytes) -> Path:
         """Write the content of a shared object; no kernel is found in it before `add_kernels`.
 
@@ -85,7 +99,7 @@ class KernelStore:
         folder = next(folder for folder in self._folders() if path.is_relative_to(folder.root))
         try:
             for kernel in kernels:
-                folder.add_entry(kernel.key, kernel.symbol, path.stem, kernel.parts)
+                folder.add_entry(kernel.key, kernel.symbol, path.stem, kernel.parts, kernel.facts)
         except OSError as error:
             self._fall_back(folder, error)
 
@@ -153,7 +167,7 @@ class KernelStore:
         with self._lock:
             if self._private is None:
                 scratch = Scratch()
-                self._private = (scratch, StoreFolder(scratch.path))
+                self._private = (scratch, StoreFolder(scratch.path, failed.suffix))
                 _log.warning(
                     "taskmap cannot write to its kernel store %s (%s). Kernels are compiled into a temporary folder "
                     "and are lost when this process ends. Let TASKMAP_CACHE_DIR name a folder that can be written.",

@@ -1,6 +1,6 @@
 """The files of a kernel store: shared objects named by their checksum, and one index entry for each kernel.
 
-    objects/<sha256 of the content>.so     what the compiler made, several kernels in each
+    objects/<sha256 of the content>.so     what the compiler made, several kernels in each; .cubin for a GPU
     index/<2 digits>/<kernel key>.json     which object holds the kernel
     tmp/                                   files being written; each is renamed into its place when complete
     failed/<checksum>.c                    sources that the compiler refused
@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from taskmap.backend.scratch import LEFTOVER_SECONDS
 
@@ -34,21 +35,42 @@ class DamagedEntryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoreFolder:
-    """A store's files under `root`. Methods raise OSError as the file system does, and decide nothing."""
+    """A store's files under `root`, its objects with the ending `suffix`.
+
+    Methods raise OSError as the file system does, and decide nothing.
+    """
 
     root: Path
+    suffix: str = ".so"
 
     def create(self) -> None:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def object_path(self, checksum: str) -> Path:
-        return self.root / "objects" / f"{checksum}.so"
+        return self.root / "objects" / f"{checksum}{self.suffix}"
 
     def entry_path(self, key: str) -> Path:
         return self.root / "index" / key[:2] / f"{key}.json"
 
     def find(self, key: str, symbol: str) -> str | None:
         """Checksum of the object that holds a kernel, or None; DamagedEntryError when the entry makes no sense."""
+        entry = self._entry(key, symbol)
+        if entry is None:
+            return None
+        checksum = entry.get("object")
+        if not isinstance(checksum, str) or not _DIGEST.fullmatch(checksum):
+            raise DamagedEntryError("the index entry names no object")
+        return checksum
+
+    def facts(self, key: str, symbol: str) -> Mapping[str, str]:
+        """What was recorded about a kernel beside its object; DamagedEntryError when the entry makes no sense."""
+        entry = self._entry(key, symbol) or {}
+        facts = entry.get("facts", {})
+        if not isinstance(facts, dict):
+            raise DamagedEntryError("the index entry's facts are none")
+        return facts
+
+    def _entry(self, key: str, symbol: str) -> dict[str, Any] | None:
         try:
             data = self.entry_path(key).read_bytes()
         except FileNotFoundError:
@@ -60,10 +82,7 @@ class StoreFolder:
         expected = {"format": _FORMAT, "key": key, "symbol": symbol}
         if not isinstance(entry, dict) or any(entry.get(name) != value for name, value in expected.items()):
             raise DamagedEntryError("the index entry is of another kernel or format")
-        checksum = entry.get("object")
-        if not isinstance(checksum, str) or not _DIGEST.fullmatch(checksum):
-            raise DamagedEntryError("the index entry names no object")
-        return checksum
+        return entry
 
     def verify(self, checksum: str) -> bool:
         """Whether the object is there; DamagedEntryError when its content has changed."""
@@ -81,9 +100,13 @@ class StoreFolder:
         self._write(self.object_path(checksum), data)
         return checksum
 
-    def add_entry(self, key: str, symbol: str, checksum: str, parts: Mapping[str, str]) -> None:
+    def add_entry(
+        self, key: str, symbol: str, checksum: str, parts: Mapping[str, str], facts: Mapping[str, str]
+    ) -> None:
         """Record that the object `checksum` holds a kernel; `parts` is what its key was made of, for people to read."""
         entry = {"format": _FORMAT, "key": key, "symbol": symbol, "object": checksum, "parts": dict(parts)}
+        if facts:
+            entry["facts"] = dict(facts)
         self._write(self.entry_path(key), json.dumps(entry, indent=1).encode())
 
     def add_failed(self, source: str) -> Path:

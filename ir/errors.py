@@ -103,6 +103,22 @@ class CompilerFailedError(TaskmapError):
     """The compiler was found, but it refused the source, crashed, or ran out of time."""
 
 
+class KernelResourceError(CompilerFailedError):
+    """A kernel compiled, but not as it was meant: its registers spill, or its tensor instructions run one by one."""
+
+
+class DeviceError(TaskmapError):
+    """A GPU, its driver, or a kernel that runs on it failed."""
+
+
+class NoDeviceError(DeviceError):
+    """There is no driver, no GPU, or none that can run what is asked."""
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A GPU has no memory left."""
+
+
 class KernelStoreError(TaskmapError):
     """The kernel store cannot be used: not writable, full, or not private to this user."""
 

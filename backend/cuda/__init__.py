@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: CUDA C++ from tensor IR, the toolchain, launching."""

@@ -1,0 +1,83 @@
+"""What a kernel takes of the GPU, read from the assembler's report (`ptxas -v`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+
+_PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_NUMBERS = {
+    "registers": re.compile(r"Used (\d+) registers"),
+    "barriers": re.compile(r"used (\d+) barriers"),
+    "shared": re.compile(r"(\d+) bytes smem"),
+}
+_CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
+_SERIALIZED = re.compile(r"wgmma\.mma_async instructions are serialized")
+_REMARK = re.compile(r"^(?:ptxas\s+)?(?:info|warning)\s*:\s*(.*(?:\(C\d+\)|[Ww]arning|Potential).*)$")
+_WARNING = re.compile(r"(?:^|\): )warning\b[^:]*: .*")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Per thread: ``registers``, bytes of ``stack`` and of ``spill_stores`` and ``spill_loads``. Per block: ``barriers``
+    and bytes of static ``shared`` memory. Bytes of ``constant`` memory. ``warnings``: what the compiler remarked.
+
+    ``serialized``: the assembler made asynchronous tensor instructions wait for each other.
+    """
+
+    registers: int = 0
+    stack: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+    shared: int = 0
+    constant: int = 0
+    barriers: int = 0
+    serialized: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def spills(self) -> int:
+        """Bytes that go to memory for want of registers."""
+        return self.spill_stores + self.spill_loads
+
+    def __str__(self) -> str:
+        parts = [f"{self.registers} registers"]
+        parts += [f"{self.spills} bytes spilled"] if self.spills else []
+        parts += [f"{self.stack} bytes of stack"] if self.stack else []
+        parts += [f"{self.shared} bytes of static shared memory"] if self.shared else []
+        parts += ["serialised wgmma"] if self.serialized else []
+        return ", ".join(parts)
+
+    def to_json(self) -> str:
+        """One line that `from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Resources:
+        """The resources that `to_json` wrote; ValueError or TypeError for other text."""
+        made = Resources(**json.loads(text))
+        return replace(made, warnings=tuple(made.warnings))
+
+
+def read_resources(log: str) -> Resources:
+    """The resources of the one kernel that a compiler's log speaks of. Functions that it calls count their stack too."""
+    found = Resources(serialized=_SERIALIZED.search(log) is not None)
+    for match in _PROPERTIES.finditer(log):
+        stack, stores, loads = (int(n) for n in match.groups())
+        found = replace(
+            found,
+            stack=found.stack + stack,
+            spill_stores=found.spill_stores + stores,
+            spill_loads=found.spill_loads + loads,
+        )
+    for name, pattern in _NUMBERS.items():
+        if match := pattern.search(log):
+            found = replace(found, **{name: int(match.group(1))})
+    constant = sum(int(match.group(1)) for match in _CONSTANT.finditer(log))
+    remarks: dict[str, None] = {}
+    for line in log.splitlines():
+        match = _REMARK.match(line.strip()) or _WARNING.search(line.strip())
+        if match:
+            remarks[match.group(1) if match.re is _REMARK else line.strip()] = None
+    return replace(found, constant=constant, warnings=tuple(remarks))
