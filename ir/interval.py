@@ -85,6 +85,11 @@ def type_range(dtype: DType) -> Interval:
 
 def bounds(expr: Expr, env: Mapping[Var, Interval]) -> Interval:
     """An interval that holds every value of ``expr``, in every lane. A variable not in ``env`` has its type's range."""
+    return node_bounds(expr, env, lambda e: bounds(e, env))
+
+
+def node_bounds(expr: Expr, env: Mapping[Var, Interval], of: Callable[[Expr], Interval]) -> Interval:
+    """``bounds`` of ``expr``, where ``of`` gives those of its operands: for a caller that remembers them."""
     known = type_range(expr.dtype)
     if isinstance(expr, Const):
         return Interval(int(expr.value), int(expr.value)) if not expr.dtype.is_float else EVERYTHING
@@ -94,19 +99,19 @@ def bounds(expr: Expr, env: Mapping[Var, Interval]) -> Interval:
         return BIT
     found = EVERYTHING
     if isinstance(expr, Binary):
-        found = _OPERATIONS.get(expr.op, _unknown)(bounds(expr.a, env), bounds(expr.b, env))
+        found = _OPERATIONS.get(expr.op, _unknown)(of(expr.a), of(expr.b))
     elif isinstance(expr, Unary):
-        found = _unary(expr.op, bounds(expr.a, env))
+        found = _unary(expr.op, of(expr.a))
     elif isinstance(expr, Select):
-        found = bounds(expr.a, env) | bounds(expr.b, env)
+        found = of(expr.a) | of(expr.b)
     elif isinstance(expr, (Broadcast, Cast)):
-        found = EVERYTHING if expr.a.dtype.is_float else bounds(expr.a, env)
+        found = EVERYTHING if expr.a.dtype.is_float else of(expr.a)
     elif isinstance(expr, LaneReduce) and expr.op in ("min", "max", "and", "or"):
-        found = bounds(expr.a, env)
+        found = of(expr.a)
     elif isinstance(expr, Ramp):
-        found = bounds(expr.base, env) + bounds(expr.stride, env) * Interval(0, expr.lanes - 1)
+        found = of(expr.base) + of(expr.stride) * Interval(0, expr.lanes - 1)
     elif isinstance(expr, Call) and expr.name == "checked_index":
-        found = Interval(0, max(0, bounds(expr.args[1], env).hi - 1))
+        found = Interval(0, max(0, of(expr.args[1]).hi - 1))
     fits = found.lo >= known.lo and found.hi <= known.hi
     return found if fits else known
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+
+from taskmap.ir.errors import InvalidOptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +14,11 @@ class Target:
 
     ``vector_registers`` counts architectural registers of ``vector_bytes`` each. ``cores`` is what schedules plan for;
     a kernel runs correctly on any number.
+
+    Of a GPU, a core is a streaming multiprocessor (SM), a vector what one thread loads at once, ``vector_registers`` the
+    32-bit registers that one thread may have, and ``l2`` is shared by all SMs. shared_per_block: the most shared memory
+    that a block may have, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate, f16_rate:
+    floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. name: of the product.
     """
 
     kind: str
@@ -21,6 +29,20 @@ class Target:
     l1: int = 32 * 1024
     l2: int = 1024 * 1024
     l3: int = 32 * 1024 * 1024
+    shared_per_block: int = 0
+    shared_per_sm: int = 0
+    registers_per_sm: int = 0
+    threads_per_sm: int = 0
+    memory_bandwidth: int = 0
+    clock: int = 0
+    f32_rate: int = 0
+    f16_rate: int = 0
+    name: str = ""
+
+    @property
+    def capability(self) -> int:
+        """The compute capability of a GPU as one number, 90 for sm_90a; 0 for a CPU."""
+        return int(re.sub(r"\D", "", self.isa)) if self.kind == "cuda" else 0
 
     def lanes(self, element_bytes: int) -> int:
         """How many elements of ``element_bytes`` bytes one vector register holds."""
@@ -37,3 +59,71 @@ def cpu_target(isa: str, cores: int, l1: int = 32 << 10, l2: int = 1 << 20, l3: 
     """The CPU target of an instruction set: avx512, avx2 or generic (128-bit vectors)."""
     vector_bytes, registers = _CPU_ISAS[isa]
     return Target("cpu", isa, vector_bytes, registers, cores, l1, l2, l3)
+
+
+def _gpu(
+    name: str, isa: str, sms: int, clock: float, bandwidth: float, l2: int, shared: int, threads: int, f32: int, f16: int
+) -> Target:
+    """A GPU: clock in GHz, bandwidth in GB/s, L2 in MiB, shared memory of an SM in KiB; a block leaves 1 KiB of it to
+    the system, on sm_80 and newer."""
+    isa_number = int(re.sub(r"\D", "", isa))
+    return Target(
+        kind="cuda",
+        isa=isa,
+        vector_bytes=16,
+        vector_registers=255,
+        cores=sms,
+        l1=shared << 10,
+        l2=l2 << 20,
+        l3=0,
+        shared_per_block=(shared - (isa_number >= 80)) << 10,
+        shared_per_sm=shared << 10,
+        registers_per_sm=65536,
+        threads_per_sm=threads,
+        memory_bandwidth=round(bandwidth * 1e9),
+        clock=round(clock * 1e9),
+        f32_rate=f32,
+        f16_rate=f16,
+        name=name,
+    )
+
+
+# NVIDIA's data sheets and architecture white papers; "CUDA C++ Programming Guide", table of compute capabilities.
+GPUS: dict[str, Target] = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("T4", "sm_75", 40, 1.59, 320, 4, 64, 1024, 128, 1024),
+        _gpu("A100", "sm_80", 108, 1.41, 2039, 40, 164, 2048, 128, 2048),
+        _gpu("RTX 3090", "sm_86", 82, 1.695, 936, 6, 100, 1536, 256, 512),
+        _gpu("RTX 4090", "sm_89", 128, 2.52, 1008, 72, 100, 1536, 256, 512),
+        _gpu("H100", "sm_90a", 132, 1.83, 3350, 50, 228, 2048, 256, 4096),
+        _gpu("H200", "sm_90a", 132, 1.83, 4800, 50, 228, 2048, 256, 4096),
+        _gpu("B200", "sm_100a", 148, 1.85, 8000, 126, 228, 2048, 256, 8192),
+    )
+}
+"""The GPUs that taskmap knows by name."""
+
+_TYPICAL = {75: "T4", 80: "A100", 86: "RTX 3090", 89: "RTX 4090", 90: "H100", 100: "B200"}
+
+
+def gpu_named(name: str) -> Target:
+    """A GPU by the name of the product: "H200", "RTX 4090", "rtx-4090". Raises InvalidOptionError for one not in GPUS."""
+    wanted = re.sub(r"[^a-z0-9]", "", name.lower())
+    for known, gpu in GPUS.items():
+        if re.sub(r"[^a-z0-9]", "", known.lower()) == wanted:
+            return gpu
+    raise InvalidOptionError(f"unknown GPU {name!r}", why=f"taskmap knows {', '.join(GPUS)}.", hint="cuda_target('sm_80')")
+
+
+def cuda_target(isa: str, sms: int | None = None) -> Target:
+    """A GPU by its instruction set, "sm_75" to "sm_100a": the data of a typical one, with ``sms`` multiprocessors.
+
+    "sm_90a" has what only Hopper has (wgmma, TMA in full), "sm_90" what later ones have too. Raises InvalidOptionError for an
+    instruction set older than sm_75, or unknown.
+    """
+    number = re.fullmatch(r"sm_(\d+)[af]?", isa)
+    known = [base for base in _TYPICAL if number and base <= int(number[1])]
+    if not known:
+        raise InvalidOptionError(f"unknown GPU instruction set {isa!r}", why="taskmap generates code for sm_75 and newer.")
+    typical = GPUS[_TYPICAL[max(known)]]
+    return replace(typical, isa=isa, cores=sms or typical.cores)

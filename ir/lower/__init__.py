@@ -26,6 +26,8 @@ def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INST
     Without a target the kernel runs on every CPU: specs become 128-bit vectors.
     """
     target = target or PORTABLE
+    if target.kind == "cuda":
+        return cuda_pipeline(target, table)
     return (
         WidenRegisters(target, table),
         LowerSpecs(target, table),
@@ -37,6 +39,20 @@ def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INST
         Unroll(),
         Tidy(divisions=True),
         SpillRegisters(),
+    )
+
+
+def cuda_pipeline(target: Target, table: tuple[Instruction, ...] = INSTRUCTIONS) -> tuple[Step, ...]:
+    """The passes that lower a kernel of blocks and threads: unrolled loops are left to the compiler, which sees through
+    them, and the text stays short."""
+    return (
+        LowerSpecs(target, table),
+        DistributeRegisters(),
+        LowerMappedLoops(),
+        Flatten(),
+        Tidy(),
+        Vectorize(),
+        Tidy(divisions=True),
     )
 
 

@@ -1,0 +1,261 @@
+"""CUDA C++ from a lowered kernel.
+
+The text includes no header; it stands on device/base.cuh and its siblings, which the simulator replaces by its own. It
+is meant to be read: names are the kernel's, loops that are unrolled stay loops, the head says how the kernel was made,
+and the end of a line from which source line it comes. Equal kernels have equal text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.expressions import Expressions, cuda_type
+from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir.errors import CodegenError
+from taskmap.ir.interval import Interval
+from taskmap.ir.layout import Layout
+from taskmap.ir.nodes import (
+    Allocate,
+    Barrier,
+    Body,
+    Buffer,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoopKind,
+    Ramp,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+)
+from taskmap.ir.source import SourceLocation
+from taskmap.ir.target import Target, cuda_target
+from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
+from taskmap.ir.workers import BLOCKS, THREAD
+
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+_SHARED_ALIGNMENT = 128
+
+
+def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
+    """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers, its sizes as ``long long``, then
+    an ``int *error`` if any index is checked. The symbol is the kernel's name followed by a hash of the text.
+
+    Raises CodegenError for a node that lowering should have removed, registers that are indexed by what is not known
+    when compiling, and more shared memory than a block of the target has.
+    """
+    target = target or cuda_target("sm_80")
+    emitter = _Emitter(kernel, target)
+    text = emitter.function()
+    stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
+    digest = hashlib.sha256("\n".join([text, target.isa]).encode()).hexdigest()[:8]
+    symbol = f"tm_{stem}_{digest}"
+    return CudaSource(
+        symbol=symbol,
+        text=text.replace("@SYMBOL@", symbol),
+        families=("base", "portable"),
+        needs_error=emitter.c.needs_error,
+        grid=kernel.grid,
+        threads=kernel.threads,
+        shared_bytes=emitter.shared_bytes,
+        dims=kernel.dims,
+        isa=target.isa,
+    )
+
+
+@dataclass(slots=True)
+class _Emitter:
+    kernel: Kernel
+    target: Target
+    c: Expressions = field(default_factory=Expressions)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    shared_bytes: int = 0
+    place: SourceLocation | None = None
+    unrolled: set[Var] = field(default_factory=set)
+
+    def function(self) -> str:
+        kernel, c = self.kernel, self.c
+        if not kernel.threads:
+            raise CodegenError(
+                f"kernel {kernel.name!r} cannot be written in CUDA C++",
+                why="it has neither blocks nor threads.",
+                hint="Give it a grid and threads.",
+            )
+        outputs = set(kernel.outputs)
+        params = [
+            f"tm_global<{'' if b in outputs else 'const '}{cuda_type(b.dtype)}> {c.name(b)}" for b in kernel.buffers
+        ]
+        for d in kernel.dims:
+            params.append(f"long long {c.name(d)}")
+            c.ranges[d] = Interval(0, float("inf"))
+            c.indices.add(d)
+            c.wide.add(d)
+            c.facts = c.facts.within(d, c.ranges[d])
+        self.workers()
+        self.body(kernel.body)
+        if c.needs_error:
+            params.append("tm_global<int> error")
+        head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) @SYMBOL@('
+        signature = _wrapped(head, params)
+        return "".join(self.header()) + f"{signature}\n{{\n" + "\n".join(self.lines) + "\n}\n"
+
+    def header(self) -> list[str]:
+        """Comments: the kernel's name, how it was made, and what it takes of a multiprocessor."""
+        kernel = self.kernel
+        lines = [f"{kernel.name}, for {self.target.isa}", *kernel.note.splitlines()]
+        if self.shared_bytes:
+            lines.append(f"{self.shared_bytes} bytes of shared memory")
+        return [f"// {_comment(line)}\n" for line in lines]
+
+    def workers(self) -> None:
+        """The variables of threads and blocks that the kernel uses."""
+        used = {e for s in walk_stmts(self.kernel.body) for root in stmt_exprs(s) for e in walk_exprs(root)}
+        for var, extent, most, axis in zip(BLOCKS, self.kernel.grid, _LARGEST_GRID, "xyz", strict=False):
+            self.c.bind(var, extent)
+            self.c.ranges[var] = Interval(0, min(self.c.ranges[var].hi, most - 1))
+            self.c.wide.discard(var)
+            if var in used:
+                self.line(f"const int {self.c.name(var)} = blockIdx.{axis};")
+        self.c.bind(THREAD, self.kernel.threads)
+        if THREAD in used:
+            self.line(f"const int {self.c.name(THREAD)} = threadIdx.x;")
+
+    def line(self, text: str, place: SourceLocation | None = None) -> None:
+        line = "  " * self.depth + text
+        if place is not None and self.place != (place.file, place.line):
+            self.place = (place.file, place.line)  # type: ignore[assignment]
+            line = f"{line}  // {_comment(str(place))}"
+        self.lines.append(line)
+
+    def body(self, body: Body) -> None:
+        for s in body:
+            self.stmt(s)
+
+    def block(self, head: str, body: Body, place: SourceLocation | None = None, tail: str = "}") -> None:
+        self.line(head + " {", place)
+        self.depth += 1
+        self.body(body)
+        self.depth -= 1
+        self.line(tail)
+
+    def stmt(self, s: Stmt) -> None:
+        if isinstance(s, Store):
+            self.line(self.store(s), s.source)
+        elif isinstance(s, Let):
+            code = self.c.of(s.value)
+            self.c.define(s.var, s.value)
+            kind = self.c.value_type(s.value)
+            if kind == "int" and s.value.dtype.bits == 64 and not self.c.is_index(s.value):
+                code = f"static_cast<int>({code})"
+            self.line(f"const {kind} {self.c.name(s.var)} = {code};", s.source)
+        elif isinstance(s, For):
+            self.loop(s)
+        elif isinstance(s, If):
+            self.branch(s)
+        elif isinstance(s, Allocate):
+            self.allocate(s.buffer, s.source)
+        elif isinstance(s, Barrier):
+            self.line("tm_barrier();", s.source)
+        elif isinstance(s, Evaluate):
+            self.line(f"{self.c.of(s.value)};", s.source)
+        else:
+            raise CodegenError(
+                f"{type(s).__name__} cannot be written in CUDA C++; a lowering pass should have removed it"
+            )
+
+    def loop(self, s: For) -> None:
+        if s.kind in (LoopKind.VECTOR, LoopKind.PARALLEL):
+            raise CodegenError(f"a {s.kind.value} loop cannot be written in CUDA C++")
+        extent = self.c.address(s.extent)
+        constant = value_of(s.extent) is not None
+        if s.kind is LoopKind.UNROLLED and constant:
+            self.line("#pragma unroll")
+            self.unrolled.add(s.var)
+        elif s.unroll:
+            self.line(f"#pragma unroll {s.unroll}")
+        with self.c.known():
+            self.c.bind(s.var, s.extent)
+            v = self.c.name(s.var)
+            kind = "long long" if s.var in self.c.wide else "int"
+            self.block(f"for ({kind} {v} = 0; {v} < {extent}; {v}++)", s.body, s.source)
+
+    def branch(self, s: If) -> None:
+        cond = self.c.of(s.cond)
+        with self.c.known(s.cond):
+            if len(s.then) == 1 and isinstance(s.then[0], Store) and not s.orelse:
+                self.line(f"if ({cond}) {self.store(s.then[0])}", s.then[0].source)
+                return
+            self.block(f"if ({cond})", s.then, s.source, "} else {" if s.orelse else "}")
+        if s.orelse:
+            with self.c.known(s.cond, False):
+                self.depth += 1
+                self.body(s.orelse)
+                self.depth -= 1
+            self.line("}")
+
+    def allocate(self, b: Buffer, place: SourceLocation | None) -> None:
+        size = constant_dim(b.shape[0])
+        if size is None:
+            raise CodegenError(f"{b.scope.value} buffer {b.name!r} has a size that is not known when compiling")
+        kind, name = cuda_type(b.dtype), self.c.name(b)
+        if b.scope is Scope.SHARED:
+            start = -(-self.shared_bytes // _SHARED_ALIGNMENT) * _SHARED_ALIGNMENT
+            self.shared_bytes = start + size * b.dtype.bytes
+            if self.shared_bytes > self.target.shared_per_block:
+                raise CodegenError(
+                    f"kernel {self.kernel.name!r} needs {self.shared_bytes} bytes of shared memory",
+                    where=place,
+                    why=f"a block of {self.target} has at most {self.target.shared_per_block}.",
+                )
+            self.line(f"tm_shared<{kind}> {name} = tm_shared_at<{kind}>({start});", place)
+            return
+        aligned = "alignas(4) " if b.dtype.bits < 32 else ""
+        self.line(f"{aligned}{kind} {name}[{max(size, 1)}];", place)
+
+    def store(self, s: Store) -> str:
+        (where,) = s.indices
+        b = s.buffer
+        self.check_register(b, where)
+        value = self.c.of(s.value)
+        if where.lanes == 1:
+            return f"{self.c.name(b)}[{self.c.address(where)}] = {value};"
+        if not isinstance(where, Ramp) or value_of(where.stride) != 1:
+            return f"tm_scatter({self.c.name(b)}, {self.c.address(where)}, {value});"
+        if b.scope in (Scope.REGISTER, Scope.LOCAL):
+            return f"tm_put({self.c.pointer(b, where.base)}, {value});"
+        pointer, aligned = self.c.lanes_pointer(b, where)
+        name = "tm_store" if aligned == where.lanes else f"tm_store_aligned<{aligned}>"
+        return f"{name}({pointer}, {value});"
+
+    def check_register(self, b: Buffer, where: Expr) -> None:
+        """Registers have no addresses: an index is known once unrolled loops are written out."""
+        if b.scope is not Scope.REGISTER:
+            return
+        for e in walk_exprs(where):
+            if isinstance(e, Load) or (isinstance(e, Var) and e not in self.unrolled):
+                raise CodegenError(
+                    f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
+                    hint="Unroll the loops that index it, or make it local().",
+                )
+
+
+def _wrapped(head: str, params: list[str]) -> str:
+    """A signature, one parameter a line where it is longer than a line."""
+    line = f"{head}{', '.join(params)})"
+    if len(line) <= 120:
+        return line
+    return head + "\n    " + ",\n    ".join(params) + ")"
+
+
+def _comment(text: str) -> str:
+    """Words in a line comment: a backslash at its end would go on, and nothing else than text belongs there."""
+    return re.sub(r"[^\x20-\x7e]", "?", text).replace("\\", "/").replace("??", "?")

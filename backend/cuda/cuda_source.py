@@ -1,0 +1,55 @@
+"""The source of one CUDA kernel, and the device code that it stands on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from taskmap.ir.nodes import Dim, Var
+
+_SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_DEVICE = Path(__file__).parent / "device"
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSource:
+    """CUDA C++ of one kernel.
+
+    symbol: the name of its ``extern "C" __global__`` function. text: the function alone. families: the files of device/
+    that it stands on, in order. needs_error: it takes an ``int *`` last, which it sets where an index is out of range.
+    grid: blocks, up to three sizes over ``dims``, its symbolic sizes in the order of its parameters. threads: of a
+    block. shared_bytes: dynamic shared memory of a block. cluster: blocks of a cluster. isa: what it was generated for.
+    allow: of "spills" and "serialized" (wgmma), those that are no error.
+    """
+
+    symbol: str
+    text: str
+    families: tuple[str, ...]
+    needs_error: bool
+    grid: tuple[Dim, ...]
+    threads: int
+    shared_bytes: int
+    dims: tuple[Var, ...]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    isa: str = ""
+    allow: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _SYMBOL.fullmatch(self.symbol):
+            raise ValueError(f"not a C identifier: {self.symbol!r}")
+
+    def prelude(self) -> str:
+        """The device code that ``text`` stands on."""
+        return prelude(self.families)
+
+    def unit(self) -> str:
+        """The whole translation unit: CUDA C++ that includes no header."""
+        return f"{self.prelude()}\n{self.text}"
+
+
+@lru_cache(maxsize=64)
+def prelude(families: tuple[str, ...]) -> str:
+    """The text of these files of device/, in order."""
+    return "\n".join((_DEVICE / f"{name}.cuh").read_text(encoding="utf-8") for name in families)

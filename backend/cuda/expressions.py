@@ -1,0 +1,388 @@
+"""CUDA C++ text of expressions.
+
+What C++ can say is said in C++; what has PyTorch's meaning (integers that wrap, NaN in extrema, casts, functions) goes
+through device/portable.cuh. Index arithmetic does not overflow, so it is plain C++, in ``int`` where the ranges of its
+variables prove that it fits into 32 bits, else in ``long long``.
+
+A condition of a select or an if is known to hold on its side: clamps that it makes useless are left out, as C++
+evaluates only the side that is taken.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from taskmap.backend.cuda.alignment import Multiples
+from taskmap.ir.construct import value_of
+from taskmap.ir.errors import CodegenError
+from taskmap.ir.interval import Facts, Interval, node_bounds
+from taskmap.ir.nodes import (
+    Binary,
+    Broadcast,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Intrinsic,
+    LaneReduce,
+    Load,
+    Ramp,
+    Scope,
+    Select,
+    Unary,
+    Var,
+)
+from taskmap.ir.types import DType, boolean, i64
+from taskmap.ir.visit import walk_exprs
+
+_TYPES = {
+    "f64": "double", "f32": "float", "f16": "tm_f16", "bf16": "tm_bf16", "i64": "long long", "i32": "int",
+    "i16": "short", "i8": "signed char", "u8": "unsigned char", "bool": "bool",
+}  # fmt: skip
+
+# Binding strength of C++'s operators, the tightest highest.
+_ATOM, _UNARY, _PRODUCT, _SUM, _COMPARE, _EQUAL, _BITS, _AND, _OR, _CHOICE, _LOWEST = range(20, 9, -1)
+_INFIX = {
+    "add": (_SUM, "+"), "sub": (_SUM, "-"), "mul": (_PRODUCT, "*"), "div": (_PRODUCT, "/"), "tdiv": (_PRODUCT, "/"),
+    "tmod": (_PRODUCT, "%"), "and": (_BITS, "&"), "or": (_BITS, "|"), "xor": (_BITS, "^"),
+}  # fmt: skip
+_OF_BOOLS = {
+    "and": (_AND, "&&"), "mul": (_AND, "&&"), "min": (_AND, "&&"), "or": (_OR, "||"), "add": (_OR, "||"),
+    "max": (_OR, "||"), "xor": (_EQUAL, "!="),
+}  # fmt: skip
+_COMPARISONS = {
+    "lt": (_COMPARE, "<"), "le": (_COMPARE, "<="), "gt": (_COMPARE, ">"), "ge": (_COMPARE, ">="),
+    "eq": (_EQUAL, "=="), "ne": (_EQUAL, "!="),
+}  # fmt: skip
+
+_INT = Interval(-(1 << 31), (1 << 31) - 1)
+
+_RESERVED = frozenset(keyword.kwlist) | frozenset(
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
+    constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed
+    sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
+    typename union unsigned using virtual void volatile wchar_t while xor xor_eq half linux unix errno stdin stdout
+    stderr assert i386 signbit isnan isinf isfinite y0 y1 yn j0 j1 jn""".split()
+)
+
+
+def cuda_type(dtype: DType, lanes: int = 1) -> str:
+    """The C++ type of a value: float, tm_f16, tm_vec<float, 4>."""
+    name = _TYPES.get(dtype.name)
+    if name is None:
+        raise CodegenError(f"{dtype} cannot be written in CUDA C++")
+    return name if lanes == 1 else f"tm_vec<{name}, {lanes}>"
+
+
+@dataclass(slots=True)
+class _Text:
+    """C++ of an expression: how tightly it binds, and, of index arithmetic, whether its C++ type is ``long long``."""
+
+    code: str
+    level: int = _ATOM
+    wide: bool = True
+
+    def at(self, level: int) -> str:
+        return self.code if self.level >= level else f"({self.code})"
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Expressions of one kernel as CUDA C++, in the order in which they stand.
+
+    indices: its loop variables, sizes and workers. wide: those of them that are ``long long``. needs_error becomes true
+    when an index is checked.
+    """
+
+    names: dict[Var | Buffer, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=lambda: {"error"})
+    indices: set[Var] = field(default_factory=set)
+    wide: set[Var] = field(default_factory=set)
+    ranges: dict[Var, Interval] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    multiples: Multiples = field(default_factory=Multiples)
+    needs_error: bool = False
+    _bounds: dict[Expr, Interval] = field(default_factory=dict)
+    _plain: dict[Expr, bool] = field(default_factory=dict)
+    _addressing: bool = False
+
+    def name(self, key: Var | Buffer) -> str:
+        """The C++ name of a variable or a buffer: its own, made an identifier, and numbered if it is taken."""
+        known = self.names.get(key)
+        if known is None:
+            stem = re.sub(r"[^a-z0-9]+", "_", key.name.lower())[:20].strip("_")
+            if not stem or stem[0].isdigit() or stem.startswith("tm") or stem in _RESERVED:
+                stem = f"v_{stem}".rstrip("_")
+            known, count = stem, 0
+            while known in self.taken:
+                count += 1
+                known = f"{stem}_{count}"
+            self.names[key] = known
+            self.taken.add(known)
+        return known
+
+    def bounds(self, e: Expr) -> Interval:
+        """The range of an integer expression, by the ranges of its variables."""
+        known = self._bounds.get(e)
+        if known is None:
+            known = self._bounds[e] = node_bounds(e, self.ranges, self.bounds)
+        return known
+
+    def fits_int(self, e: Expr) -> bool:
+        """Whether every value of ``e`` is proved to fit into 32 bits."""
+        interval = self.bounds(e)
+        return _INT.lo <= interval.lo and interval.hi <= _INT.hi
+
+    def bind(self, var: Var, extent: Expr | int) -> None:
+        """``var`` runs over [0, extent)."""
+        self.indices.add(var)
+        top = extent - 1 if isinstance(extent, int) else self.bounds(extent).hi - 1
+        self.ranges[var] = Interval(0, max(top, 0))
+        self.facts = self.facts.below(var, extent)
+        if not self.fits_int(var):
+            self.wide.add(var)
+
+    def define(self, var: Var, value: Expr) -> None:
+        """``var`` names ``value``."""
+        if value.dtype == i64 and value.lanes == 1:
+            self.ranges[var] = self.bounds(value)
+            self.multiples.define(var, value)
+            if self.is_index(value):
+                self.indices.add(var)
+            if not self.fits_int(var):
+                self.wide.add(var)
+        if value.dtype.is_int and value.lanes == 1:
+            self.facts = self.facts.define(var, value)
+
+    @contextmanager
+    def known(self, cond: Expr | None = None, holds: bool = True) -> Iterator[None]:
+        """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after."""
+        facts, multiples = self.facts, self.multiples
+        if cond is not None:
+            self.facts = facts.assume(cond, holds)
+            self.multiples = multiples.assume(cond) if holds else multiples
+        try:
+            yield
+        finally:
+            self.facts, self.multiples = facts, multiples
+
+    def of(self, e: Expr) -> str:
+        """An expression."""
+        return self._text(e).code
+
+    def address(self, e: Expr) -> str:
+        """An expression whose value is an address or an extent: it does not overflow."""
+        return self._address(e).code
+
+    def int_type(self, e: Expr) -> str:
+        """The C++ type of a variable that holds an index."""
+        return "int" if self.fits_int(e) else "long long"
+
+    def value_type(self, e: Expr) -> str:
+        """The C++ type of a variable that holds ``e``."""
+        if e.dtype == i64 and e.lanes == 1:
+            return self.int_type(e)
+        return cuda_type(e.dtype, e.lanes)
+
+    def is_index(self, e: Expr) -> bool:
+        """Whether ``e`` is arithmetic on loop variables and sizes alone."""
+        known = self._plain.get(e)
+        if known is None:
+            leaves = (x for x in walk_exprs(e) if not isinstance(x, (Const, Binary, Unary, Select, Compare)))
+            known = self._plain[e] = all(isinstance(x, Var) and x in self.indices for x in leaves)
+        return known
+
+    def pointer(self, b: Buffer, at: Expr) -> str:
+        """The address of an element."""
+        offset = self._address(at)
+        return self.name(b) if offset.code == "0" else f"{self.name(b)} + {offset.at(_SUM + 1)}"
+
+    def lanes_pointer(self, b: Buffer, where: Ramp) -> tuple[str, int]:
+        """The address of neighbours, and what it is a multiple of, in elements, up to their number."""
+        return self.pointer(b, where.base), math.gcd(self.multiples.of(where.base), where.lanes)
+
+    def _address(self, e: Expr) -> _Text:
+        before, self._addressing = self._addressing, True
+        text = self._text(e)
+        self._addressing = before
+        return text
+
+    def _value(self, e: Expr) -> _Text:
+        """An expression inside an address whose own value is no address."""
+        before, self._addressing = self._addressing, False
+        text = self._text(e)
+        self._addressing = before
+        return text
+
+    def _text(self, e: Expr) -> _Text:
+        method = getattr(self, f"_{type(e).__name__.lower()}", None)
+        if method is None:
+            raise CodegenError(f"{type(e).__name__} cannot be written in CUDA C++")
+        text: _Text = method(e)
+        return text
+
+    def _var(self, e: Var) -> _Text:
+        return _Text(self.name(e), wide=e in self.wide or e not in self.indices)
+
+    def _const(self, e: Const) -> _Text:
+        if e.lanes > 1:
+            one = Const(e.value, e.dtype)
+            return _Text(f"tm_splat<{e.lanes}>({self._typed(one)})")
+        code, wide = literal(e)
+        return _Text(code, _UNARY if code.startswith("-") else _ATOM, wide)
+
+    def _typed(self, e: Expr) -> str:
+        """A value in exactly its type, as a template takes it."""
+        text = self._text(e)
+        if not e.dtype.is_int or e.lanes > 1 or (e.dtype == i64 and text.wide) or (
+            isinstance(e, (Load, Cast)) and e.dtype != i64
+        ):
+            return text.code
+        return f"({cuda_type(e.dtype)}){text.at(_UNARY)}"
+
+    def _load(self, e: Load) -> _Text:
+        (where,) = e.indices
+        b = e.buffer
+        if e.lanes == 1:
+            return _Text(f"{self.name(b)}[{self._address(where).code}]")
+        if not isinstance(where, Ramp) or value_of(where.stride) != 1:
+            return _Text(f"tm_gather({self.name(b)}, {self._vector_address(where)})")
+        if b.scope in (Scope.REGISTER, Scope.LOCAL):
+            return _Text(f"tm_get<{e.lanes}>({self.pointer(b, where.base)})")
+        pointer, aligned = self.lanes_pointer(b, where)
+        lanes = f"{e.lanes}" if aligned == e.lanes else f"{e.lanes}, {aligned}"
+        return _Text(f"tm_load<{lanes}>({pointer})")
+
+    def _vector_address(self, where: Expr) -> str:
+        return self._address(where).code
+
+    def _unary(self, e: Unary) -> _Text:
+        a = self._text(e.a)
+        if e.dtype.is_bool:
+            return _Text(f"!{a.at(_UNARY)}", _UNARY)
+        if e.op == "neg" and (e.dtype.is_float or self._unwrapped(e)):
+            return _Text(f"-{a.at(_UNARY + 1)}", _UNARY, a.wide)
+        return self._helper(e.op, e, self._typed(e.a))
+
+    def _unwrapped(self, e: Expr) -> bool:
+        return e.dtype == i64 and (self._addressing or (e.lanes == 1 and self.is_index(e)))
+
+    def _helper(self, name: str, e: Expr, *args: str) -> _Text:
+        exact = f"<{cuda_type(e.dtype)}>" if e.dtype.is_int and e.lanes == 1 else ""
+        return _Text(f"tm_{name}{exact}({', '.join(args)})")
+
+    def _binary(self, e: Binary) -> _Text:
+        if e.dtype.is_bool:
+            return self._infix(_OF_BOOLS[e.op], e)
+        if e.op in ("min", "max") and self._unwrapped(e) and e.lanes == 1:
+            return self._extremum(e)
+        if e.op in _INFIX and (e.dtype.is_float or self._unwrapped(e)):
+            return self._infix(_INFIX[e.op], e)
+        if e.dtype.is_float:
+            name = {"floordiv": "floor_div", "mod": "remainder"}.get(e.op, e.op)
+            return self._helper(name, e, self._text(e.a).code, self._text(e.b).code)
+        if e.op in ("tdiv", "tmod"):
+            return self._infix(_INFIX[e.op], e)
+        return self._helper(e.op, e, self._typed(e.a), self._typed(e.b))
+
+    def _extremum(self, e: Binary) -> _Text:
+        for side, other in ((e.a, e.b), (e.b, e.a)):
+            if self.facts.at_most(side, other) if e.op == "min" else self.facts.at_most(other, side):
+                return self._text(side)
+        a, b = self._text(e.a), self._text(e.b)
+        wide = a.wide or b.wide
+        return _Text(f"tm_{e.op}<{'long long' if wide else 'int'}>({a.code}, {b.code})", wide=wide)
+
+    def _infix(self, operator: tuple[int, str], e: Binary) -> _Text:
+        level, sign = operator
+        a, b = self._text(e.a), self._text(e.b)
+        wide = a.wide or b.wide
+        left = a.at(level)
+        if e.dtype == i64 and e.lanes == 1 and not wide and not self.fits_int(e):
+            left, wide = f"(long long){a.at(_UNARY)}", True
+        if level in (_BITS, _AND, _OR, _EQUAL):  # said apart, as nobody remembers how these bind
+            left = a.code if a.level > _COMPARE or (sign == _sign_of(e.a) and a.level == level) else f"({a.code})"
+            simple = level in (_AND, _OR) and a.level >= _EQUAL
+            left = a.code if simple else left
+        right = b.code if level in (_AND, _OR) and b.level >= _EQUAL else b.at(max(level + 1, _SUM if level < _SUM else 0))
+        return _Text(f"{left} {sign} {right}", level, wide)
+
+    def _compare(self, e: Compare) -> _Text:
+        level, sign = _COMPARISONS[e.op]
+        a, b = self._text(e.a), self._text(e.b)
+        return _Text(f"{a.at(_SUM)} {sign} {b.at(_SUM)}", level)
+
+    def _select(self, e: Select) -> _Text:
+        if e.lanes > 1 and not isinstance(e.cond, Broadcast):
+            return _Text(f"tm_select({', '.join(self._text(x).code for x in (e.cond, e.a, e.b))})")
+        cond = e.cond.a if isinstance(e.cond, Broadcast) else e.cond
+        test = self._text(cond)
+        with self.known(cond):
+            a = self._text(e.a)
+        with self.known(cond, False):
+            b = self._text(e.b)
+        return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, a.wide or b.wide)
+
+    def _cast(self, e: Cast) -> _Text:
+        return _Text(f"tm_cast<{cuda_type(e.dtype)}>({self._typed(e.a)})")
+
+    def _call(self, e: Call) -> _Text:
+        if e.name == "checked_index":
+            self.needs_error = True
+            position, size = (self._value(a).code for a in e.args)
+            return _Text(f"tm_checked_index({position}, {size}, error)")
+        return _Text(f"tm_{e.name}({', '.join(self._text(a).code for a in e.args)})")
+
+    def _intrinsic(self, e: Intrinsic) -> _Text:
+        if e.instruction.targets.kind != "cuda":
+            raise CodegenError(
+                f"{e.instruction.name} cannot be written in CUDA C++", why=f"it is for {e.instruction.targets}."
+            )
+        return _Text(f"tm_{e.instruction.name}({', '.join(self._typed(a) for a in e.args)})")
+
+    def _ramp(self, e: Ramp) -> _Text:
+        base, stride = self._address(e.base), self._address(e.stride)
+        return _Text(f"tm_ramp<{e.lanes}, long long>({base.code}, {stride.code})")
+
+    def _broadcast(self, e: Broadcast) -> _Text:
+        return _Text(f"tm_splat<{e.lanes}>({self._typed(e.a)})")
+
+    def _lanereduce(self, e: LaneReduce) -> _Text:
+        op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(e.op, e.op) if e.dtype == boolean else e.op
+        return _Text(f"tm_lanes_{op}({self._text(e.a).code})")
+
+
+def _sign_of(e: Expr) -> str:
+    table = _OF_BOOLS if e.dtype.is_bool else _INFIX
+    return table[e.op][1] if isinstance(e, Binary) and e.op in table else ""
+
+
+def literal(e: Const) -> tuple[str, bool]:
+    """A scalar constant, and whether its C++ type is wider than int."""
+    if e.dtype.is_bool:
+        return ("true" if e.value else "false"), False
+    if e.dtype.is_float:
+        return _float_literal(float(e.value), e.dtype), False
+    value = int(e.value)
+    if value == -(1 << 63):
+        return "(-9223372036854775807LL - 1)", True
+    wide = not _INT.lo < value <= _INT.hi
+    return f"{value}{'LL' if wide else ''}", wide
+
+
+def _float_literal(value: float, dtype: DType) -> str:
+    suffix = "" if dtype.name == "f64" else "f"
+    if math.isfinite(value):
+        code = f"{value!r}{suffix}"
+        return code if dtype.bits >= 32 else f"{cuda_type(dtype)}({code})"
+    code = "tm_nan()" if math.isnan(value) else f"{'-' if value < 0 else ''}tm_inf()"
+    return code if dtype.name == "f32" else f"{cuda_type(dtype)}({code})"
