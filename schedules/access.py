@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir import polynomial as poly
@@ -15,7 +15,7 @@ from taskmap.ir.polynomial import Poly
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs, walk_stmts
-from taskmap.schedules.values import Values
+from taskmap.schedules.values import Reader, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,15 @@ def accesses(
     extents: Sequence[Dim],
     outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
     more: Callable[[Values], None] = lambda values: None,
+    readers: Mapping[Buffer, Reader] | None = None,
 ) -> list[Access]:
     """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and
-    whatever ``more`` evaluates."""
+    whatever ``more`` evaluates; tensors that have ``readers`` are not computed again."""
     simplifier = Simplifier()
     for axis, extent in zip(axes, extents, strict=True):
         simplifier.bind(axis, extent)
     builder = Builder()
-    values = Values(task, builder, simplifier)
+    values = Values(task, builder, simplifier, dict(readers or {}))
     found: list[tuple[Buffer, tuple[Expr, ...]]] = []
     for buffer, where in outputs:
         values.at(buffer, where)

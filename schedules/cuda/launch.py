@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_dim, index, product
-from taskmap.ir.nodes import Dim, Expr, Kernel
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.task import Task
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.values import Values
@@ -48,6 +50,15 @@ class Launch:
         return Kernel(
             task.name, buffers, task.outputs, task.dims, self.b.body(), grid=grid, threads=self.threads, note=note
         )
+
+
+def place_of(mapping: TaskMapping, worker: Expr, values: Values) -> tuple[Expr, ...]:
+    """The one task of ``worker`` in a mapping without repeats, such as spatial(4, 32): a place that names a thread by
+    more than one number, for what all threads do together and no loop may surround."""
+    loops, indices = mapping.on(worker).lower(worker, lambda extent: Var("unused"))
+    if loops:
+        raise ScheduleError(f"{mapping} gives a worker several tasks", hint="Loop over them with Builder.mapped.")
+    return tuple(values.simplifier(index(i)) for i in indices)  # type: ignore[arg-type]  # numbers of expressions are expressions
 
 
 def unravel(flat: Expr, extents: Sequence[Dim], values: Values) -> tuple[Expr, ...]:

@@ -1,0 +1,433 @@
+"""The rule for reductions along rows and what is done with the rows: softmax, norms, sums, extrema, losses.
+
+A team of threads takes a row. Its elements are spread over the team's registers by a task mapping, so a row is read
+once, however many reductions follow each other:
+
+    unit in (repeat(slots) * spatial(team)).on(lane)       a unit is a vector of up to 16 bytes
+        pass 0   m = max(x)          pass 1   s = sum(exp(x - m))          pass 2   y = exp(x - m) / s
+
+Short rows are taken by a warp or a part of one, several rows by a block; rows too long for registers, or of a length
+known only when the kernel runs, are walked again in every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.construct import (
+    ceil_div,
+    constant_dim,
+    eq,
+    index,
+    lane_reduce,
+    load,
+    minimum,
+    ne,
+    product,
+    ramp,
+    select,
+)
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.mapping import TaskMapping, repeat, spatial
+from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope, Var
+from taskmap.ir.printer import print_dim
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import i64
+from taskmap.ir.visit import substitute, walk_exprs
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.access import Access, require_count
+from taskmap.schedules.cpu.positions import positions_in
+from taskmap.schedules.cpu.rows import Rows
+from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
+from taskmap.schedules.cuda.team import Team
+from taskmap.schedules.cuda.vectors import fills, vector_lanes
+from taskmap.schedules.row_frame import RowFrame, reductions_of
+from taskmap.schedules.values import Reader, Values, combine, identity
+
+_THREADS = 128
+_LARGEST_TEAM = 1024
+_SLOTS_OF_WARP = 8
+_MOST_SLOTS = 16
+_LOOP_TEAM = 256
+_EXTREME = {"argmax": "max", "argmin": "min"}
+_LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True, slots=True)
+class RowConfig:
+    """How rows are shared out: ``team`` threads take a row, ``lanes`` elements each at a time, ``slots`` times.
+
+    slots 0: as often as needed, walking the row again in each pass.
+    """
+
+    team: int
+    lanes: int
+    slots: int
+
+    @property
+    def teams(self) -> int:
+        """Rows that a block takes at once."""
+        return max(1, _THREADS // self.team)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.team * self.teams
+
+
+def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
+    """The configuration for ``rows`` rows of ``units`` vectors: a warp where eight vectors for each of its threads
+    hold the row, else as many threads as it takes; more where there are too few rows to fill the GPU."""
+    size = constant_dim(units)
+    if size is None:
+        return RowConfig(_LOOP_TEAM, lanes, 0)
+    most = min(_LARGEST_TEAM, _power(size))
+    team = min(WARP, most)
+    while team < most and size > team * _SLOTS_OF_WARP:
+        team *= 2
+    count = constant_dim(rows)
+    while count is not None and team < most and count * team < target.cores * target.threads_per_sm // 4:
+        team *= 2
+    slots = -(-size // team)
+    return RowConfig(team, lanes, slots if slots <= _MOST_SLOTS else 0)
+
+
+def _power(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def schedule_rows(task: Task, rows: Rows, target: Target, config: RowConfig | None = None) -> Kernel:
+    """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
+    return _Plan(task, RowFrame(task, rows), target, config).kernel()
+
+
+@dataclass(slots=True)
+class _Here:
+    """The element at hand: its unit, its place in the unit's vector, and its position in the wide tensor."""
+
+    unit: Expr
+    place: Expr
+    at: tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class _Fold:
+    """A reduction of one pass: ``cells`` hold, for each place in a vector, what was folded so far."""
+
+    stage: Stage
+    e: Reduce
+    cells: list[Buffer]
+
+
+@dataclass(slots=True)
+class _Plan:
+    task: Task
+    frame: RowFrame
+    target: Target
+    given: RowConfig | None
+    config: RowConfig = RowConfig(1, 1, 1)
+    launch: Launch = field(init=False)
+    axes: tuple[Var, ...] = ()
+    walks: list[Access] = field(default_factory=list)
+    runs: list[list[int]] = field(default_factory=list)
+    units: list[Dim] = field(default_factory=list)
+    row: list[Expr] = field(default_factory=list)
+    live: Expr | bool = True
+    here: _Here | None = None
+    held: dict[Buffer, Buffer] = field(default_factory=dict)
+    kept_inputs: list[Access] = field(default_factory=list)
+    passes: int = 1
+
+    @property
+    def wide(self) -> Buffer:
+        return self.frame.rows.wide
+
+    def kernel(self) -> Kernel:
+        wide, frame = self.wide, self.frame
+        for out in self.task.outputs:
+            if not frame.is_wide(out):
+                require_count(self.task, [out], [wide.shape[d] for d in frame.rows.kept])
+        self.axes = frame.axes()
+        self.walks = frame.walks(self.axes)
+        self.runs = frame.runs(self.walks)
+        extents = [product([wide.shape[a] for a in run]) for run in self.runs]
+        kept = frame.kept()
+        rows = product([wide.shape[d] for d in kept])
+        self.config = self.given or self.choose(rows, extents)
+        c = self.config
+        self.units = [*extents[:-1], ceil_div(extents[-1], c.lanes)]
+        self.launch = Launch(self.task, (ceil_div(rows, c.teams),), c.threads)
+        level = frame.levels()
+        self.passes = max(level.values()) + 1
+        values, (block,) = self.launch.begin()
+        b = self.launch.b
+        number, lane = place_of(spatial(c.teams, c.team), THREAD, values)
+        team = Team(b, c.teams, c.team, number, lane)
+        mine = values.simplifier(block * c.teams + number)
+        whole = fills(rows, c.teams)
+        self.live = True if whole else b.let("live", mine < rows)
+        row = b.let("row", mine if whole else minimum(mine, index(rows) - 1))
+        values.bind(row, rows)
+        self.row = [index(0)] * wide.rank
+        for d, i in zip(kept, unravel(row, [wide.shape[d] for d in kept], values), strict=True):
+            self.row[d] = i
+        for n in range(self.passes):
+            self.run_pass(n, level, team, values)
+        size = "x".join(print_dim(wide.shape[d]) for d in frame.rows.folded)
+        held = "registers" if c.slots else "memory"
+        return self.launch.kernel(
+            f"cuda.rows(row={size}, passes={self.passes}, team={c.team}, lanes={c.lanes}, slots={c.slots}, {held})"
+        )
+
+    def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
+        """The default configuration."""
+        lanes = vector_lanes(self.walks, self.axes, self.runs[-1], self.wide.shape)
+        while not fills(extents[-1], lanes) and lanes > 1:
+            lanes //= 2
+        return row_config(rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, self.target)
+
+    def run_pass(self, number: int, level: dict[Buffer, int], team: Team, values: Values) -> None:
+        """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
+        stages = [s for s in self.task.stages if level[s.out] == number]
+        outputs = [s for s in stages if s.out in self.task.outputs and not reductions_of(s) and self.is_wide(s)]
+        saved = [s for s in stages if s not in outputs and self.config.slots and self.worth_keeping(s, level)]
+        saved += [s for s in outputs if self.config.slots and self.is_needed_later(s, level)]
+        folds = [self.fold(s, e) for s in stages for e in reductions_of(s)]
+        if folds or outputs:
+            self.open_inputs(number, level, values)
+            for s in saved:
+                self.hold(s.out, s.label)
+            self.walk(values, team, lambda local: self.element(local, folds, outputs, saved))
+            for s in saved:
+                values.readers[s.out] = self.held_reader(s, values)
+        for f in folds:
+            values.folded = {**values.folded, id(f.e): self.total(f, team)}
+        for s in stages:
+            if reductions_of(s):
+                self.finish(s, values)
+        b = self.launch.b
+        for s in stages:
+            if s.out in self.task.outputs and s not in outputs:
+                where = tuple(self.frame.at_row(s, self.row).values())
+                value = values.at(s.out, where)
+                with b.when(team.lane < 1 if self.live is True else (team.lane < 1) & self.live):
+                    b.store(s.out, where, value)
+
+    def is_wide(self, stage: Stage) -> bool:
+        return self.frame.is_wide(stage.out)
+
+    # What is kept in registers between passes.
+
+    def worth_keeping(self, stage: Stage, level: dict[Buffer, int]) -> bool:
+        """Whether a wide value costs enough, and is needed in a later pass, to be kept."""
+        costly = any(isinstance(e, Call) for e in walk_exprs(stage.body))
+        return costly and self.is_needed_later(stage, level)
+
+    def is_needed_later(self, stage: Stage, level: dict[Buffer, int]) -> bool:
+        if reductions_of(stage) or not self.is_wide(stage) or len(stage.shape) != self.wide.rank:
+            return False
+        later = [s for s in self.task.stages if level[s.out] > level[stage.out] or reductions_of(s)]
+        return any(s is not stage and self.depends(s, stage) for s in later)
+
+    def depends(self, later: Stage, on: Stage) -> bool:
+        """Whether evaluating ``later`` evaluates ``on``, through stages that are computed again."""
+        for e in walk_exprs(later.body):
+            if isinstance(e, Load) and e.buffer in self.task.producers:
+                source = self.task.producers[e.buffer]
+                if source is on or (not reductions_of(source) and self.depends(source, on)):
+                    return True
+        return False
+
+    def owner(self) -> TaskMapping:
+        """Which lane of a team holds which element of its row, in which slot."""
+        c = self.config
+        return repeat(c.slots, 1) * spatial(c.team, 1) * repeat(1, c.lanes)
+
+    def hold(self, buffer: Buffer, name: str) -> Buffer:
+        """Registers for the row of a wide tensor."""
+        c = self.config
+        shape = (c.slots * c.team, c.lanes)
+        self.held[buffer] = self.launch.b.allocate(
+            f"row_{name}", buffer.dtype, shape, Scope.REGISTER, owner=self.owner()
+        )
+        return self.held[buffer]
+
+    def open_inputs(self, number: int, level: dict[Buffer, int], values: Values) -> None:
+        """Inputs that the first pass and a later one read, each at one position, are kept by the first."""
+        if not self.config.slots or self.passes == 1 or number > 1:
+            return
+        if number == 1:
+            for w in self.kept_inputs:
+                values.readers[w.buffer] = self.later_reader(w, values)
+            return
+        first = self.frame.walks(self.axes, [s for s in self.task.stages if level[s.out] == 0])
+        later = {w.buffer for w in self.frame.walks(self.axes, [s for s in self.task.stages if level[s.out] > 0])}
+        for w in first:
+            uses = {a for i in w.indices for a in walk_exprs(i)}
+            alone = all(x.indices == w.indices for x in first if x.buffer is w.buffer)
+            follows = all(self.axes[d] in uses for d in self.frame.rows.folded if self.is_long(d))
+            if w.buffer in self.task.inputs and w.buffer in later and alone and follows and w.buffer not in self.held:
+                self.hold(w.buffer, w.buffer.name)
+                self.kept_inputs.append(w)
+                values.readers[w.buffer] = self.first_reader(w, values)
+
+    def is_long(self, d: int) -> bool:
+        return constant_dim(self.wide.shape[d]) != 1
+
+    def is_here(self, w: Access, where: tuple[Expr, ...], values: Values) -> bool:
+        """Whether ``where`` is the access ``w`` at the element at hand."""
+        if self.here is None:
+            return False
+        now = dict(zip(self.axes, self.here.at, strict=True))
+        return where == tuple(values.simplifier(substitute(i, now)) for i in w.indices)
+
+    def first_reader(self, w: Access, values: Values) -> Reader:
+        b = self.launch.b
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            value = b.let(w.buffer.name, w.buffer[where])
+            if self.here is not None and self.is_here(w, where, values):
+                b.store(self.held[w.buffer], (self.here.unit, self.here.place), value)
+            return value
+
+        return read
+
+    def later_reader(self, w: Access, values: Values) -> Reader:
+        b = self.launch.b
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            if self.here is not None and self.is_here(w, where, values):
+                return b.let(w.buffer.name, self.held[w.buffer][self.here.unit, self.here.place])
+            return b.let(w.buffer.name, w.buffer[where])
+
+        return read
+
+    def held_reader(self, stage: Stage, values: Values) -> Reader:
+        """How later passes read a wide stage that is in registers."""
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            if self.here is None:
+                raise ScheduleError(f"{stage.label!r} of {self.task.name!r} is read outside its row")
+            now = positions_in(stage.out, self.wide, self.here.at)
+            self.frame.require_row(stage, where, now, stage.shape, values)
+            return self.launch.b.let(stage.label, self.held[stage.out][self.here.unit, self.here.place])
+
+        return read
+
+    # One walk along the row.
+
+    def walk(self, values: Values, team: Team, body: Callable[[Values], None]) -> None:
+        """``body`` at every element of the row that this thread has."""
+        b, c = self.launch.b, self.config
+        units = product(self.units)
+        if c.slots:
+            with b.mapped(["unit"], repeat(c.slots) * spatial(c.team), team.lane) as (unit,):
+                inside = values.nested()
+                with b.when(True if fills(units, c.slots * c.team) else unit < units):
+                    inside.bind(unit, units)
+                    self.vector(inside, unit, body)
+            return
+        with b.loop("step", ceil_div(units, c.team)) as step:
+            inside = values.nested()
+            inside.bind(step, ceil_div(units, c.team))
+            unit = b.let("unit", inside.simplifier(step * c.team + team.lane))
+            with b.when(True if fills(units, c.team) else unit < units):
+                inside.bind(unit, units)
+                self.vector(inside, unit, body)
+
+    def vector(self, values: Values, unit: Expr, body: Callable[[Values], None]) -> None:
+        """``body`` at the elements of one unit."""
+        b, c = self.launch.b, self.config
+        *outer, v = unravel(unit, self.units, values)
+        kind = LoopKind.VECTOR if c.lanes > 1 else LoopKind.SERIAL
+        with b.loop("v", c.lanes, kind) as place:
+            inside = values.nested()
+            inside.bind(place, c.lanes)
+            at = list(self.row)
+            for run, number in zip(self.runs, [*outer, v * c.lanes + place], strict=True):
+                shape = [self.wide.shape[a] for a in run]
+                for a, i in zip(run, unravel(inside.simplifier(number), shape, inside), strict=True):
+                    at[a] = i
+            self.here = _Here(unit, place, tuple(at))
+            body(inside)
+            self.here = None
+
+    def element(self, local: Values, folds: list[_Fold], outputs: list[Stage], saved: list[Stage]) -> None:
+        """One element of a pass: what is kept, what is stored, what is folded."""
+        b, here = self.launch.b, self.here
+        assert here is not None
+        for s in (*saved, *(s for s in outputs if s not in saved)):
+            where = tuple(local.simplifier(i) for i in positions_in(s.out, self.wide, here.at))
+            value = local.at(s.out, where)
+            if s in saved:
+                b.store(self.held[s.out], (here.unit, here.place), value)
+            if s in outputs:
+                with b.when(self.live):
+                    b.store(s.out, where, value)
+        for f in folds:
+            fixed = {**self.frame.at_row(f.stage, self.row), **self.frame.in_fold(f.e, here.at)}
+            value = b.let("value", local.expand(f.e.body, fixed))
+            found = [value]
+            if f.e.op in _EXTREME:
+                found.append(fixed[f.e.axes[0][0]])
+            now = [cell[here.place] for cell in f.cells]
+            for cell, x in zip(f.cells, [b.let("now", x) for x in _together(f.e.op, now, found)], strict=True):
+                b.store(cell, here.place, x)
+
+    # Folding.
+
+    def fold(self, stage: Stage, e: Reduce) -> _Fold:
+        """Accumulators at their start."""
+        b, lanes = self.launch.b, self.config.lanes
+        kinds = [(e.op, e.body.dtype, identity(e.op, e.body.dtype))]
+        if e.op in _EXTREME:
+            kinds.append(("place", i64, identity("min", i64)))
+        cells = []
+        for name, dtype, start in kinds:
+            cell = b.allocate(name, dtype, (lanes,), Scope.REGISTER)
+            with b.loop("v", lanes, LoopKind.VECTOR if lanes > 1 else LoopKind.SERIAL) as v:
+                b.store(cell, v, start)
+            cells.append(cell)
+        return _Fold(stage, e, cells)
+
+    def total(self, f: _Fold, team: Team) -> Expr:
+        """The result of a fold, for every thread of the team."""
+        b, lanes = self.launch.b, self.config.lanes
+        if f.e.op not in _EXTREME:
+            every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
+            mine = b.let(f.e.op, lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every)))
+            return team.all([mine], lambda x, y: _together(f.e.op, x, y))[0]
+        best = [b.let("best", cell[0]) for cell in f.cells]
+        for v in range(1, lanes):
+            best = [b.let("best", x) for x in _together(f.e.op, best, [cell[v] for cell in f.cells])]
+        return team.all(best, lambda x, y: _together(f.e.op, x, y))[1]
+
+    def finish(self, stage: Stage, values: Values) -> None:
+        """Evaluate a reducing stage from its folded sums, and let every later use read that."""
+        at = self.frame.at_row(stage, self.row)
+        value = self.launch.b.let(stage.label or "row", values.expand(stage.body, at))
+
+        def read(where: tuple[Expr, ...]) -> Expr:
+            self.frame.require_row(stage, where, tuple(at.values()), stage.shape, values)
+            return value
+
+        values.readers[stage.out] = read
+
+
+def _together(op: str, a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
+    """Two partial results of a reduction as one; of argmax and argmin, (value, place), the first place of the best."""
+    if op not in _EXTREME:
+        return [combine(op, a[0], b[0])]
+    (x, i), (y, j) = a, b
+    better = y > x if op == "argmax" else y < x
+    same = eq(x, y)
+    if x.dtype.is_float:
+        better = better | (ne(y, y) & ~ne(x, x))
+        same = same | (ne(y, y) & ne(x, x))
+    wins = better | (same & (j < i))
+    return [select(wins, y, x), select(wins, j, i)]
+
+
+__all__ = ["RowConfig", "row_config", "schedule_rows"]

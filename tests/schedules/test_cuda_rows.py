@@ -1,0 +1,93 @@
+"""Rows on a GPU: softmax, norms, extrema and sums, over many shapes, layouts and types, known and symbolic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taskmap.graph.ops import norms, reductions, softmax
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Var
+from taskmap.schedules import schedule
+from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from tests.schedules.cuda_running import check, check_kernel, cuda
+from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.running import Case
+from tests.schedules.test_rows import layer_norm, random_case
+
+_LOOSE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
+
+
+@pytest.mark.parametrize("seed", range(500, 560))
+def test_random_rows(seed: int) -> None:
+    case = random_case(seed, "generic", 120)
+    try:
+        schedule(case.task, cuda())
+    except ScheduleError:
+        return
+    check(case, _LOOSE)
+
+
+def test_most_random_tasks_are_taken_whole() -> None:
+    refused = 0
+    for seed in range(500, 600):
+        try:
+            schedule(random_case(seed, "generic", 120).task, cuda())
+        except ScheduleError:
+            refused += 1
+    assert refused < 20
+
+
+@pytest.mark.parametrize("length", [1, 2, 31, 32, 37, 128, 260, 1024])
+def test_every_length_of_a_row(length: int) -> None:
+    rng = np.random.default_rng(length)
+    x = rng.standard_normal((5, length)).astype(np.float32)
+    node = tensor(5, length)
+    for y in (softmax.softmax(node, 1), reductions.argmax(node, 1), reductions.sum_(node, 1)):
+        check(Case(fused([y]), [x]), _LOOSE)
+
+
+@pytest.mark.parametrize("config", [
+    RowConfig(1, 1, 24), RowConfig(8, 4, 1), RowConfig(32, 1, 1), RowConfig(64, 4, 1), RowConfig(128, 1, 1),
+    RowConfig(32, 4, 0), RowConfig(256, 1, 0),
+], ids=str)  # fmt: skip
+def test_every_way_to_share_a_row(config: RowConfig) -> None:
+    rng = np.random.default_rng(0)
+    node = tensor(7, 24)
+    for y in (layer_norm(node, 1, True), [softmax.softmax(node, 1)]):
+        task = fused(y)
+        arrays = [rng.standard_normal([int(d) for d in b.shape]).astype(np.float32) for b in task.inputs]
+        rows = find_rows(task)
+        assert rows is not None
+        check_kernel(Case(task, arrays), schedule_rows(task, rows, cuda(), config), _LOOSE)
+
+
+def test_one_kernel_serves_all_lengths_and_counts() -> None:
+    rng = np.random.default_rng(0)
+    n, m = Var("n"), Var("m")
+    x = tensor(n, m)
+    for y in (softmax.softmax(x, 1), layer_norm(x, 1)[0], reductions.argmin(x, 1)):
+        task = fused([y])
+        for rows, length in ((1, 1), (3, 2), (2, 300)):
+            arrays = [rng.standard_normal([{n: rows, m: length}[d] for d in b.shape]) for b in task.inputs]  # type: ignore[index]  # all sizes are symbolic
+            check(Case(task, [a.astype(np.float32) for a in arrays], {n: rows, m: length}), _LOOSE)
+
+
+def test_group_norm_and_rows_of_channels() -> None:
+    rng = np.random.default_rng(0)
+    shape, groups = (2, 6, 5, 3), 3
+    x = tensor(*shape)
+    w, b = tensor(shape[1]), tensor(shape[1])
+    outputs = norms.group_norm(x, w, b, groups, 1e-5)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, (shape[1],), (shape[1],))]
+    check(Case(fused(outputs, inputs=[x, w, b]), arrays), _LOOSE)
+    soft = softmax.softmax(x, 1)  # the channels lie together
+    check(Case(fused([soft], strides={x: channels_last(*shape), soft: channels_last(*shape)}), arrays[:1]), _LOOSE)
+
+
+def test_a_row_is_read_once() -> None:
+    task = fused([softmax.softmax(tensor(4, 512), 1)])
+    note = schedule(task, cuda()).note
+    assert note.endswith("registers)")
+    assert "passes=3" in note
