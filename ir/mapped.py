@@ -10,6 +10,7 @@ for i, j in acc.owner.on(thread):                                        for r0 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder
@@ -76,8 +77,12 @@ class DistributeRegisters:
 
 @dataclass(frozen=True, slots=True)
 class LowerMappedLoops:
-    """A task-mapped loop becomes a loop for each repeat and quotients and remainders of the worker for each spatial."""
+    """A task-mapped loop becomes a loop for each repeat and quotients and remainders of the worker for each spatial.
 
+    unroll: loops of no more tasks than this are unrolled, so that what they load is under way at the same time.
+    """
+
+    unroll: int = 0
     name: str = "lower_mapped_loops"
     before: str = "every worker is below its mapping's number of workers"
     after: str = "no task-mapped loop is left"
@@ -85,12 +90,13 @@ class LowerMappedLoops:
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel in plain loops."""
-        body = map_body(kernel.body, lambda s: lower_mapped(s) if isinstance(s, MappedFor) else None)
+        body = map_body(kernel.body, lambda s: lower_mapped(s, self.unroll) if isinstance(s, MappedFor) else None)
         return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def lower_mapped(s: MappedFor) -> Body:
-    """The loop nest of one task-mapped loop; unrolled where its body touches registers, which have no addresses.
+def lower_mapped(s: MappedFor, unroll: int = 0) -> Body:
+    """The loop nest of one task-mapped loop; unrolled where it has up to ``unroll`` tasks, or its body touches registers,
+    which have no addresses.
 
     Raises MappingError for a mapping given by a function that cannot be lowered for a symbolic worker.
     """
@@ -104,7 +110,8 @@ def lower_mapped(s: MappedFor) -> Body:
 
     known = int(worker.value) if isinstance(worker, Const) else worker
     loops, indices = s.mapping.on(known).lower(known, fresh)
-    kind = LoopKind.UNROLLED if _touches_registers(s.body) else LoopKind.SERIAL
+    short = math.prod(extent for _, extent in loops) <= unroll
+    kind = LoopKind.UNROLLED if short or _touches_registers(s.body) else LoopKind.SERIAL
     inner: Body = (*(Let(v, index(i), s.source) for v, i in zip(s.vars, indices, strict=True)), *s.body)
     for var, (_, extent) in zip(reversed(variables), reversed(loops), strict=True):
         inner = (For(var, index(extent), kind, inner, source=s.source),)

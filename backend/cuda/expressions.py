@@ -62,6 +62,7 @@ _COMPARISONS = {
     "eq": (_EQUAL, "=="), "ne": (_EQUAL, "!="),
 }  # fmt: skip
 
+_ORDER = frozenset(("lt", "le", "gt", "ge"))
 _INT = Interval(-(1 << 31), (1 << 31) - 1)
 
 _RESERVED = frozenset(keyword.kwlist) | frozenset(
@@ -165,15 +166,15 @@ class Expressions:
 
     @contextmanager
     def known(self, cond: Expr | None = None, holds: bool = True) -> Iterator[None]:
-        """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after."""
-        facts, multiples = self.facts, self.multiples
+        """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after, and names are free again."""
+        facts, multiples, taken = self.facts, self.multiples, set(self.taken)
         if cond is not None:
             self.facts = facts.assume(cond, holds)
             self.multiples = multiples.assume(cond) if holds else multiples
         try:
             yield
         finally:
-            self.facts, self.multiples = facts, multiples
+            self.facts, self.multiples, self.taken = facts, multiples, taken
 
     def of(self, e: Expr) -> str:
         """An expression."""
@@ -204,7 +205,7 @@ class Expressions:
     def pointer(self, b: Buffer, at: Expr) -> str:
         """The address of an element."""
         offset = self._address(at)
-        return self.name(b) if offset.code == "0" else f"{self.name(b)} + {offset.at(_SUM + 1)}"
+        return self.name(b) if offset.code == "0" else f"{self.name(b)} + {offset.at(_SUM)}"
 
     def lanes_pointer(self, b: Buffer, where: Ramp) -> tuple[str, int]:
         """The address of neighbours, and what it is a multiple of, in elements, up to their number."""
@@ -222,6 +223,20 @@ class Expressions:
         text = self._text(e)
         self._addressing = before
         return text
+
+    def decided(self, cond: Expr) -> bool | None:
+        """Whether a condition on indices certainly holds here, or certainly does not."""
+        if isinstance(cond, Binary) and cond.dtype.is_bool and cond.op in ("and", "or") and cond.lanes == 1:
+            sides = self.decided(cond.a), self.decided(cond.b)
+            short = cond.op == "or"
+            return short if short in sides else None if None in sides else not short
+        if not isinstance(cond, Compare) or cond.a.dtype != i64 or cond.lanes != 1 or cond.op not in _ORDER:
+            return None
+        a, b = (cond.a, cond.b) if cond.op in ("lt", "le") else (cond.b, cond.a)
+        strict = cond.op in ("lt", "gt")
+        if self.facts.at_most(a + 1 if strict else a, b):
+            return True
+        return False if self.facts.at_most(b if strict else b + 1, a) else None
 
     def _text(self, e: Expr) -> _Text:
         method = getattr(self, f"_{type(e).__name__.lower()}", None)
@@ -282,6 +297,9 @@ class Expressions:
 
     def _binary(self, e: Binary) -> _Text:
         if e.dtype.is_bool:
+            for side, other in ((e.a, e.b), (e.b, e.a)):
+                if e.op in ("and", "or") and self.decided(side) is (e.op == "and"):
+                    return self._text(other)
             return self._infix(_OF_BOOLS[e.op], e)
         if e.op in ("min", "max") and self._unwrapped(e) and e.lanes == 1:
             return self._extremum(e)
@@ -314,7 +332,12 @@ class Expressions:
             simple = level in (_AND, _OR) and a.level >= _EQUAL
             left = a.code if simple else left
         right = b.code if level in (_AND, _OR) and b.level >= _EQUAL else b.at(max(level + 1, _SUM if level < _SUM else 0))
+        if sign == "+" and b.level == _SUM and e.dtype == i64 and (a.wide or self._grows(e)):
+            right = b.code  # a + (b + c): no partial sum is larger than the whole
         return _Text(f"{left} {sign} {right}", level, wide)
+
+    def _grows(self, e: Binary) -> bool:
+        return self.fits_int(e) and self.bounds(e.a).lo >= 0 and self.bounds(e.b).lo >= 0
 
     def _compare(self, e: Compare) -> _Text:
         level, sign = _COMPARISONS[e.op]
@@ -325,6 +348,9 @@ class Expressions:
         if e.lanes > 1 and not isinstance(e.cond, Broadcast):
             return _Text(f"tm_select({', '.join(self._text(x).code for x in (e.cond, e.a, e.b))})")
         cond = e.cond.a if isinstance(e.cond, Broadcast) else e.cond
+        known = self.decided(cond)
+        if known is not None:
+            return self._text(e.a if known else e.b)
         test = self._text(cond)
         with self.known(cond):
             a = self._text(e.a)

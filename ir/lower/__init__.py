@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction
 from taskmap.ir.lower.flatten import Flatten
+from taskmap.ir.lower.interior import SplitInterior
+from taskmap.ir.lower.names import NameIndices
+from taskmap.ir.lower.note import NoteMappings
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
 from taskmap.ir.lower.specs import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
@@ -15,8 +18,8 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 
 Step = (
-    WidenRegisters | LowerSpecs | DistributeRegisters | LowerMappedLoops | Flatten | Tidy | Vectorize | Unroll
-    | SpillRegisters
+    WidenRegisters | LowerSpecs | DistributeRegisters | LowerMappedLoops | Flatten | Tidy | SplitInterior
+    | Vectorize | Unroll | SpillRegisters | NameIndices | NoteMappings
 )  # fmt: skip
 
 
@@ -35,6 +38,7 @@ def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INST
         LowerMappedLoops(),
         Flatten(),
         Tidy(),
+        SplitInterior(),
         Vectorize(),
         Unroll(),
         Tidy(divisions=True),
@@ -46,13 +50,15 @@ def cuda_pipeline(target: Target, table: tuple[Instruction, ...] = INSTRUCTIONS)
     """The passes that lower a kernel of blocks and threads: unrolled loops are left to the compiler, which sees through
     them, and the text stays short."""
     return (
+        NoteMappings(),
         LowerSpecs(target, table),
         DistributeRegisters(),
-        LowerMappedLoops(),
+        LowerMappedLoops(unroll=16),
         Flatten(),
-        Tidy(),
+        Tidy(names=True),
         Vectorize(),
-        Tidy(divisions=True),
+        Tidy(divisions=True, names=True),
+        NameIndices(),
     )
 
 

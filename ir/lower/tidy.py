@@ -11,17 +11,23 @@ import math
 from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import const, index, value_of
+from taskmap.ir.lower.names import is_index
 from taskmap.ir.nodes import Binary, Body, Call, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
 from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute, walk_exprs
+from taskmap.ir.workers import worker_extents
 
 
 @dataclass(frozen=True, slots=True)
 class Tidy:
-    """Simplification of all expressions; ``divisions`` turns floordiv and mod of non-negative operands into C's own."""
+    """Simplification of all expressions; ``divisions`` turns floordiv and mod of non-negative operands into C's own.
+
+    names: the Lets of index arithmetic stay, though nothing uses them any more, for NameIndices.
+    """
 
     divisions: bool = False
+    names: bool = False
     name: str = "tidy"
     why_here: str = "after flatten, where addresses cancel, and after unrolling, which makes constants"
 
@@ -30,18 +36,20 @@ class Tidy:
         simplifier = Simplifier()
         for dim in kernel.dims:
             simplifier.bind_range(dim, (1, math.inf))
-        body = _body(kernel.body, simplifier)
+        for worker, extent in worker_extents(kernel).items():
+            simplifier.bind(worker, extent)
+        body = _body(kernel.body, simplifier, self.names)
         return replace(kernel, body=_plain_divisions(body, simplifier) if self.divisions else body)
 
 
-def _body(body: Body, simplifier: Simplifier) -> Body:
+def _body(body: Body, simplifier: Simplifier, names: bool) -> Body:
     out: list[Stmt] = []
     for s in body:
-        out.extend(_stmt(s, simplifier))
+        out.extend(_stmt(s, simplifier, names))
     return tuple(out)
 
 
-def _stmt(s: Stmt, simplifier: Simplifier) -> Body:
+def _stmt(s: Stmt, simplifier: Simplifier, names: bool) -> Body:
     if isinstance(s, For):
         extent = simplifier(s.extent)
         known = value_of(extent)
@@ -49,20 +57,21 @@ def _stmt(s: Stmt, simplifier: Simplifier) -> Body:
             return ()
         if known == 1:
             simplifier.replace(s.var, const(0, i64))
-            return _body(s.body, simplifier)
+            return _body(s.body, simplifier, names)
         simplifier.bind(s.var, extent)
-        return (replace(s, extent=extent, body=_body(s.body, simplifier)),)
+        return (replace(s, extent=extent, body=_body(s.body, simplifier, names)),)
     if isinstance(s, If):
         cond = simplifier(s.cond)
         known = value_of(cond)
         if known is not None:
-            return _body(s.then if known else s.orelse, simplifier)
-        return (replace(s, cond=cond, then=_body(s.then, simplifier), orelse=_body(s.orelse, simplifier)),)
+            return _body(s.then if known else s.orelse, simplifier, names)
+        then, orelse = _body(s.then, simplifier, names), _body(s.orelse, simplifier, names)
+        return (replace(s, cond=cond, then=then, orelse=orelse),)
     if isinstance(s, Let):
         value = simplifier(s.value)
         if isinstance(value, Var) or value_of(value) is not None or _is_index(value):
             simplifier.replace(s.var, value)
-            return ()
+            return (Let(s.var, value, s.source),) if names and is_index(value) else ()
         if value.dtype == i64 and value.lanes == 1:
             simplifier.bind_range(s.var, simplifier.range(value))
         return (s if value is s.value else Let(s.var, value, s.source),)

@@ -1,0 +1,37 @@
+"""The mappings of a kernel in its note, which is all that a reader of generated code sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from taskmap.ir.nodes import Allocate, Kernel, MappedFor
+from taskmap.ir.visit import walk_stmts
+
+
+@dataclass(frozen=True, slots=True)
+class NoteMappings:
+    """Each owner of a register tile, each layout of a buffer and each other mapping of a loop becomes a line."""
+
+    name: str = "note-mappings"
+    before: str = "mappings are written as their author wrote them"
+    after: str = "the note says which worker does what"
+    why_here: str = "first: lowering turns mappings into arithmetic"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel with a longer note."""
+        lines: list[str] = []
+        told: set[object] = set()
+        for s in walk_stmts(kernel.body):
+            if isinstance(s, Allocate) and s.buffer.owner is not None:
+                lines.append(f"{s.buffer!r} is held by {s.buffer.owner}")
+                told.add(s.buffer.owner)
+            elif isinstance(s, Allocate) and s.buffer.layout is not None:
+                lines.append(f"{s.buffer!r} lies as {s.buffer.layout}")
+            elif isinstance(s, MappedFor) and s.mapping not in told:
+                names = ", ".join(v.name for v in s.vars)
+                where = "" if s.source is None else f"  ({s.source})"
+                lines.append(f"{names} in {s.mapping}{where}")
+                told.add(s.mapping)
+        if not lines:
+            return kernel
+        return replace(kernel, note="\n".join([*kernel.note.splitlines(), *lines]))
