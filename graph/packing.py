@@ -30,6 +30,17 @@ _SMALLEST = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
+class _Order:
+    """How a factor is packed: ``columns`` of its ``axis`` at a time (a group's, when they are not all) in panels of
+    ``width``, within a panel the other axes in the order ``others``."""
+
+    axis: int
+    others: tuple[int, ...]
+    columns: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class PackWeights:
     """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart."""
 
@@ -42,7 +53,7 @@ class PackWeights:
     def run(self, graph: Graph) -> Graph:
         """The same graph with packed weights."""
         constant = constant_nodes(graph)
-        packed: dict[tuple[Node, int, str], Node] = {}
+        packed: dict[tuple[Node, _Order], Node] = {}
         renamed: dict[Node, Node] = {}
         for node in graph.nodes():
             inputs = tuple(renamed.get(n, n) for n in node.inputs)
@@ -57,32 +68,36 @@ class PackWeights:
         outputs = [None if n is None else renamed.get(n, n) for n in graph.outputs]
         return replace(graph, outputs=outputs)
 
-    def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, int, str], Node]) -> Node | None:
+    def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, _Order], Node]) -> Node | None:
         if node.define is None or node in constant:
             return None
         found = self._convolution(node) if "dilation" in node.attrs else self._matmul(node, constant)
         if found is None:
             return None
-        axis, position, order, width = found
+        position, order = found
         weight = node.inputs[position]
-        key = (weight, width, f"{axis}:{order}")
+        key = (weight, order)
         if key not in packed:
-            packed[key] = _pack(weight, axis, order, width)
+            packed[key] = _pack(weight, order)
             packed[key].origin = node.origin
-        return _reading(node, position, packed[key], axis, order, width)
+        return _reading(node, position, packed[key], order)
 
-    def _convolution(self, node: Node) -> tuple[int, int, tuple[int, ...], int] | None:
-        weight = node.inputs[1]
-        if node.attrs["groups"] != 1 or node.attrs.get("transposed") or len(node.shape) not in (3, 4):
+    def _convolution(self, node: Node) -> tuple[int, _Order] | None:
+        weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
+        groups = typed(int, node.attrs["groups"])
+        axis = 1 if transposed else 0
+        columns = constant_dim(weight.shape[axis]) or 0
+        columns = columns if transposed else columns // groups
+        if any(constant_dim(d) is None for d in weight.shape) or columns < (2 if groups == 1 else 4):
             return None
-        if any(constant_dim(d) is None for d in weight.shape) or weight.shape[0] == 1:
-            return None
-        pointwise = all(d == 1 for d in weight.shape[2:]) and not any(typed("tuple[int, ...]", node.attrs["padding"]))
+        padding, stride = (typed("tuple[int, ...]", node.attrs[key]) for key in ("padding", "stride"))
+        pointwise = all(d == 1 for d in weight.shape[2:]) and not any(padding) and groups == 1 and not transposed
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
-        width = self.width(rows, weight.shape[0], node.dtype)
-        return 0, 1, (*range(2, len(weight.shape)), 1), width
+        rows = ceil_div(rows, stride[-1]) if transposed else rows
+        width = self.width(rows, columns, node.dtype)
+        return 1, _Order(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
-    def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, int, tuple[int, ...], int] | None:
+    def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, _Order] | None:
         assert node.define is not None
         c = find_contraction(node.define.axes, node.shape, node.define.body)
         read = None if c is None else _plain(c.b)
@@ -103,7 +118,8 @@ class PackWeights:
         batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
         if batch:
             return None
-        return axis, position, tuple(d for d in range(len(weight.shape)) if d != axis), width
+        others = tuple(d for d in range(len(weight.shape)) if d != axis)
+        return position, _Order(axis, others, constant_dim(weight.shape[axis]) or 1, width)
 
     @staticmethod
     def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
@@ -151,26 +167,28 @@ def _is_contiguous(node: Node, axis: int) -> bool:
     )
 
 
-def _pack(weight: Node, axis: int, order: tuple[int, ...], width: int) -> Node:
-    size = weight.shape[axis]
-    shape = (ceil_div(size, width), *(weight.shape[d] for d in order), width)
+def _pack(weight: Node, order: _Order) -> Node:
+    size, columns, width = weight.shape[order.axis], order.columns, order.width
+    groups = (constant_dim(size) or columns) // columns
+    outer = (groups,) if groups > 1 else ()
+    shape = (*outer, ceil_div(columns, width), *(weight.shape[d] for d in order.others), width)
 
     def element(w: Buffer) -> Callable[..., ExprLike]:
-        def at(panel: Expr, *rest: Expr) -> Expr:
-            *inner, lane = rest
+        def at(*place: Expr) -> Expr:
+            group, (panel, *inner, lane) = (place[0], place[1:]) if outer else (index(0), place)
             column = panel * width + lane
             where: list[Expr] = [index(0)] * len(weight.shape)
-            where[axis] = minimum(column, index(size) - 1)
-            for d, i in zip(order, inner, strict=True):
+            where[order.axis] = group * columns + minimum(column, columns - 1)
+            for d, i in zip(order.others, inner, strict=True):
                 where[d] = i
-            return select(column < size, w[tuple(where)], 0)
+            return select(column < columns, w[tuple(where)], 0)
 
         return at
 
     return define("pack", [weight], shape, element, weight.dtype)
 
 
-def _reading(node: Node, position: int, packed: Node, axis: int, order: tuple[int, ...], width: int) -> Node:
+def _reading(node: Node, position: int, packed: Node, order: _Order) -> Node:
     """``node`` with its input at ``position`` read from ``packed``."""
     old = node.define
     assert old is not None
@@ -180,8 +198,12 @@ def _reading(node: Node, position: int, packed: Node, axis: int, order: tuple[in
     def one(e: Expr) -> Expr | None:
         if not isinstance(e, Load) or e.buffer is not was:
             return None
-        column = e.indices[axis]
-        return load(now, (column // width, *(e.indices[d] for d in order), column % width))
+        column = e.indices[order.axis]
+        outer: tuple[Expr, ...] = ()
+        if len(now.shape) > len(was.shape) + 1:
+            outer, column = (column // order.columns,), column % order.columns
+        inner = (e.indices[d] for d in order.others)
+        return load(now, (*outer, column // order.width, *inner, column % order.width))
 
     inputs = tuple(now if i == position else f for i, f in enumerate(old.inputs))
     body = map_expr(old.body, one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -74,12 +75,13 @@ def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
 def parallel_grid(
     b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Values, parallel: bool, enough: int
 ) -> Iterator[tuple[Expr, ...]]:
-    """Nested loops, the outer ones collapsed into one parallel loop until it has ``enough`` iterations."""
+    """Nested loops, the outer ones collapsed into one parallel loop until it has ``enough`` iterations; a symbolic
+    extent may be 1."""
     if not extents:
         yield ()
         return
     fused = 1
-    while fused < len(extents) and (constant_dim(product(extents[:fused])) or enough) < enough:
+    while fused < len(extents) and math.prod(constant_dim(n) or 1 for n in extents[:fused]) < enough:
         fused += 1
     total = product(extents[:fused])
     with b.loop("task", total, LoopKind.PARALLEL if parallel else LoopKind.SERIAL) as t:

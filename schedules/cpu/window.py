@@ -1,7 +1,8 @@
-"""What a convolution's template needs to know: its geometry, read from the stage, and the strip of input it works on.
+"""What a convolution's template needs to know: its geometry, read from the stage.
 
-A strip is the part of one image that some rows of output need, padded, in a core's own memory: with it the inner
-loops have no border to look out for, whatever the padding, and a prologue is evaluated once for each element.
+A transposed convolution of stride s is s ordinary ones in each dimension, one for each remainder of the output's
+position: each reads the image with stride 1, through every s-th element of the kernel, mirrored. Source: Shi et al.,
+"Is the deconvolution layer the same as a convolutional layer?" (2016).
 """
 
 from __future__ import annotations
@@ -9,24 +10,67 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast as typed
 
-from taskmap.ir.builder import Builder
-from taskmap.ir.construct import const, constant_dim, maximum, minimum
+from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.cpu.loops import vector_loop
 from taskmap.schedules.sampling import agree
-from taskmap.schedules.values import Values
+
+DIMENSIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One dimension of a window, for the output positions ``first``, ``first + every``, ...
+
+    Position ``first + q * every`` meets, under tap t of ``taps``, the element ``q * stride + t * dilation + shift`` of
+    the image and the element ``tap + t * tap_step`` of the kernel.
+    """
+
+    first: int
+    every: int
+    taps: int
+    tap: int
+    tap_step: int
+    stride: int
+    dilation: int
+    shift: int
+
+    def count(self, out: Dim) -> Dim:
+        """How many positions of an output dimension of extent ``out`` it has."""
+        return ceil_div(out - self.first, self.every)
+
+    @property
+    def last(self) -> int:
+        """The shift of the last tap."""
+        return self.shift + (self.taps - 1) * self.dilation
+
+
+def phases(kernel: int, stride: int, padding: int, dilation: int, transposed: bool) -> tuple[Phase, ...]:
+    """The phases of one dimension: one, or ``stride`` of a transposed convolution."""
+    if not transposed:
+        return (Phase(0, 1, kernel, 0, 1, stride, dilation, -padding),)
+    found = []
+    for first in range(stride):
+        # Output o = q * stride + first meets tap k at element (o + padding - k * dilation) / stride, if that is whole.
+        taps = [k for k in range(kernel) if (first + padding - k * dilation) % stride == 0]
+        if not taps:
+            found.append(Phase(first, stride, 0, 0, 0, 1, 1, 0))
+            continue
+        step = taps[1] - taps[0] if len(taps) > 1 else stride
+        shift = (first + padding - taps[-1] * dilation) // stride
+        found.append(Phase(first, stride, len(taps), taps[-1], -step, 1, max(1, step * dilation // stride), shift))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution stage over (rows, columns); a one-dimensional one has a single row.
+    """A convolution stage over (planes, rows, columns); one of fewer dimensions has a single plane, or row.
 
-    ``x`` and ``w`` are the tensors it loads. Channels are per group. Sizes are static, the batch may be symbolic.
+    ``x`` and ``w`` are the tensors it loads. Channels are per group, and static as the kernel is; the batch, the image
+    and the output may be symbolic.
     """
 
     stage: Stage
@@ -37,12 +81,10 @@ class Convolution:
     groups: int
     channels: int
     out_channels: int
-    image: tuple[int, int]
-    out: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
+    image: tuple[Dim, ...]
+    out: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    phases: tuple[tuple[Phase, ...], ...]
     rank: int
 
     @property
@@ -50,25 +92,35 @@ class Convolution:
         """One channel in and one out per group."""
         return self.groups > 1 and self.channels == 1 and self.out_channels == 1
 
-    def axes(self, n: Expr, channel: Expr, row: Expr, column: Expr) -> dict[Var, Expr]:
-        """The stage's axes at an output position."""
-        spatial = (row, column) if self.rank == 2 else (column,)
-        return dict(zip(self.stage.axes, (n, channel, *spatial), strict=True))
+    def steps(self, d: int) -> Dim:
+        """How many positions the first phase of a dimension, which has most, has."""
+        return self.phases[d][0].count(self.out[d])
 
-    def taps(self, channel: Expr, row: Expr, column: Expr) -> dict[Var, Expr]:
-        """The summed axes at one tap of the window."""
-        spatial = (row, column) if self.rank == 2 else (column,)
-        return dict(zip((v for v, _ in self.reduce.axes), (channel, *spatial), strict=True))
+    def low(self, d: int) -> int:
+        """The smallest shift of a dimension."""
+        return min(p.shift for p in self.phases[d] if p.taps)
+
+    def reach(self, d: int) -> int:
+        """How many elements of the image the taps of one position span, in all phases together."""
+        return max(p.last for p in self.phases[d] if p.taps) - self.low(d) + 1
+
+    def axes(self, n: Expr, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
+        """The stage's axes at an output position (plane, row, column)."""
+        return dict(zip(self.stage.axes, (n, channel, *position[-self.rank :]), strict=True))
+
+    def taps(self, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
+        """The summed axes at one element (plane, row, column) of the kernel."""
+        return dict(zip((v for v, _ in self.reduce.axes), (channel, *position[-self.rank :]), strict=True))
 
 
 def find_convolution(task: Task) -> Convolution | None:
-    """The convolution that anchors a task, if it is one of one or two dimensions with static sizes, not transposed."""
+    """The convolution that anchors a task, if it is one with static channels and a static kernel."""
     if task.anchor is None:
         return None
     stage = task.stages[task.anchor]
     attrs = dict(stage.attrs)
     reduces = [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
-    if "dilation" not in attrs or attrs.get("transposed") or len(reduces) != 1 or len(stage.axes) not in (3, 4):
+    if "dilation" not in attrs or len(reduces) != 1 or len(stage.axes) not in (3, 4, 5):
         return None
     (fold,) = reduces
     loads = [e for e in walk_exprs(fold.body) if isinstance(e, Load)]
@@ -77,26 +129,33 @@ def find_convolution(task: Task) -> Convolution | None:
         return None
     x = loads[0].buffer
     rank = len(stage.axes) - 2
-    sizes = [constant_dim(d) for d in (*x.shape[1:], *stage.shape[1:], *(d for _, d in fold.axes))]
-    if any(s is None for s in sizes):
-        return None
     groups = typed(int, attrs["groups"])
+    channels, *kernel = (constant_dim(d) or 0 for _, d in fold.axes)
+    out_channels = constant_dim(stage.shape[1]) or 0
+    if not channels or not out_channels or not all(kernel) or constant_dim(x.shape[1]) is None:
+        return None
 
-    def pair(values: object, fill: int) -> tuple[int, int]:
-        given = typed("tuple[int, ...]", values)
-        return (given[0], given[1]) if rank == 2 else (fill, given[0])
+    def three(values: object, fill: int) -> tuple[int, ...]:
+        return (*[fill] * (DIMENSIONS - rank), *typed("tuple[int, ...]", values))
 
+    window = zip(
+        three(kernel, 1),
+        three(attrs["stride"], 1),
+        three(attrs["padding"], 0),
+        three(attrs["dilation"], 1),
+        strict=True,
+    )
     conv = Convolution(
         stage, fold, x, factors[0].b, stage.shape[0], groups,  # type: ignore[attr-defined]  # a multiplication has b
-        channels=typed(int, fold.axes[0][1]), out_channels=typed(int, stage.shape[1]) // groups,
-        image=pair(x.shape[2:], 1), out=pair(stage.shape[2:], 1), kernel=pair([d for _, d in fold.axes[1:]], 1),
-        stride=pair(attrs["stride"], 1), padding=pair(attrs["padding"], 0), dilation=pair(attrs["dilation"], 1),
+        channels=channels, out_channels=out_channels // groups,
+        image=three(x.shape[2:], 1), out=three(stage.shape[2:], 1), kernel=three(kernel, 1),
+        phases=tuple(phases(*one, transposed=bool(attrs.get("transposed"))) for one in window),
         rank=rank,
     )  # fmt: skip
-    return conv if _slides(conv, loads[0]) else None
+    return conv if _slides(conv, loads[0], attrs) else None
 
 
-def _slides(conv: Convolution, x: Load) -> bool:
+def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
     """Whether ``x`` is read where the window of a convolution lies, held inside the image, tried on samples: what the
     attributes say is what the template does."""
     stage, (channel, *taps) = conv.stage, (v for v, _ in conv.reduce.axes)
@@ -105,113 +164,17 @@ def _slides(conv: Convolution, x: Load) -> bool:
         simplifier.bind(v, size)
     batch, out_channel, *out = stage.axes
     expected = [batch, out_channel // conv.out_channels * conv.channels + channel]
-    first = 2 - conv.rank
-    for d, (o, k) in enumerate(zip(out, taps, strict=True), start=first):
-        position = o * conv.stride[d] + k * conv.dilation[d] - conv.padding[d]
-        expected.append(maximum(minimum(position, conv.image[d] - 1), 0))
+    strides, paddings, dilations = (typed("tuple[int, ...]", attrs[k]) for k in ("stride", "padding", "dilation"))
+    for o, k, n, s, p, d in zip(out, taps, x.buffer.shape[2:], strides, paddings, dilations, strict=True):
+        position = (o + p - k * d) // s if attrs.get("transposed") else o * s + k * d - p
+        expected.append(maximum(minimum(position, index(n) - 1), 0))
     return len(x.indices) == len(expected) and agree(x.indices, expected, simplifier, x.buffer.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """``rows`` rows of output's worth of padded input: (rows, columns, channels), or (rows, channels, columns) when the
-    input's columns lie closer together than its channels."""
-
-    conv: Convolution
-    rows: int
-    channels: int
-    planar: bool
-
-    @property
-    def height(self) -> int:
-        """Rows of input."""
-        c = self.conv
-        return (self.rows - 1) * c.stride[0] + (c.kernel[0] - 1) * c.dilation[0] + 1
-
-    @property
-    def width(self) -> int:
-        """Columns of input, padding included."""
-        c = self.conv
-        return (c.out[1] - 1) * c.stride[1] + (c.kernel[1] - 1) * c.dilation[1] + 1
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape of the local buffer."""
-        inner = (self.channels, self.width) if self.planar else (self.width, self.channels)
-        return (self.height, *inner)
-
-    def at(self, row: Expr, column: Expr, channel: Expr) -> tuple[Expr, Expr, Expr]:
-        """Indices of an element of the buffer."""
-        return (row, channel, column) if self.planar else (row, column, channel)
-
-    def load(
-        self, b: Builder, values: Values, n: Expr, first_row: Expr, first_channel: Expr, dtype: DType, lanes: int
-    ) -> Buffer:
-        """Fill a strip for output rows from ``first_row`` on: input channels from ``first_channel`` on, zeros
-        outside.
-        """
-        c = self.conv
-        buffer = b.allocate("strip", dtype, self.shape)
-        zero = const(0, dtype)
-        left = min(c.padding[1], self.width)
-        inner = max(0, min(self.width - left, c.image[1]))
-        with b.loop("strip_row", self.height) as r:
-            values.bind(r, self.height)
-            image_row = values.simplifier(first_row * c.stride[0] + r - c.padding[0])
-            inside = (image_row >= 0) & (image_row < c.image[0])
-            row = maximum(minimum(image_row, c.image[0] - 1), 0)
-
-            def copy(columns: int, start: int, value: bool) -> None:
-                local = values.nested()
-
-                def put(column: Expr, channel: Expr, here: Values) -> None:
-                    place = column + (start - c.padding[1])
-                    spatial = (row, place) if c.rank == 2 else (place,)
-                    got = here.at(c.x, (n, first_channel + channel, *spatial)) if value else zero
-                    b.store(buffer, self.at(r, column + start, channel), got)
-
-                outer, vector = (self.channels, columns) if self.planar else (columns, self.channels)
-                with b.loop("copy", outer) as i:
-                    local.bind(i, outer)
-                    deep = local.nested()
-                    vector_loop(
-                        b, "copy_v", vector, lanes, deep,
-                        lambda j, here, *_: put(j, i, here) if self.planar else put(i, j, here),
-                    )  # fmt: skip
-
-            with b.when(values.simplifier(inside)):
-                if left:
-                    copy(left, 0, False)
-                if inner:
-                    copy(inner, left, True)
-                if self.width > left + inner:
-                    copy(self.width - left - inner, left + inner, False)
-            with b.otherwise():
-                copy(self.width, 0, False)
-        return buffer
 
 
 def is_planar(conv: Convolution) -> bool:
     """Whether a column step is the contiguous one in the input's memory."""
     steps = [constant_dim(s) for s in strides_of(conv.x)]
     return steps[-1] == 1 and constant_dim(conv.x.shape[1]) != 1
-
-
-def strip_rows(conv: Convolution, channels: int, element_bytes: int, budget: int, multiple_of: int) -> int:
-    """How many rows of output a strip should serve: as many as its budget of bytes allows, in a number of blocks
-    that is a multiple of ``multiple_of`` where that is possible."""
-    best = 1
-    for rows in range(1, conv.out[0] + 1):
-        strip = Strip(conv, rows, channels, False)
-        if strip.height * strip.width * channels * element_bytes > budget and rows > 1:
-            break
-        blocks = -(-conv.out[0] // rows)
-        waste = blocks * rows - conv.out[0]
-        if waste == 0 or waste < rows // 4 + 1:
-            even = blocks % multiple_of == 0 or blocks >= 4 * multiple_of
-            if even or best == 1:
-                best = rows
-    return best
 
 
 def positions(count: int, height: int) -> list[tuple[int, int, int]]:

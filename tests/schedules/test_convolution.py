@@ -40,14 +40,19 @@ def random_case(seed: int, isa: str, sizes: tuple[int, ...] = (1, 3, 5, 8, 14, 1
     chance = random.Random(seed)
     dims: dict[Var, int] = {}
     rank = chance.choice((1, 2, 2, 2, 2, 3))
-    batch: Dim = chance.choice((1, 1, 2, 3))
-    if seed % 4 == 1:
-        symbol = Var("batch")
-        dims[symbol] = size_of(batch, {})
-        batch = symbol
+    symbolic = seed % 4 == 1
+
+    def size(name: str, value: int) -> Dim:
+        if not symbolic:
+            return value
+        symbol = Var(name)
+        dims[symbol] = value
+        return symbol
+
+    batch = size("batch", chance.choice((1, 1, 2, 3)))
     dtype = chance.choice((f32, f32, f32, f64, f16, bf16))
     inner, outer, groups = channels(chance)
-    transposed = chance.random() < 0.15
+    transposed = chance.random() < 0.3
     image, kernel, stride, dilation, padding = ([chance.choice(c) for _ in range(rank)] for c in (
         sizes, (1, 1, 2, 3, 5), (1, 1, 2, 3), (1, 1, 2), (0, 1, 2, 3)))  # fmt: skip
     for d in range(rank):
@@ -56,10 +61,12 @@ def random_case(seed: int, isa: str, sizes: tuple[int, ...] = (1, 3, 5, 8, 14, 1
             padding[d] = min(padding[d], ((image[d] - 1) * stride[d] + reach) // 2)
         while not transposed and image[d] + 2 * padding[d] <= reach:
             padding[d] += 1
-    x = tensor(batch, inner, *image, dtype=dtype)
+    extra = [chance.randrange(max(stride[d], dilation[d])) if transposed else 0 for d in range(rank)]
+    extents = [size(f"n{d}", n) if chance.random() < 0.7 else n for d, n in enumerate(image)]
+    x = tensor(batch, inner, *extents, dtype=dtype)
     shape = (inner, outer // groups) if transposed else (outer, inner // groups)
-    y = convolution(x, tensor(*shape, *kernel, dtype=dtype), stride, padding, dilation, transposed, [0], groups)
-    if chance.random() < 0.5 and groups == 1 and not transposed:
+    y = convolution(x, tensor(*shape, *kernel, dtype=dtype), stride, padding, dilation, transposed, extra, groups)
+    if chance.random() < 0.5:
         y = packed(y, PackWeights(partial(packed_width, target=target(isa))))
     outputs = epilogue(y, chance)
     strides = {n: channels_last(*n.shape) for n in (x, *outputs) if chance.random() < 0.5}
@@ -129,5 +136,8 @@ def test_which_template_takes_what() -> None:
     assert note(1, 3, 1) == "cpu.convolution"
     assert note(2, 3, 16) == "cpu.depthwise"
     assert note(2, 1, 1) == "cpu.matmul"
-    assert note(3, 3, 1) == "cpu.matmul"
-    assert note(3, 3, 4) == "cpu.pointwise"
+    assert note(3, 3, 1) == "cpu.convolution"
+    assert note(3, 3, 4) == "cpu.convolution"
+    assert note(3, 3, 16) == "cpu.depthwise"
+    assert note(2, 3, 1, transposed=True) == "cpu.convolution"
+    assert note(1, 3, 16, transposed=True) == "cpu.depthwise"

@@ -1,0 +1,154 @@
+"""The template of depthwise convolutions: every channel on its own, so vectors run over the channels.
+
+The weights of the window stay in registers while the columns of a strip (``strip``) pass, a few at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.construct import cast, ceil_div, constant_dim, index
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope
+from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.phases import STRIP_BYTES, Block, Template
+from taskmap.schedules.cpu.strip import Strip
+from taskmap.schedules.cpu.window import Convolution, Phase, positions
+from taskmap.schedules.values import Values
+
+_COLUMNS = 64
+_ROWS = 8
+
+
+@dataclass(slots=True)
+class Depthwise(Template):
+    """One channel in, one channel out, for each group."""
+
+    def kernel(self) -> Kernel:
+        """The kernel: see the top of the file."""
+        c, b = self.conv, self.b
+        columns = constant_dim(c.steps(2)) or _COLUMNS
+        known = constant_dim(c.steps(1))
+        rows = _ROWS if known is None else strip_rows(c, known, columns, self.accumulate.bytes, self.target.cores)
+        channels = c.groups
+        count = -(-(known or _COLUMNS) // rows)
+        if count < self.target.cores and c.groups >= 2 * self.lanes * self.target.cores:
+            channels = -(-c.groups // self.lanes // (2 * self.target.cores)) * self.lanes
+        while columns > _COLUMNS and Strip(c, 1, columns, self.lanes).size * self.accumulate.bytes > 2 * STRIP_BYTES:
+            columns = -(-columns // 2)
+        shortest = rows if known is None else 1
+        fitting = 2 * STRIP_BYTES // (Strip(c, shortest, columns, 1).size * self.accumulate.bytes)
+        channels = min(channels, max(1, fitting // self.lanes) * self.lanes)
+        whole, rest = divmod(c.groups, channels)
+        height = min(columns, 8 if self.target.vector_registers >= 32 else 4)
+        values = Values(self.task, b)
+        places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
+        extents = [c.batch, *places, whole + (rest > 0)]
+        names = ["image", "plane", "rows", "columns", "chunk"]
+        with parallel_grid(b, names, extents, values, True, 1 << 62) as (image, z, y, x, part):
+            inside = values.nested()
+            first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
+            block = Block(image, index(0), first, rows, columns)
+            if not rest:
+                self.chunk(inside.nested(), block, part * channels, channels, height)
+            else:
+                with b.when(part < whole):
+                    self.chunk(inside.nested(), block, part * channels, channels, height)
+                with b.otherwise():
+                    self.chunk(inside.nested(), block, index(whole * channels), rest, height)
+        return self.finished(f"cpu.depthwise(columns={height}, block={rows}x{columns}, channels={channels})")
+
+    def chunk(self, values: Values, block: Block, start: Expr, channels: int, height: int) -> None:
+        """All output positions of a block for some channels."""
+        c, b = self.conv, self.b
+        strip = Strip(c, block.rows, block.columns, channels)
+        loaded = strip.load(b, values, block.image, block.first, start, self.accumulate, self.lanes)
+
+        def of_phase(local: Values, phase: tuple[Phase, ...], rows: Dim, columns: Dim) -> None:
+            offset = 0
+            for vectors, width in column_groups(channels, self.lanes):
+                with b.loop("vector", vectors) as v:
+                    local.bind(v, vectors)
+                    kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+                    with b.loop("lane", width, kind) as lane:
+                        inside = local.nested()
+                        inside.bind(lane, width)
+                        channel = v * width + lane + offset
+                        self.channel(inside, strip, loaded, block, phase, rows, columns, start, channel, height)
+                offset += vectors * width
+
+        self.each_phase(values, block, of_phase)
+
+    def channel(
+        self,
+        values: Values,
+        strip: Strip,
+        loaded: Buffer,
+        block: Block,
+        phase: Sequence[Phase],
+        rows: Dim,
+        columns: Dim,
+        start: Expr,
+        channel: Expr,
+        height: int,
+    ) -> None:
+        """One channel (a lane of a vector of them): its weights in registers, all columns of all rows."""
+        c, b = self.conv, self.b
+        taps = [tuple(map(index, at)) for at in itertools.product(*(range(p.taps) for p in phase))]
+        zero = (index(0), index(0), index(0))
+        at = c.axes(block.image, start + channel, zero)
+        weights = [
+            b.let(
+                "w", cast(values.expand(c.w, {**at, **c.taps(index(0), self.kernel_at(phase, tap))}), self.accumulate)
+            )
+            for tap in taps
+        ]
+        with b.loop("row", index(rows)) as y:
+            values.bind(y, rows)
+            for begin, many, size in _tiles(columns, height):
+                with b.loop("tile", index(many)) as t:
+                    inside = values.nested()
+                    inside.bind(t, many)
+                    x0 = t * size + begin
+                    acc = b.allocate("acc", self.accumulate, (size,), Scope.REGISTER)
+                    for i in range(size):
+                        b.store(acc, i, 0.0)
+                    for tap, w in zip(taps, weights, strict=True):
+                        for i in range(size):
+                            element = loaded[strip.at(phase, y, x0 + i, tap, channel)]
+                            b.store(acc, i, acc[i] + element * w)
+                    finish = Epilogue(self.task, c.stage, c.reduce, b)
+                    for i in range(size):
+                        place = self.output(phase, block, y, x0 + i)
+                        finish.element(inside.nested(), acc[i], c.axes(block.image, start + channel, place))
+
+
+def _tiles(count: Dim, height: int) -> list[tuple[Dim, Dim, int]]:
+    """(first, how many, size) of tiles that cover ``count`` columns; tiles of halving size when it is not known."""
+    if isinstance(count, int):
+        return list(positions(count, height))
+    parts: list[tuple[Dim, Dim, int]] = [(0, count // height, height)]
+    size = height
+    while size > 1:
+        smaller = size // 2
+        parts.append((count // size * size, count % size // smaller, smaller))
+        size = smaller
+    return parts
+
+
+def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
+    """How many of ``out`` rows of output a strip should serve: as many as its budget of bytes allows, in a number of
+    blocks that is a multiple of ``cores`` where that is possible."""
+    best = 1
+    for rows in range(1, out + 1):
+        if Strip(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:
+            break
+        count = -(-out // rows)
+        waste = count * rows - out
+        if waste == 0 or waste < rows // 4 + 1:
+            even = count % cores == 0 or count >= 4 * cores
+            if even or best == 1:
+                best = rows
+    return best
