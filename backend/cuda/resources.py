@@ -20,7 +20,7 @@ _WARNING = re.compile(r"(?:^|\): )warning\b[^:]*: .*")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Per thread: ``registers``, bytes of ``stack`` and of ``spill_stores`` and ``spill_loads``. Per block: ``barriers``
+    """Per thread: ``registers``, bytes of ``stack``, ``spill_stores`` and ``spill_loads``. Per block: ``barriers``
     and bytes of static ``shared`` memory. Bytes of ``constant`` memory. ``warnings``: what the compiler remarked.
 
     ``serialized``: the assembler made asynchronous tensor instructions wait for each other.
@@ -61,7 +61,7 @@ class Resources:
 
 
 def read_resources(log: str) -> Resources:
-    """The resources of the one kernel that a compiler's log speaks of. Functions that it calls count their stack too."""
+    """The resources of the one kernel that a compiler's log speaks of, the stack of functions that it calls included."""
     found = Resources(serialized=_SERIALIZED.search(log) is not None)
     for match in _PROPERTIES.finditer(log):
         stack, stores, loads = (int(n) for n in match.groups())

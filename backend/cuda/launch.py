@@ -1,0 +1,171 @@
+"""Launching a program's kernels on a GPU: arguments in prepared arrays, on the stream that the caller works on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.driver import Driver, LoadedKernel
+from taskmap.backend.program import Launch, Program
+from taskmap.backend.sizes import SizesFunction, sizes_function
+from taskmap.ir.errors import IndexOutOfRangeError
+
+Memory = tuple[int, object]
+"""An address on the device, and what keeps the memory there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the caller gives: memory (bytes to an address), and the number of the stream that it works on now."""
+
+    allocate: Callable[[int], Memory]
+    stream: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKernel:
+    """A kernel that is loaded, with what its launches take."""
+
+    source: CudaSource
+    loaded: LoadedKernel
+
+
+class Frame:
+    """The arguments of one launch: their values, and the addresses of these, which is what the driver reads."""
+
+    __slots__ = ("_pointers", "config", "parameters", "values")
+
+    def __init__(self, count: int, config: Any) -> None:
+        self.config = config
+        self.values = array("q", bytes(8 * count))
+        start = self.values.buffer_info()[0]
+        self._pointers = array("q", (start + 8 * i for i in range(count)))
+        self.parameters = self._pointers.buffer_info()[0]
+
+    def fill(self, values: array[int]) -> None:
+        """Put values into the array, which stays where it is because it keeps its length."""
+        self.values[:] = values
+
+
+@dataclass(slots=True, eq=False)
+class CudaLauncher:
+    """Launches the kernels of one program on device number ``device``.
+
+    A kernel that takes an error flag writes it into the host's memory, where it is looked at before the next run:
+    waiting for each run would cost more than most runs take. Under CUDA_LAUNCH_BLOCKING=1 every launch is waited for.
+    """
+
+    program: Program
+    kernels: Mapping[str, DeviceKernel]
+    driver: Driver
+    device: int
+    surroundings: Surroundings
+    blocking: bool = field(default_factory=lambda: os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"))
+    _grids: dict[str, SizesFunction] = field(init=False)
+    _flags: ctypes.Array[ctypes.c_int] | None = field(init=False, default=None)
+    _flagged: dict[int, int] = field(init=False)
+    _frames: list[dict[int, Frame]] = field(init=False, default_factory=list)
+    _allowed: bool = field(init=False, default=False)
+    _lock: Lock = field(init=False, default_factory=Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        used = {symbol: self.kernels[symbol].source for symbol in self.program.symbols}
+        self._grids = {symbol: sizes_function(source.grid, source.dims) for symbol, source in used.items()}
+        steps = [n for n, s in enumerate(self.program.steps) if isinstance(s, Launch) and s.needs_error]
+        self._flagged = {step: i for i, step in enumerate(steps)}
+
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> CudaCall:
+        """A run of the program. Raises IndexOutOfRangeError when an earlier run has indexed out of range."""
+        self.driver.ensure_context(self.device)
+        if not self._allowed:
+            self._prepare()
+        self.check_flags(out_of_range)
+        memory = self.surroundings.allocate(arena_bytes) if arena_bytes else (0, None)
+        try:
+            frames = self._frames.pop()  # atomic: two threads never get the same one
+        except IndexError:
+            frames = self._new_frames()
+        return CudaCall(self, frames, memory, self.surroundings.stream(), out_of_range)
+
+    def check_flags(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+        """Raises the error of a kernel that has met an index out of range, once."""
+        if self._flags is None or not any(self._flags):
+            return
+        step = next(step for step, i in self._flagged.items() if self._flags[i])
+        ctypes.memset(self._flags, 0, ctypes.sizeof(self._flags))
+        raise out_of_range(step)
+
+    def _prepare(self) -> None:
+        with self._lock:
+            for symbol in self.program.symbols:
+                kernel = self.kernels[symbol]
+                self.driver.allow(kernel.loaded, self.device, kernel.source.shared_bytes, kernel.source.cluster)
+            if self._flagged and self._flags is None:
+                self._flags = self.driver.host_words(len(self._flagged))
+            self._allowed = True
+
+    def _new_frames(self) -> dict[int, Frame]:
+        flags = 0 if self._flags is None else ctypes.addressof(self._flags)
+        frames: dict[int, Frame] = {}
+        for number, step in enumerate(self.program.steps):
+            if not isinstance(step, Launch):
+                continue
+            source = self.kernels[step.symbol].source
+            config = self.driver.launch_config(source.threads, source.shared_bytes, source.cluster)
+            frame = Frame(len(step.buffers) + len(step.dims) + step.needs_error, config)
+            if step.needs_error:
+                frame.values[-1] = flags + 4 * self._flagged[number]
+            frames[number] = frame
+        return frames
+
+
+class CudaCall:
+    """One run: launches go to the stream in order and are not waited for."""
+
+    def __init__(
+        self,
+        launcher: CudaLauncher,
+        frames: dict[int, Frame],
+        memory: Memory,
+        stream: int,
+        out_of_range: Callable[[int], IndexOutOfRangeError],
+    ) -> None:
+        self.launcher, self.stream, self.arena = launcher, stream, memory[0]
+        self._memory = memory[1]  # given back when the run is over: the allocator knows the order of the stream
+        self._frames, self._out_of_range = frames, out_of_range
+        self._queue = launcher.driver.api.CUstream(stream)
+
+    def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """Launch the kernel of a step, unless its grid is empty."""
+        launcher, frame = self.launcher, self._frames[step]
+        symbol = launcher.program.steps[step].symbol  # type: ignore[union-attr]  # only launches come here
+        grid = launcher._grids[symbol](sizes)
+        if 0 in grid:
+            return
+        kept = frame.values[len(addresses) + len(sizes) :]
+        frame.fill(array("q", (*addresses, *sizes, *kept)))
+        config = frame.config
+        config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
+        config.hStream = self._queue
+        launcher.driver.launch(launcher.kernels[symbol].loaded, config, frame.parameters)
+        if launcher.blocking:
+            launcher.driver.synchronize(self.stream, symbol)
+            launcher.check_flags(self._out_of_range)
+
+    def now(self) -> Any:
+        """An event of the stream."""
+        return self.launcher.driver.record(self.stream)
+
+    def elapsed(self, points: Sequence[Any]) -> tuple[float, ...]:
+        """The seconds between neighbouring events."""
+        return self.launcher.driver.elapsed(points)
+
+    def finish(self) -> None:
+        """Give the argument arrays back: the driver has read them."""
+        self.launcher._frames.append(self._frames)

@@ -1,0 +1,156 @@
+"""A CUDA driver for machines without one: it records launches, and fails where it is told to."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+driver = pytest.importorskip("cuda.bindings.driver")
+OK = driver.CUresult.CUDA_SUCCESS
+
+
+@dataclass
+class Launched:
+    """One launch as the driver saw it: the values are read through the parameter addresses."""
+
+    symbol: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared: int
+    stream: int
+    cluster: tuple[int, ...]
+    values: list[int]
+
+
+@dataclass
+class FakeApi:
+    """The functions of `cuda.bindings.driver` that taskmap calls. ``failures`` maps a function to the status it gives.
+
+    ``counts`` are the numbers of parameters of kernels; ``on_launch`` may do what a kernel would.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    version: int = 13000
+    capability: tuple[int, int] = (9, 0)
+    shared: int = 232448
+    devices: int = 1
+    context: int = 1
+    on_launch: Callable[[Launched], None] = lambda _: None
+    launches: list[Launched] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    _kept: list[Any] = field(default_factory=list)
+    _symbols: list[str] = field(default_factory=list)
+    CUdevice_attribute = driver.CUdevice_attribute
+    CUfunction_attribute = driver.CUfunction_attribute
+    CUlaunchConfig = driver.CUlaunchConfig
+    CUlaunchAttribute = driver.CUlaunchAttribute
+    CUlaunchAttributeID = driver.CUlaunchAttributeID
+    CUstream = driver.CUstream
+    CU_MEMHOSTALLOC_PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE
+    CU_MEMHOSTALLOC_DEVICEMAP = driver.CU_MEMHOSTALLOC_DEVICEMAP
+
+    def _answer(self, function: str, *results: Any) -> tuple[Any, ...]:
+        if function in self.failures:
+            return (getattr(driver.CUresult, self.failures[function]), *[None for _ in results])
+        return (OK, *results)
+
+    def cuInit(self, flags: int) -> tuple[Any, ...]:  # noqa: N802  the driver's names
+        if self.failures.get("cuInit") == "absent":
+            raise RuntimeError("Failed to dlopen libcuda.so.1")
+        return self._answer("cuInit")
+
+    def cuDriverGetVersion(self) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuDriverGetVersion", self.version)
+
+    def cuDeviceGetCount(self) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuDeviceGetCount", self.devices)
+
+    def cuDeviceGet(self, index: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuDeviceGet", index)
+
+    def cuDeviceGetName(self, length: int, device: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuDeviceGetName", b"NVIDIA Fake\0\0")
+
+    def cuDeviceGetAttribute(self, attribute: Any, device: int) -> tuple[Any, ...]:  # noqa: N802
+        known = {
+            "COMPUTE_CAPABILITY_MAJOR": self.capability[0],
+            "COMPUTE_CAPABILITY_MINOR": self.capability[1],
+            "MULTIPROCESSOR_COUNT": 132,
+            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": self.shared,
+        }
+        return self._answer("cuDeviceGetAttribute", known[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")])
+
+    def cuCtxGetCurrent(self) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuCtxGetCurrent", self.context)
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuDevicePrimaryCtxRetain", 7 + device)
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[Any, ...]:  # noqa: N802
+        self.context = context
+        return self._answer("cuCtxSetCurrent")
+
+    def cuLibraryLoadData(self, image: bytes, *options: Any) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuLibraryLoadData", SimpleNamespace(image=image))
+
+    def cuLibraryGetKernel(self, library: Any, name: bytes) -> tuple[Any, ...]:  # noqa: N802
+        self._symbols.append(name.decode())
+        return self._answer("cuLibraryGetKernel", len(self._symbols) - 1)
+
+    def cuKernelSetAttribute(self, attribute: Any, value: int, kernel: int, device: int) -> tuple[Any, ...]:  # noqa: N802
+        self.calls.append((attribute.name, value, self._symbols[kernel], device))
+        return self._answer("cuKernelSetAttribute")
+
+    def cuLaunchKernelEx(self, config: Any, kernel: int, parameters: int, extra: int) -> tuple[Any, ...]:  # noqa: N802
+        symbol = self._symbols[kernel]
+        count = self.counts[symbol]
+        places = (ctypes.c_void_p * count).from_address(parameters) if count else []
+        values = [ctypes.c_longlong.from_address(place or 0).value for place in places]
+        cluster = [a.value.clusterDim for a in config.attrs] if config.numAttrs else []
+        launched = Launched(
+            symbol,
+            (config.gridDimX, config.gridDimY, config.gridDimZ),
+            config.blockDimX,
+            config.sharedMemBytes,
+            int(config.hStream),
+            (cluster[0].x, cluster[0].y, cluster[0].z) if cluster else (),
+            values,
+        )
+        answer = self._answer("cuLaunchKernelEx")
+        if answer[0] == OK:
+            self.launches.append(launched)
+            self.on_launch(launched)
+        return answer
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, ...]:  # noqa: N802
+        block = np.full(size, 0xFF, np.uint8)
+        self._kept.append(block)
+        return self._answer("cuMemHostAlloc", block.ctypes.data)
+
+    def cuStreamSynchronize(self, stream: Any) -> tuple[Any, ...]:  # noqa: N802
+        self.calls.append(("synchronize", int(stream)))
+        return self._answer("cuStreamSynchronize")
+
+    def cuEventCreate(self, flags: int) -> tuple[Any, ...]:  # noqa: N802
+        self._kept.append(len(self._kept))
+        return self._answer("cuEventCreate", len(self._kept))
+
+    def cuEventRecord(self, event: int, stream: Any) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuEventRecord")
+
+    def cuEventSynchronize(self, event: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuEventSynchronize")
+
+    def cuEventElapsedTime(self, first: int, second: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuEventElapsedTime", 1.5 * (second - first))
+
+    def cuEventDestroy(self, event: int) -> tuple[Any, ...]:  # noqa: N802
+        self.calls.append(("destroy", event))
+        return self._answer("cuEventDestroy")
