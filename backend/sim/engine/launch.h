@@ -1,0 +1,238 @@
+/* Runs a grid: clusters in the order of the seed, each with fresh fibers, and gives back what was found. */
+#pragma once
+#include <atomic>
+#include <thread>
+
+#include "sync.h"
+
+namespace sim {
+
+__thread Worker *worker = nullptr;
+
+inline void end_thread(Worker &w, Fiber &f) {
+  f.state = State::ended;
+  f.warp->ended |= 1u << f.lane;
+  f.home->ended++;
+  w.live--;
+  if (!w.checked) return;
+  for (const Copy &copy : f.copies) {
+    w.report->add(kAsyncCopy, w.place(f, f.line ? site_of_line(f.line) : 0), nullptr,
+                  "the thread ends before a cp.async of %u bytes has been waited for", copy.bytes);
+    break;
+  }
+}
+
+inline void prepare(Worker &w) {
+  const tm_sim_run &run = *w.run;
+  const uint32_t size = run.cluster.x * run.cluster.y * run.cluster.z;
+  w.fibers = std::vector<Fiber>(size * run.threads);
+  w.blocks = std::vector<Block>(size);
+  for (uint32_t rank = 0; rank < size; rank++) {
+    Block &b = w.blocks[rank];
+    b.rank = rank;
+    b.storage.resize(run.shared_bytes + 1024 + 64);
+    b.shared = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(b.storage.data()) + 1023) & ~uintptr_t(1023));
+    b.warps = std::vector<Warp>((run.threads + 31) / 32);
+    if (!w.checked) continue;
+    b.memory.base = b.shared;
+    b.memory.bytes = run.shared_bytes;
+    b.memory.shift = __builtin_ctz(run.shared_granule);
+    b.memory.shared = b.memory.tracked = true;
+    b.memory.cells = std::vector<Cell>((run.shared_bytes + run.shared_granule - 1) / run.shared_granule);
+    b.bounds.push_back({b.shared, b.shared + run.shared_bytes, &b.memory, "shared memory"});
+  }
+  w.order.resize(w.fibers.size());
+  for (uint32_t i = 0; i < w.fibers.size(); i++) w.order[i] = i;
+  if (run.seed == 1) std::reverse(w.order.begin(), w.order.end());
+}
+
+inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
+  const tm_sim_run &run = *w.run;
+  w.gang = index + 1;
+  w.started = 0;
+  w.ready.clear();
+  w.agents.clear();
+  w.live = uint32_t(w.fibers.size());
+  const ClockRef nothing = w.checked ? std::make_shared<const Clock>() : nullptr;
+  for (Block &b : w.blocks) {
+    const tm_dim &c = run.cluster;
+    b.index = {first.x + b.rank % c.x, first.y + b.rank / c.x % c.y, first.z + b.rank / c.x / c.y};
+    b.ended = 0;
+    for (Barrier &barrier : b.barriers) barrier = Barrier{};
+    for (Warp &warp : b.warps) {
+      warp.present = warp.ended = 0;
+      warp.meetings.clear();
+      warp.meetings.reserve(32);
+    }
+    if (w.checked) memset(b.shared, 0xff, run.shared_bytes);
+  }
+  for (uint32_t i = 0; i < w.fibers.size(); i++) {
+    Fiber &f = w.fibers[i];
+    Block &b = w.blocks[i / run.threads];
+    const uint32_t t = i % run.threads;
+    static_cast<tm_thread &>(f) = {{t, 0, 0}, b.index, {run.threads, 1, 1}, run.grid, b.shared};
+    f.home = &b;
+    f.warp = &b.warps[t / 32];
+    f.lane = t % 32;
+    f.number = i;
+    f.warp->lanes[f.lane] = &f;
+    f.warp->present |= 1u << f.lane;
+    f.state = State::unstarted;
+    f.wait = Wait::none;
+    f.line = 0;
+    f.waits_in = "";
+    if (!w.checked) continue;
+    f.base = nothing;
+    f.own = 1;
+    f.copies_agent = f.copies_done = 0;
+    f.copies_open = 1;
+    f.copies.clear();
+    w.agents.push_back({AgentKind::thread, &f});
+  }
+  if (run.seed > 1) std::shuffle(w.order.begin(), w.order.end(), w.random);
+  w.stacks.reclaim();
+  w.counters.blocks += w.blocks.size();
+  Fiber *next = take_next(w);
+  switch_to(w, w.main, next);
+}
+
+inline void run_clusters(Worker &w, const std::vector<uint32_t> &order, std::atomic<size_t> &next,
+                         std::atomic<bool> &stopped) {
+  worker = &w;
+  const tm_sim_run &run = *w.run;
+  const tm_dim &c = run.cluster;
+  const uint32_t across = run.grid.x / c.x, down = run.grid.y / c.y;
+  prepare(w);
+  for (size_t i = next++; i < order.size() && !stopped; i = next++) {
+    const uint32_t k = order[i];
+    run_cluster(w, k, {k % across * c.x, k / across % down * c.y, k / across / down * c.z});
+    if (w.stopped) stopped = true;
+  }
+  worker = nullptr;
+  tm_self = nullptr;
+}
+
+inline std::vector<uint32_t> order_of_clusters(const tm_sim_run &run) {
+  const tm_dim &c = run.cluster;
+  std::vector<uint32_t> order(size_t(run.grid.x / c.x) * (run.grid.y / c.y) * (run.grid.z / c.z));
+  for (uint32_t i = 0; i < order.size(); i++) order[i] = i;
+  if (run.seed == 1) std::reverse(order.begin(), order.end());
+  std::mt19937 random(run.seed);
+  if (run.seed > 1) std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
+inline void set_regions(Worker &w) {
+  const tm_sim_run &run = *w.run;
+  w.regions = std::vector<Region>(run.region_count);
+  for (uint32_t i = 0; i < run.region_count; i++) {
+    const tm_sim_region &from = run.regions[i];
+    Region &r = w.regions[i];
+    r.base = from.base;
+    r.bytes = from.bytes;
+    r.shift = __builtin_ctz(from.granule);
+    r.initialised = from.initialised;
+    r.tracked = from.tracked;
+    if (r.tracked) r.cells = std::vector<Cell>((from.bytes + from.granule - 1) / from.granule);
+  }
+}
+
+inline void add_counters(tm_sim_counters &to, const tm_sim_counters &from) {
+  tm_u64 *t = reinterpret_cast<tm_u64 *>(&to);
+  const tm_u64 *f = reinterpret_cast<const tm_u64 *>(&from);
+  for (size_t i = 0; i < sizeof to / sizeof *t; i++) t[i] += f[i];
+}
+
+}  // namespace sim
+
+extern "C" {
+
+__thread tm_thread *tm_self = nullptr;
+
+/* Runs the grid; returns the number of problems, of which up to `most` are written. Bounds name their region by its
+ * number plus one, which is replaced here by the region. */
+__attribute__((visibility("default"))) tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
+                                                              tm_u32 bounds_count, tm_sim_problem *problems,
+                                                              tm_u32 most, tm_sim_counters *counters) {
+  using namespace sim;
+  Report report;
+  const std::vector<uint32_t> order = order_of_clusters(*run);
+  std::atomic<size_t> next{0};
+  std::atomic<bool> stopped{false};
+  const uint32_t count = run->checked || run->counted ? 1 : std::max(1u, std::min(run->workers, uint32_t(order.size())));
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<Report> reports(count);
+  for (uint32_t i = 0; i < count; i++) {
+    workers.push_back(std::make_unique<Worker>());
+    Worker &w = *workers.back();
+    w.run = run;
+    w.report = &reports[i];
+    w.checked = run->checked;
+    w.counted = run->counted;
+    w.random.seed(run->seed + i);
+    w.deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(int64_t(run->seconds * 1e9));
+  }
+  if (run->checked) {
+    set_regions(*workers[0]);
+    for (uint32_t i = 0; i < bounds_count; i++)
+      bounds[i].region = &workers[0]->regions[reinterpret_cast<uintptr_t>(bounds[i].region) - 1];
+  }
+  std::vector<std::thread> helpers;
+  for (uint32_t i = 1; i < count; i++)
+    helpers.emplace_back([&, i] { run_clusters(*workers[i], order, next, stopped); });
+  run_clusters(*workers[0], order, next, stopped);
+  for (std::thread &helper : helpers) helper.join();
+  *counters = {};
+  tm_u32 found = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    add_counters(*counters, workers[i]->counters);
+    for (const tm_sim_problem &p : reports[i].problems())
+      if (found < most) problems[found++] = p;
+  }
+  return found;
+}
+
+__attribute__((visibility("default"))) const tm_bounds *tm_sim_shared_bounds(tm_u64 offset, tm_u64 bytes,
+                                                                             tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  Block &b = *w.current->home;
+  char *low = b.shared + offset, *end = b.shared + w.run->shared_bytes;
+  char *high = bytes == ~0ull ? end : low + bytes;
+  if (low > end || high > end) {
+    w.report->add(kOutOfBounds, w.place(*w.current, site_of_line(line)), nullptr,
+                  "a shared buffer at byte %llu, in a block that has %u bytes of shared memory", offset,
+                  w.run->shared_bytes);
+    return &b.bounds[0];
+  }
+  for (const tm_bounds &known : b.bounds)
+    if (known.low == low && known.high == high) return &known;
+  b.bounds.push_back({low, high, &b.memory, "shared memory"});
+  return &b.bounds.back();
+}
+
+static inline tm_u32 site_of_return(const void *address, tm_u32 line) {
+  if (line) return sim::site_of_line(line);
+  return tm_u32(static_cast<const char *>(address) - sim::worker->run->module) - 1;
+}
+
+__attribute__((visibility("default"))) const void *tm_sim_read(const void *at, tm_u32 bytes, const tm_bounds *bounds,
+                                                               tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
+  const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, false}, bytes);
+  if (good) return at;
+  memset(w.scratch, 0, sizeof w.scratch);
+  return w.scratch;
+}
+
+__attribute__((visibility("default"))) void *tm_sim_write(void *at, tm_u32 bytes, const tm_bounds *bounds,
+                                                          tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
+  const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, true}, bytes);
+  return good ? at : w.scratch;
+}
+}

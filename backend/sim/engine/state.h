@@ -1,0 +1,179 @@
+/* What exists while a grid runs: fibers in warps in blocks in clusters, all owned by one worker. */
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "fiber.h"
+#include "report.h"
+
+extern "C" {
+
+struct tm_sim_region {
+  char *base;
+  tm_u64 bytes;
+  tm_u32 granule, initialised, tracked; /* granule: bytes of one shadow cell, a power of two */
+};
+
+struct tm_sim_run {
+  void (*entry)(const void *const *);
+  const void *const *arguments;
+  tm_sim_region *regions;
+  const char *module; /* where the kernel's shared object is mapped: sites are offsets from it */
+  double seconds;
+  tm_u32 region_count;
+  tm_dim grid, cluster;
+  tm_u32 threads, shared_bytes, shared_granule;
+  tm_u32 seed, late, checked, counted, workers;
+};
+
+struct tm_sim_counters {
+  tm_u64 instructions[tm_kinds];
+  tm_u64 global_read, global_written, shared_read, shared_written, copied; /* bytes */
+  tm_u64 global_requests, global_sectors, global_ideal;                    /* sectors of 32 bytes */
+  tm_u64 shared_requests, shared_wavefronts, shared_ideal;
+  tm_u64 tensor_operations; /* multiply-adds on tensor cores, times two */
+  tm_u64 switches, blocks;
+};
+}
+
+namespace sim {
+
+struct Fiber;
+struct Block;
+struct Worker;
+
+enum class State : uint8_t { unstarted, ready, waiting, ended };
+enum class Wait : uint8_t { none, barrier, named_barrier, warp, warpgroup, mbarrier, cluster };
+
+/* One write or a list of reads of the bytes of a cell. Clocks and agents are those of the cluster `gang`. */
+struct Reader {
+  uint32_t gang, clock, site, next;
+  uint32_t length;
+  uint16_t agent, thread;
+  bool atomic;
+};
+struct Cell {
+  uint32_t gang = 0, clock = 0, site = 0, readers = 0;
+  uint16_t agent = 0, thread = 0;
+  uint8_t atomic = 0, async_proxy = 0;
+};
+
+struct Region {
+  char *base = nullptr;
+  uint64_t bytes = 0;
+  uint32_t shift = 0;
+  bool initialised = false, tracked = false, shared = false;
+  std::vector<Cell> cells;
+};
+
+struct Copy { /* a cp.async that has not landed */
+  char *to;
+  const char *from;
+  uint32_t bytes, copied, group;
+};
+
+/* One instruction that several lanes execute together, while it waits for some of them. */
+struct Instruction {
+  const char *name;
+  tm_kind kind;
+  bool whole; /* all 32 lanes must take part */
+  void (*run)(Worker &, void **operands, uint32_t mask, uint32_t line);
+};
+struct Meeting {
+  const Instruction *instruction = nullptr;
+  uint32_t mask = 0, arrived = 0, line = 0;
+  void *operands[32];
+};
+
+struct Warp {
+  Fiber *lanes[32] = {};
+  uint32_t present = 0, ended = 0;
+  std::vector<Meeting> meetings;
+};
+
+struct Barrier {
+  uint32_t expected = 0, arrived = 0, line = 0;
+  bool same_line = true;
+  std::vector<Fiber *> waiting;
+  Gathering gathering;
+};
+
+struct Block {
+  tm_dim index{};
+  uint32_t rank = 0, ended = 0;
+  std::vector<char> storage;
+  char *shared = nullptr;
+  Region memory;
+  std::deque<tm_bounds> bounds;
+  std::vector<Warp> warps;
+  Barrier barriers[16];
+};
+
+struct Fiber : tm_thread {
+  Context context;
+  char *stack = nullptr;
+  Warp *warp = nullptr;
+  Block *home = nullptr;
+  uint32_t number = 0, lane = 0; /* number: within the cluster, and the agent of its accesses */
+  State state = State::unstarted;
+  Wait wait = Wait::none;
+  uint32_t line = 0;
+  const char *waits_in = "";
+
+  ClockRef base;
+  uint32_t own = 1;
+  uint32_t copies_agent = 0, copies_done = 0, copies_open = 1; /* cp.async groups: all up to `done` have landed */
+  std::vector<Copy> copies;
+};
+
+enum class AgentKind : uint8_t { thread, copies, mbarrier, bulk, wgmma };
+struct Agent {
+  AgentKind kind;
+  Fiber *owner;
+};
+
+/* Runs blocks one cluster after the other. One worker checks; several may share a grid that is only run. */
+struct Worker {
+  const tm_sim_run *run = nullptr;
+  Report *report = nullptr;
+  tm_sim_counters counters{};
+  bool checked = false, counted = false, stopped = false;
+
+  Context main;
+  Stacks stacks;
+  std::vector<Fiber> fibers;
+  std::vector<Block> blocks;
+  std::vector<Agent> agents;
+  std::deque<Fiber *> ready;
+  std::vector<uint32_t> order;
+  size_t started = 0;
+  uint32_t live = 0, gang = 0;
+  Fiber *current = nullptr;
+  std::mt19937 random;
+  std::chrono::steady_clock::time_point deadline;
+  uint32_t ticks = 0;
+
+  std::vector<Reader> readers{1};
+  uint32_t free_reader = 0;
+  std::vector<Region> regions;
+  alignas(64) char scratch[64] = {};
+
+  uint32_t threads() const { return run->threads; }
+  Place place(const Fiber &f, uint32_t site) const { return {f.block, f.thread, site}; }
+  uint32_t new_agent(AgentKind kind, Fiber *owner) {
+    agents.push_back({kind, owner});
+    return uint32_t(agents.size() - 1);
+  }
+};
+
+extern __thread Worker *worker __attribute__((tls_model("initial-exec")));
+
+inline uint32_t site_of_line(uint32_t line) { return kLineSite | line; }
+
+}  // namespace sim

@@ -1,0 +1,296 @@
+"""Runs a kernel on arrays of the host."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim import structs
+from taskmap.backend.sim.lines import lines_of
+from taskmap.backend.sim.problems import KINDS, Place, Problem, simulation_error
+from taskmap.backend.sim.toolchain import Compiler, build, find_compiler
+from taskmap.backend.sim.unit import ENGINE_SYMBOL, engine_unit, entry_symbol, kernel_unit
+from taskmap.backend.store import KernelStore
+from taskmap.ir.errors import InputError
+from taskmap.ir.evaluate import size_of
+from taskmap.ir.nodes import Var
+
+Array = NDArray[Any]
+Policy = Literal["late", "early"]
+_MOST_PROBLEMS = 64
+_POINTER = re.compile(r"tm_global<\s*(const\s+)?(\w+(?: \w+)*)\s*>\s+(\w+)")
+_POISON = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class SimReport:
+    """What came out of a run: problems (none: the kernel is right, for these sizes), and counters by name."""
+
+    symbol: str
+    problems: tuple[Problem, ...]
+    counters: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A pointer parameter of a kernel's text."""
+
+    name: str
+    type: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SimKernel:
+    """A kernel built for the host."""
+
+    source: CudaSource
+    path: Path
+    handle: ctypes.CDLL
+    checked: bool
+
+    @property
+    def entry(self) -> int:
+        """The address of the function that runs one thread."""
+        return _address(self.handle, entry_symbol(self.source.symbol))
+
+
+def run(
+    source: CudaSource,
+    arrays: Sequence[Array],
+    dims: Mapping[Var, int] | Sequence[int] = (),
+    *,
+    seed: int = 0,
+    policy: Policy = "late",
+    checks: bool = True,
+    counters: bool = True,
+    outputs: Sequence[int] = (),
+    raises: bool = True,
+    seconds: float = 60.0,
+    store: KernelStore | None = None,
+) -> SimReport:
+    """Run a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place.
+
+    bf16 and fp8 are arrays of uint16 and uint8. An `error` parameter, the last, needs an int32 array of one element.
+    seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous copies
+    land when something waits for them or at once. outputs: numbers of arrays that hold nothing yet; they are filled with
+    0xff bytes, and reading them before they are written is a problem. raises: raise SimulationError for problems.
+    """
+    kernel = build_kernel(source, store, checked=checks)
+    sizes = _sizes(source, dims)
+    parameters = parameters_of(source)
+    if len(arrays) != len(parameters):
+        raise InputError(f"{source.symbol} takes {len(parameters)} arrays, not {len(arrays)}")
+    for number in outputs:
+        arrays[number].reshape(-1).view(np.uint8)[:] = _POISON
+    call = _Call(kernel, parameters, arrays, tuple(sizes.values()), set(outputs))
+    return call.run(
+        tuple(size_of(d, sizes) for d in source.grid), seed, policy == "late", counters, seconds, raises=raises
+    )
+
+
+def build_kernel(source: CudaSource, store: KernelStore | None = None, *, checked: bool = True) -> SimKernel:
+    """The kernel as a shared object of the host, loaded."""
+    return _load(source, store or _default_store(), checked)
+
+
+def parameters_of(source: CudaSource) -> list[Parameter]:
+    """The pointer parameters of the kernel's text."""
+    start = source.text.index(f"{source.symbol}(")
+    signature = source.text[start : source.text.index("{", start)]
+    return [Parameter(name, kind, bool(const)) for const, kind, name in _POINTER.findall(signature)]
+
+
+@lru_cache(maxsize=1)
+def _default_store() -> KernelStore:
+    return KernelStore()
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> Compiler:
+    return find_compiler()
+
+
+@lru_cache(maxsize=4096)
+def _load(source: CudaSource, store: KernelStore, checked: bool) -> SimKernel:
+    engine(store)
+    unit = kernel_unit(source.symbol, source.text, checked=checked)
+    path = build(entry_symbol(source.symbol), unit, _compiler(), store, checked=checked)
+    return SimKernel(source, path, ctypes.CDLL(str(path)), checked)
+
+
+_engines: dict[str, ctypes.CDLL] = {}
+
+
+def engine(store: KernelStore | None = None) -> ctypes.CDLL:
+    """The engine, built if need be. Its symbols are visible to the whole process: kernels are bound to them."""
+    text = engine_unit()
+    if text not in _engines:
+        path = build(ENGINE_SYMBOL, text, _compiler(), store or _default_store(), engine=True)
+        _engines[text] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return _engines[text]
+
+
+def _address(handle: ctypes.CDLL, symbol: str) -> int:
+    address = ctypes.cast(handle[symbol], ctypes.c_void_p).value
+    if address is None:
+        raise InputError(f"the simulator's kernel has no {symbol}")
+    return address
+
+
+def _sizes(source: CudaSource, dims: Mapping[Var, int] | Sequence[int]) -> dict[Var, int]:
+    given = dict(dims) if isinstance(dims, Mapping) else dict(zip(source.dims, dims, strict=True))
+    missing = [d.name for d in source.dims if d not in given]
+    if missing:
+        raise InputError(f"{source.symbol} needs the size of {', '.join(missing)}")
+    return {d: int(given[d]) for d in source.dims}
+
+
+class _Dl(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _base_of(address: int) -> int:
+    """Where the shared object that holds an address is mapped."""
+    found = _Dl()
+    ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(found))
+    return found.base or 0
+
+
+class _Call:
+    """The arguments of one launch, kept alive while it runs."""
+
+    def __init__(
+        self,
+        kernel: SimKernel,
+        parameters: Sequence[Parameter],
+        arrays: Sequence[Array],
+        sizes: Sequence[int],
+        outputs: set[int],
+    ) -> None:
+        self.kernel = kernel
+        self._arrays = arrays
+        regions = _regions_of(arrays)
+        self.regions = (structs.Region * max(len(regions), 1))()
+        self.region_count = len(regions)
+        for region, members in zip(self.regions, regions, strict=False):
+            region.base = min(_start(arrays[i]) for i in members)
+            region.bytes = max(_start(arrays[i]) + arrays[i].nbytes for i in members) - region.base
+            region.granule = min(arrays[i].itemsize for i in members)
+            region.initialised = not any(i in outputs for i in members)
+            region.tracked = any(not parameters[i].read_only for i in members)
+        number_of = {i: n for n, members in enumerate(regions) for i in members}
+        self.bounds = (structs.Bounds * max(len(arrays), 1))()
+        self._values: list[Any] = []
+        for i, (parameter, array) in enumerate(zip(parameters, arrays, strict=True)):
+            b = self.bounds[i]
+            b.low, b.high = _start(array), _start(array) + array.nbytes
+            b.region, b.name = number_of[i] + 1, parameter.name.encode()
+            self._values.append(structs.Argument(_start(array), ctypes.pointer(b)))
+        # Sizes stand between the buffers and the error flag.
+        scalars = [ctypes.c_longlong(size) for size in sizes]
+        at = len(self._values) - kernel.source.needs_error
+        self._values[at:at] = scalars
+        self.arguments = (ctypes.c_void_p * max(len(self._values), 1))(
+            *(ctypes.cast(ctypes.pointer(value), ctypes.c_void_p) for value in self._values)
+        )
+
+    def run(
+        self, grid: Sequence[int], seed: int, late: bool, counted: bool, seconds: float, *, raises: bool
+    ) -> SimReport:
+        source = self.kernel.source
+        entry = self.kernel.entry
+        launch = structs.Run(
+            entry=entry,
+            arguments=self.arguments,
+            regions=self.regions,
+            module=_base_of(entry),
+            seconds=seconds,
+            region_count=self.region_count,
+            grid=structs.Dim3(*(*grid, 1, 1)[:3]),
+            cluster=structs.Dim3(*source.cluster),
+            threads=source.threads,
+            shared_bytes=source.shared_bytes,
+            shared_granule=1 if re.search(r"tm_shared_at<(signed char|unsigned char|bool|tm_e\dm\d)>", source.text) else 2,
+            seed=seed,
+            late=late,
+            checked=self.kernel.checked,
+            counted=counted,
+            workers=1,
+        )
+        found = (structs.FoundProblem * _MOST_PROBLEMS)()
+        counted_values = structs.Counted()
+        number = 0
+        if all(grid):
+            number = engine().tm_sim_run_grid(
+                ctypes.byref(launch),
+                self.bounds,
+                ctypes.c_uint32(len(self._arrays)),
+                found,
+                ctypes.c_uint32(_MOST_PROBLEMS),
+                ctypes.byref(counted_values),
+            )
+        problems = _problems(found[:number], source, self.kernel.path)
+        if problems and raises:
+            raise simulation_error(source.symbol, problems)
+        return SimReport(source.symbol, problems, _counters(counted_values))
+
+
+def _start(array: Array) -> int:
+    if not array.flags.c_contiguous:
+        raise InputError("the simulator takes contiguous arrays", hint="Use numpy.ascontiguousarray.")
+    return int(array.ctypes.data)
+
+
+def _regions_of(arrays: Sequence[Array]) -> list[list[int]]:
+    """Numbers of arrays whose memory overlaps, together."""
+    regions: list[list[int]] = []
+    end = -1
+    for i in sorted(range(len(arrays)), key=lambda i: _start(arrays[i])):
+        if regions and _start(arrays[i]) < end:
+            regions[-1].append(i)
+        else:
+            regions.append([i])
+        end = max(end, _start(arrays[i]) + arrays[i].nbytes)
+    return regions
+
+
+def _problems(found: Sequence[structs.FoundProblem], source: CudaSource, path: Path) -> tuple[Problem, ...]:
+    lines = lines_of({s for p in found for s in (p.site, p.other_site)}, source.symbol, path)
+    text = source.text.splitlines()
+
+    def place(block: structs.Dim3, thread: structs.Dim3, site: int) -> Place:
+        line = lines.get(site, 0)
+        code = text[line - 1].strip() if 0 < line <= len(text) else ""
+        return Place((block.x, block.y, block.z), (thread.x, thread.y, thread.z), line, code)
+
+    return tuple(
+        Problem(
+            KINDS[p.kind],
+            p.text.decode(errors="replace"),
+            place(p.block, p.thread, p.site),
+            place(p.other_block, p.other_thread, p.other_site) if p.has_other else None,
+            p.count,
+        )
+        for p in found
+    )
+
+
+def _counters(counted: structs.Counted) -> dict[str, int]:
+    values = {name: int(n) for name, n in zip(structs.INSTRUCTION_KINDS, counted.instructions, strict=True)}
+    rest = (name for name, *_ in structs.Counted._fields_ if name != "instructions")
+    return values | {name.replace("_", " "): int(getattr(counted, name)) for name in rest}

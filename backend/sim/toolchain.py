@@ -1,0 +1,116 @@
+"""The C++ compiler of the simulator, and the shared objects that it makes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from taskmap.backend.children import Children, OutOfTimeError
+from taskmap.backend.cpu.host import Isa, detect_host
+from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
+from taskmap.backend.scratch import Scratch
+from taskmap.backend.store import KernelStore, StoredKernel
+from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError
+
+_ISA_FLAGS: dict[Isa, tuple[str, ...]] = {
+    "generic": (),
+    "avx2": ("-mavx2", "-mfma", "-mf16c"),
+    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"),
+}
+_FLAGS = (
+    "-std=c++17",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-fno-semantic-interposition",
+    "-Wl,-z,noexecstack",
+)
+_ENGINE_FLAGS = ("-O2", "-g1", "-pthread", "-Wall", "-Wextra")
+_KERNEL_FLAGS = ("-fno-exceptions", "-fno-rtti", "-w")
+# A checked access is told apart by its return address, so calls stay calls, and each keeps its own place.
+_CHECKED_FLAGS = ("-O1", "-g1", "-fno-optimize-sibling-calls", "-fno-crossjumping")
+_FAST_FLAGS = ("-O2",)
+_TIMEOUT = 300.0
+_SHOWN_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler: the command, and what identifies it whatever its path."""
+
+    command: tuple[str, ...]
+    identity: str
+    isa: Isa
+
+    def flags(self, *, engine: bool = False, checked: bool = True) -> tuple[str, ...]:
+        """Every argument that can change the result."""
+        own = _ENGINE_FLAGS if engine else (*_KERNEL_FLAGS, *(_CHECKED_FLAGS if checked else _FAST_FLAGS))
+        return (*_FLAGS, *_ISA_FLAGS[self.isa], *own)
+
+
+def find_compiler() -> Compiler:
+    """The first C++ compiler of $TASKMAP_CXX, $CXX, c++, g++, clang++. Raises CompilerNotFoundError."""
+    for candidate in (os.environ.get("TASKMAP_CXX", ""), os.environ.get("CXX", ""), "c++", "g++", "clang++"):
+        words = shlex.split(candidate)
+        path = shutil.which(words[0]) if words else None
+        if path is not None:
+            return Compiler((path, *words[1:]), _identity((path, *words[1:])), detect_host().isa)
+    raise CompilerNotFoundError(
+        "no C++ compiler found for the simulator",
+        why="none of c++, g++ and clang++ is in PATH.",
+        hint="Install one (Debian, Ubuntu: apt install g++), or set TASKMAP_CXX to one.",
+    )
+
+
+@lru_cache(maxsize=8)
+def _identity(command: tuple[str, ...]) -> str:
+    answer = subprocess.run(
+        [*command, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
+    )
+    lines = answer.stdout.splitlines()
+    if answer.returncode or not lines:
+        raise CompilerFailedError("the C++ compiler does not say its version", where=shlex.join(command))
+    return lines[0].strip()
+
+
+def build(
+    symbol: str, unit: str, compiler: Compiler, store: KernelStore, *, engine: bool = False, checked: bool = True
+) -> Path:
+    """The shared object that `unit`, C++ that includes none of our files, makes, from the store where it is there.
+
+    Raises CompilerFailedError with what the compiler said.
+    """
+    flags = compiler.flags(engine=engine, checked=checked)
+    source = KernelSource(symbol, unit)
+    parts = key_parts(source, compiler=compiler.identity, flags=flags, isa=f"sim-{compiler.isa}")
+    key = kernel_key(parts)
+    found = store.lookup(key, symbol)
+    if found is not None:
+        return found
+    with Scratch() as folder:
+        output = folder / "unit.so"
+        command = [*compiler.command, *flags, "-x", "c++", "-", "-o", str(output)]
+        environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
+        try:
+            status, complaints = Children().run(
+                command, stdin=unit.encode(), environment=environment, folder=str(folder), timeout=_TIMEOUT
+            )
+        except OutOfTimeError:
+            status, complaints = 1, f"it ran longer than {_TIMEOUT:g} s"
+        if status:
+            raise CompilerFailedError(
+                f"the C++ compiler refused the simulator's form of {symbol}",
+                where=shlex.join(command),
+                why="\n".join(complaints.splitlines()[:_SHOWN_LINES]),
+                hint=f"The source is {store.keep_failed(unit)}.",
+            )
+        path = store.add_object(output.read_bytes())
+    store.add_kernels([StoredKernel(key, symbol, parts)], path)
+    return path

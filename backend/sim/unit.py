@@ -1,0 +1,64 @@
+"""The text that is compiled: the kernel's own, unchanged, behind the simulator's form of the device code."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_DEVICE = _HERE / "device"
+_SHARED_WITH_CUDA = _HERE.parent / "cuda" / "device" / "portable.cuh"
+_FIRST = ("abi.h", "base.h")
+_OWN_INCLUDE = re.compile(r'^#(?:pragma once|include ".*)$\n?', re.MULTILINE)
+ENGINE_SYMBOL = "tm_sim_run_grid"
+
+
+def entry_symbol(symbol: str) -> str:
+    """The function of a kernel's shared object that the engine calls once for each thread."""
+    return f"tm_entry_{symbol}"
+
+
+def kernel_unit(symbol: str, text: str, *, checked: bool) -> str:
+    """A kernel as a translation unit that includes no header."""
+    return (
+        f"#define TM_CHECKED {int(checked)}\n"
+        f'#line 1 "prelude"\n{prelude()}\n'
+        f'#line 1 "{symbol}"\n{text}\n'
+        f'extern "C" __attribute__((visibility("default"))) void {entry_symbol(symbol)}(const void *const *a)'
+        f" {{ tm_call({symbol}, a); }}\n"
+    )
+
+
+@lru_cache(maxsize=1)
+def prelude() -> str:
+    """The device code on the host: our own files, then the one that both share, then the instructions."""
+    others = sorted(path for path in _DEVICE.glob("*.h") if path.name not in _FIRST)
+    files = [*(_DEVICE / name for name in _FIRST), _SHARED_WITH_CUDA, *others]
+    return "\n".join(_without_includes(path) for path in files)
+
+
+@lru_cache(maxsize=1)
+def engine_unit() -> str:
+    """The engine as one translation unit; its files are put in where they are included."""
+    seen: set[Path] = set()
+
+    def expand(path: Path) -> str:
+        path = path.resolve()
+        if path in seen:
+            return ""
+        seen.add(path)
+        lines: list[str] = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            included = re.match(r'#include "(.*)"', line)
+            if included:
+                lines.append(expand(path.parent / included[1]))
+            elif line != "#pragma once":
+                lines.append(line)
+        return "\n".join(lines)
+
+    return expand(_HERE / "engine" / "engine.h") + "\n"
+
+
+def _without_includes(path: Path) -> str:
+    return _OWN_INCLUDE.sub("", path.read_text(encoding="utf-8"))
