@@ -133,3 +133,7 @@ class InvalidOptionError(TaskmapError):
 
 class InputError(TaskmapError):
     """The inputs of a compiled call do not fit what it was compiled for."""
+
+
+class SimulationError(TaskmapError):
+    """A kernel did something in the simulator that no kernel may do on a GPU: a race, an access out of bounds, ..."""
