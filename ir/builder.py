@@ -29,6 +29,7 @@ from taskmap.ir.nodes import (
     ExprLike,
     For,
     If,
+    Invoke,
     Let,
     LoopKind,
     MappedFor,
@@ -38,11 +39,13 @@ from taskmap.ir.nodes import (
     Scope,
     Stmt,
     Store,
+    TensorMap,
     Var,
 )
 from taskmap.ir.types import DType
 
 if TYPE_CHECKING:
+    from taskmap.ir.instruction import Instruction
     from taskmap.ir.mapping import TaskMapping
     from taskmap.ir.source import SourceLocation
 
@@ -202,6 +205,10 @@ class Builder:
     def evaluate(self, value: ExprLike) -> None:
         """An expression for its effect."""
         self.emit(Evaluate(as_expr(value), self.source))
+
+    def invoke(self, instruction: Instruction, *operands: Region | Expr | TensorMap) -> None:
+        """One instruction of the table, for its effect."""
+        self.emit(Invoke(instruction, operands, self.source))
 
     def move(self, dst: Region | Buffer, src: Region | Buffer) -> None:
         """dst = src, element by element."""

@@ -16,7 +16,7 @@ from typing import Any
 from taskmap.ir.errors import TypeMismatchError
 from taskmap.ir.layout import Layout
 from taskmap.ir.mapping import TaskMapping
-from taskmap.ir.nodes import Buffer, Expr, Kernel, Stmt, Var
+from taskmap.ir.nodes import Buffer, Expr, Kernel, Stmt, TensorMap, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType
 from taskmap.ir.visit import children
@@ -30,7 +30,8 @@ _MEANING: dict[type, tuple[str, ...]] = {
     Var: ("dtype", "lanes"),
     Task: ("inputs", "stages", "outputs", "dims", "anchor"),
     Stage: ("out", "axes", "body", "label", "attrs"),
-    Kernel: ("buffers", "outputs", "dims", "body", "grid", "threads"),
+    Kernel: ("buffers", "outputs", "dims", "body", "grid", "threads", "cluster", "min_blocks", "maps"),
+    TensorMap: ("buffer", "box", "swizzle"),
 }
 
 

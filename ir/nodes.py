@@ -5,8 +5,9 @@ expressions   Const Var Unary Binary Compare Select Cast Load Call      scalar, 
               Reduce                                                    only inside compute definitions
               Intrinsic                                                 one instruction, made by lowering
 statements    Store For MappedFor If Let Allocate Barrier Evaluate
+              Invoke                                                    one instruction with effects
 specs         Move MatMul                                               decomposed until an instruction does each piece
-the rest      Buffer Region Kernel
+the rest      Buffer Region TensorMap Kernel
 
 Every node is frozen. Expressions compare by structure, variables and buffers by identity. ``Let`` and ``Allocate`` are
 visible in the statements that follow them in the same body. Comparison operators build IR (``a < b``); equality does
@@ -259,9 +260,11 @@ class Reduce(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic(Expr):
-    """The new value of args[0] after one instruction of the table (``taskmap.ir.instructions``) on whole registers.
+    """The value of one instruction of the table (``taskmap.ir.instructions``).
 
-    args: c, a and b, each with a lane for every slot that its owner in the instruction gives to this worker.
+    Of a CPU: the new value of args[0]; args: c, a and b, whole registers, each with a lane for every slot that its owner
+    in the instruction gives to this worker. Of a GPU: the result of one that has a result (a shuffle, a vote, an
+    atomic); args: one for each of its parameters. One in memory is a Load, whose address is meant.
     """
 
     instruction: Instruction
@@ -432,11 +435,49 @@ class MatMul(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TensorMap:
+    """How the copy engine of a GPU sees a tensor: in boxes of ``box`` elements, one extent for each dimension of
+    ``buffer``, whose 16-byte chunks are swizzled in shared memory over ``swizzle`` bytes (0: not). An argument of the
+    kernel; it is made when the kernel is launched.
+    """
+
+    name: str
+    buffer: Buffer
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke(Stmt):
+    """One instruction of the table, for its effect, by as many neighbouring threads as it takes.
+
+    operands: one for each of its parameters, a Region of what it reads or writes, an Expr for a value, or a TensorMap.
+    Where several threads execute it together, a region is the whole tile, the same in all of them.
+    """
+
+    instruction: Instruction
+    operands: tuple[Region | Expr | TensorMap, ...]
+    source: SourceLocation | None = None
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions that it reads or writes."""
+        return tuple(o for o in self.operands if isinstance(o, Region))
+
+    @property
+    def written(self) -> tuple[Region, ...]:
+        """The regions that it writes."""
+        pairs = zip(self.instruction.parameters, self.operands, strict=False)
+        return tuple(o for p, o in pairs if isinstance(o, Region) and "w" in p.effect)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """A function on buffers and sizes: ``buffers`` in argument order, then ``dims``, the symbolic sizes, each an i64.
 
-    ``outputs`` are the buffers it writes; ``grid`` and ``threads`` are set for a GPU only; ``note`` says how it was
-    made.
+    ``outputs`` are the buffers it writes; ``note`` says how it was made. For a GPU only: ``grid`` and ``threads``;
+    ``cluster``, how many blocks of the grid form a cluster; ``min_blocks``, how many blocks a multiprocessor shall be
+    able to hold (0: no wish), which limits registers; ``maps``, what the copy engine moves.
     """
 
     name: str
@@ -448,6 +489,9 @@ class Kernel:
     threads: int = 0
     note: str = ""
     source: SourceLocation | None = None
+    cluster: tuple[int, ...] = ()
+    min_blocks: int = 0
+    maps: tuple[TensorMap, ...] = ()
 
 
 def _hash_once(kind: type[Expr], *names: str) -> None:
@@ -483,6 +527,6 @@ from taskmap.ir import construct as _build  # noqa: E402  operators build nodes,
 
 __all__ = [
     "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim",
-    "Evaluate", "Expr", "ExprLike", "For", "If", "Intrinsic", "Kernel", "LaneReduce", "Let", "Load", "LoopKind",
-    "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "Unary", "Var",
+    "Evaluate", "Expr", "ExprLike", "For", "If", "Intrinsic", "Invoke", "Kernel", "LaneReduce", "Let", "Load", "LoopKind",
+    "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "TensorMap", "Unary", "Var",
 ]  # fmt: skip

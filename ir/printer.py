@@ -26,6 +26,7 @@ from taskmap.ir.nodes import (
     For,
     If,
     Intrinsic,
+    Invoke,
     Kernel,
     LaneReduce,
     Let,
@@ -40,6 +41,7 @@ from taskmap.ir.nodes import (
     Select,
     Stmt,
     Store,
+    TensorMap,
     Unary,
     Var,
 )
@@ -128,6 +130,11 @@ class _Printer:
         parts = (f"{self.expr(s)} .. +{self.dim(n)}" for s, n in zip(r.start, r.shape, strict=True))
         return f"{self.name(r.buffer)}[{', '.join(parts)}]"
 
+    def operand(self, o: Region | Expr | TensorMap) -> str:
+        if isinstance(o, Region):
+            return self.region(o)
+        return self.expr(o) if isinstance(o, Expr) else o.name
+
     def tensor(self, b: Buffer, separator: str = ", ") -> str:
         parts = [f"{b.dtype}[{self.exprs(b.shape)}]"]
         if b.strides is not None:
@@ -175,7 +182,13 @@ class _Printer:
             self.name(var)
         buffers = [f"{self.name(b)}: {'out ' if b in k.outputs else ''}{self.tensor(b, ' ')}" for b in k.buffers]
         dims = [f"{self.name(v)}: {v.dtype}" for v in k.dims]
+        buffers += [
+            f"{m.name}: map of {self.name(m.buffer)} box={m.box}" + (f" swizzle={m.swizzle}" if m.swizzle else "")
+            for m in k.maps
+        ]
         launch = f" grid=({self.exprs(k.grid)}) threads={k.threads}" if k.grid else ""
+        launch += f" cluster={k.cluster}" if k.cluster else ""
+        launch += f" min_blocks={k.min_blocks}" if k.min_blocks else ""
         yield f"kernel {k.name}({', '.join(buffers + dims)}){launch}:" + (f"  # {k.note}" if k.note else "")
         yield from self.body(k.body, 1)
 
@@ -209,6 +222,7 @@ _STMT: dict[type, Callable[[_Printer, Any], str]] = {
     Allocate: lambda p, s: f"{p.name(s.buffer)} = {s.buffer.scope.value}({p.tensor(s.buffer)})",
     Barrier: lambda p, s: "barrier()",
     Evaluate: lambda p, s: p.expr(s.value),
+    Invoke: lambda p, s: f"{s.instruction.name}({', '.join(map(p.operand, s.operands))})",
     Move: lambda p, s: f"move({p.region(s.dst)}, {p.region(s.src)})",
     MatMul: lambda p, s: f"{p.region(s.c)} += {p.region(s.a)} @ {p.region(s.b)}",
 }

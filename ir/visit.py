@@ -30,6 +30,7 @@ from taskmap.ir.nodes import (
     For,
     If,
     Intrinsic,
+    Invoke,
     LaneReduce,
     Let,
     Load,
@@ -42,6 +43,7 @@ from taskmap.ir.nodes import (
     Select,
     Stmt,
     Store,
+    TensorMap,
     Unary,
     Var,
 )
@@ -192,6 +194,22 @@ def _map_region(region: Region, fn: ExprMap) -> Region:
     return Region(region.buffer, start, tuple(_map_dim(d, fn) for d in region.shape))
 
 
+def _invoke_exprs(s: Invoke) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    for operand in s.operands:
+        if isinstance(operand, Region):
+            found.extend(_region_exprs(operand))
+        elif isinstance(operand, Expr):
+            found.append(operand)
+    return tuple(found)
+
+
+def _map_operand(operand: Region | Expr | TensorMap, fn: ExprMap) -> Region | Expr | TensorMap:
+    if isinstance(operand, Region):
+        return _map_region(operand, fn)
+    return fn(operand) if isinstance(operand, Expr) else operand
+
+
 _STMT_EXPRS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Store: lambda s: (*s.indices, s.value),
     For: lambda s: (s.extent,),
@@ -201,6 +219,7 @@ _STMT_EXPRS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Allocate: lambda s: (),
     Barrier: lambda s: (),
     Evaluate: lambda s: (s.value,),
+    Invoke: _invoke_exprs,
     Move: lambda s: (*_region_exprs(s.dst), *_region_exprs(s.src)),
     MatMul: lambda s: (*_region_exprs(s.c), *_region_exprs(s.a), *_region_exprs(s.b)),
 }
@@ -212,6 +231,7 @@ _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], Stmt]] = {
     If: lambda s, fn: replace(s, cond=fn(s.cond)),
     Let: lambda s, fn: Let(s.var, fn(s.value), s.source),
     Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
+    Invoke: lambda s, fn: replace(s, operands=tuple([_map_operand(o, fn) for o in s.operands])),
     Move: lambda s, fn: replace(s, dst=_map_region(s.dst, fn), src=_map_region(s.src, fn)),
     MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
 }
@@ -322,6 +342,8 @@ def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
             return replace(s, dst=region(s.dst), src=region(s.src))
         if isinstance(s, MatMul):
             return replace(s, c=region(s.c), a=region(s.a), b=region(s.b))
+        if isinstance(s, Invoke):
+            return replace(s, operands=tuple(region(o) if isinstance(o, Region) else o for o in s.operands))
         return None
 
     if isinstance(root, Expr):

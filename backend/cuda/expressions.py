@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from taskmap.backend.cuda.alignment import Multiples
+from taskmap.ir.alignment import Multiples
 from taskmap.ir.construct import value_of
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.interval import Facts, Interval, node_bounds

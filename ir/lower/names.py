@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import binary, const
-from taskmap.ir.nodes import Body, Const, Expr, Kernel, Let, Stmt, Var
+from taskmap.ir.nodes import Body, Call, Const, Expr, Intrinsic, Kernel, Let, Load, Stmt, Var
 from taskmap.ir.polynomial import Monomial, Poly
 from taskmap.ir.types import i64
 from taskmap.ir.visit import ExprMap, children, map_stmt_exprs, rebuild, stmt_bodies, walk_exprs, with_bodies
@@ -46,8 +46,9 @@ class _Name:
 
 
 def is_index(value: Expr) -> bool:
-    """Whether a Let's value is arithmetic that has been substituted, and may be named again."""
-    return value.dtype == i64 and value.lanes == 1 and not isinstance(value, (Const, Var))
+    """Whether a Let's value is pure arithmetic on indices, which may be substituted, and named again."""
+    plain = value.dtype == i64 and value.lanes == 1 and not isinstance(value, (Const, Var))
+    return plain and not any(isinstance(e, (Load, Call, Intrinsic)) for e in walk_exprs(value))
 
 
 def _body(body: Body, names: tuple[_Name, ...]) -> Body:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import const, index, value_of
 from taskmap.ir.lower.names import is_index
-from taskmap.ir.nodes import Binary, Body, Call, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
+from taskmap.ir.nodes import Binary, Body, Expr, For, If, Kernel, Let, LoopKind, Stmt, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
-from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute, walk_exprs
+from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute
 from taskmap.ir.workers import worker_extents
 
 
@@ -69,18 +69,13 @@ def _stmt(s: Stmt, simplifier: Simplifier, names: bool) -> Body:
         return (replace(s, cond=cond, then=then, orelse=orelse),)
     if isinstance(s, Let):
         value = simplifier(s.value)
-        if isinstance(value, Var) or value_of(value) is not None or _is_index(value):
+        if isinstance(value, Var) or value_of(value) is not None or is_index(value):
             simplifier.replace(s.var, value)
             return (Let(s.var, value, s.source),) if names and is_index(value) else ()
         if value.dtype == i64 and value.lanes == 1:
             simplifier.bind_range(s.var, simplifier.range(value))
         return (s if value is s.value else Let(s.var, value, s.source),)
     return (map_stmt_exprs(s, simplifier),)
-
-
-def _is_index(value: Expr) -> bool:
-    """Pure i64 arithmetic on loop variables: nothing is read and nothing costly is computed."""
-    return value.dtype == i64 and value.lanes == 1 and not any(isinstance(e, (Load, Call)) for e in walk_exprs(value))
 
 
 def _plain_divisions(body: Body, simplifier: Simplifier) -> Body:
