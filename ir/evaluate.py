@@ -1,8 +1,9 @@
 """The meaning of a compute definition: its value by numpy, over all indices at once.
 
 Every variable in scope owns one axis of a grid, and a subexpression is an array that broadcasts over the grid, of
-extent one along each axis on which it does not depend. A reduction appends its axes and folds them away. bf16 lives in
-float32 arrays that hold bf16 values. Sums and products of floats are accumulated in float64 and rounded once.
+extent one along each axis on which it does not depend. A reduction appends its axes and folds them away. bf16 and the
+floats of tensor instructions live in float32 arrays that hold their values. Sums and products of floats are accumulated
+in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from taskmap.ir.errors import GraphError, VerifyError
 from taskmap.ir.functions import FUNCTIONS
+from taskmap.ir.narrow_floats import round_operand
 from taskmap.ir.nodes import (
     Binary,
     Buffer,
@@ -31,7 +33,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.task import Compute
-from taskmap.ir.types import DType, bf16
+from taskmap.ir.types import OPERAND_DTYPES, DType, bf16
 
 Array = NDArray[Any]
 
@@ -40,6 +42,9 @@ NUMPY_TYPES: dict[str, type[np.generic]] = {
     "f32": np.float32,
     "f16": np.float16,
     "bf16": np.float32,
+    "tf32": np.float32,
+    "e4m3": np.float32,
+    "e5m2": np.float32,
     "i64": np.int64,
     "i32": np.int32,
     "i16": np.int16,
@@ -61,6 +66,8 @@ def convert(x: Array, dtype: DType) -> Array:
     """``x`` converted to the numpy form of ``dtype``."""
     if dtype == bf16:
         return round_bf16(x.astype(np.float32))
+    if dtype in OPERAND_DTYPES:
+        return round_operand(x, dtype)
     return np.asarray(x.astype(NUMPY_TYPES[dtype.name]))
 
 

@@ -33,7 +33,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """True for f64, f32, f16 and bf16."""
+        """True for f64, f32, f16 and bf16, and for the floats of tensor instructions."""
         return self.kind == "f"
 
     @property
@@ -84,7 +84,17 @@ u8 = DType("u8", 8, "u")
 boolean = DType("bool", 8, "b")
 
 ALL_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean)
-_BY_NAME = {t.name: t for t in ALL_DTYPES}
+"""The types of tensors."""
+
+tf32 = DType("tf32", 32, "f")
+e4m3 = DType("e4m3", 8, "f")
+e5m2 = DType("e5m2", 8, "f")
+
+OPERAND_DTYPES = (tf32, e4m3, e5m2)
+"""Types that only tensor instructions compute with: f32 with ten bits of mantissa, and floats of eight bits (named by
+bits of exponent and mantissa)."""
+
+_BY_NAME = {t.name: t for t in (*ALL_DTYPES, *OPERAND_DTYPES)}
 
 
 def dtype_named(name: str) -> DType:

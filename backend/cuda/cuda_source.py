@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from taskmap.backend.cuda.products import is_made, made_family
 from taskmap.ir.nodes import Dim, Var
 
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -51,5 +52,9 @@ class CudaSource:
 
 @lru_cache(maxsize=64)
 def prelude(families: tuple[str, ...]) -> str:
-    """The text of these files of device/, in order."""
-    return "\n".join((_DEVICE / f"{name}.cuh").read_text(encoding="utf-8") for name in families)
+    """The text of these families, in order: files of device/, or made from the instruction table."""
+    return "\n".join(_family(name) for name in families)
+
+
+def _family(name: str) -> str:
+    return made_family(name) if is_made(name) else (_DEVICE / f"{name}.cuh").read_text(encoding="utf-8")

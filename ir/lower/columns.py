@@ -51,9 +51,9 @@ def is_addressable(buffer: Buffer) -> bool:
 @lru_cache(maxsize=4096)
 def _cut_moves(columns: Columns, n: int, dtypes: tuple[DType, ...]) -> tuple[Piece, ...]:
     found = [(instructions_for(columns.target, MoveSpec(n, t), columns.table).instructions, t) for t in dtypes]
-    widths = [{i.spec.n for i in each if not i.text and i.alignment <= t.bytes} for each, t in found]
+    widths = [{i.columns for i in each if not i.text and i.alignment <= t.bytes} for each, t in found]
     shared = set.intersection(*widths) if widths else set()
-    return _cut(n, [i for i in found[0][0] if i.spec.n in shared])
+    return _cut(n, [i for i in found[0][0] if i.columns in shared])
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +64,7 @@ def _rows(columns: Columns, spec: MatMulSpec) -> tuple[Instruction, ...]:
 
 
 def _is_row(i: Instruction) -> bool:
-    row = repeat(1, i.spec.n)
+    row = repeat(1, i.columns)
     return i.owner_c == row and i.owner_b == row and i.owner_a == repeat(1, 1)
 
 
@@ -73,8 +73,8 @@ def _cut(n: int, instructions: Iterable[Instruction]) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     start = 0
     for instruction in instructions:
-        count = (n - start) // instruction.spec.n
+        count = (n - start) // instruction.columns
         if count:
-            pieces.append(Piece(start, count, instruction.spec.n, instruction))
-            start += count * instruction.spec.n
+            pieces.append(Piece(start, count, instruction.columns, instruction))
+            start += count * instruction.columns
     return (*pieces, Piece(start, n - start, 1)) if start < n else tuple(pieces)

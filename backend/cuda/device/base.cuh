@@ -12,6 +12,10 @@ extern __shared__ __align__(1024) unsigned char tm_smem[];
 // The part of the block's shared memory that begins at a byte offset.
 template <class T> TM_FN T *tm_shared_at(int offset) { return reinterpret_cast<T *>(tm_smem + offset); }
 
+// Addresses within their memory, as instructions take them.
+TM_FN unsigned tm_shared_address(const void *p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
+TM_FN unsigned long long tm_global_address(const void *p) { return __cvta_generic_to_global(p); }
+
 TM_FN void tm_barrier() { __syncthreads(); }
 
 // 16-bit floats are stored as such and computed in float; NVRTC has no built-in type for them.
