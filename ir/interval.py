@@ -145,6 +145,13 @@ def _conjunction(a: Interval, b: Interval) -> Interval:
     return Interval(0, min(a.hi, b.hi)) if a.lo >= 0 and b.lo >= 0 else EVERYTHING
 
 
+def _bits(a: Interval, b: Interval) -> Interval:
+    """or and xor of what is not negative set no bit above the highest of either."""
+    if a.lo < 0 or b.lo < 0 or not (a.is_finite and b.is_finite):
+        return EVERYTHING
+    return Interval(0, (1 << max(int(a.hi).bit_length(), int(b.hi).bit_length())) - 1)
+
+
 def _shift_right(a: Interval, b: Interval) -> Interval:
     if not b.is_finite or b.lo < 0 or b.hi > 62:
         return EVERYTHING
@@ -168,6 +175,8 @@ _OPERATIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
     "min": lambda a, b: Interval(min(a.lo, b.lo), min(a.hi, b.hi)),
     "max": lambda a, b: Interval(max(a.lo, b.lo), max(a.hi, b.hi)),
     "and": _conjunction,
+    "or": _bits,
+    "xor": _bits,
     "shr": _shift_right,
     "shl": _shift_left,
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, load
+from taskmap.ir.lower.fragments import Fragment, fragment
 from taskmap.ir.nodes import (
     Allocate,
     Body,
@@ -22,14 +23,17 @@ from taskmap.ir.nodes import (
     Const,
     Expr,
     For,
+    Invoke,
     Kernel,
     Let,
     Load,
     LoopKind,
     MappedFor,
+    Region,
     Scope,
     Stmt,
     Store,
+    TensorMap,
     Var,
 )
 from taskmap.ir.register_tile import RegisterTile, is_in_order
@@ -67,7 +71,17 @@ class DistributeRegisters:
                 return None
             return load(tiles[e.buffer][1], (slot(e.buffer, e.indices),))
 
+        def in_region(o: Region | Expr | TensorMap, workers: int) -> Region | Expr | TensorMap:
+            if not isinstance(o, Region) or o.buffer not in tiles:
+                return o
+            held = fragment(o.buffer.owner, o.shape, workers)  # type: ignore[arg-type]  # it has an owner, and is checked
+            assert isinstance(held, Fragment)
+            first = slot(o.buffer, o.start) - held.origin
+            return Region(tiles[o.buffer][1], (first,), (held.count,))
+
         def in_stmt(s: Stmt) -> Stmt | None:
+            if isinstance(s, Invoke):
+                return replace(s, operands=tuple(in_region(o, s.instruction.workers) for o in s.operands))
             if isinstance(s, Store) and s.buffer in tiles:
                 return replace(s, buffer=tiles[s.buffer][1], indices=(slot(s.buffer, s.indices),))
             return replace(s, buffer=tiles[s.buffer][1]) if isinstance(s, Allocate) and s.buffer in tiles else None
@@ -121,4 +135,5 @@ def lower_mapped(s: MappedFor, unroll: int = 0) -> Body:
 def _touches_registers(body: Body) -> bool:
     stored = {s.buffer for s in walk_stmts(body) if isinstance(s, Store)}
     loaded = {e.buffer for e in walk_exprs(body) if isinstance(e, Load)}
-    return any(b.scope in (Scope.REGISTER, Scope.FRAGMENT) for b in stored | loaded)
+    invoked = {r.buffer for s in walk_stmts(body) if isinstance(s, Invoke) for r in s.regions}
+    return any(b.scope in (Scope.REGISTER, Scope.FRAGMENT) for b in stored | loaded | invoked)

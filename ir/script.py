@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, overload
 
 from taskmap.ir.builder import Builder, region
@@ -32,12 +33,14 @@ from taskmap.ir.script_words import (
     block,
     builder,
     dim,
+    instruction,
     local,
     matmul,
     move,
     parallel,
     register,
     shared,
+    tensor_map,
     thread,
     unroll,
     vector,
@@ -45,6 +48,7 @@ from taskmap.ir.script_words import (
 )
 from taskmap.ir.types import TensorType, i64
 from taskmap.ir.verify import verify
+from taskmap.ir.verify_structure import invoked_writes
 from taskmap.ir.visit import walk_exprs, walk_stmts
 from taskmap.ir.workers import worker_extents
 
@@ -61,6 +65,8 @@ def kernel(
     predicated: bool | None = None,
     name: str = "",
     note: str = "",
+    cluster: tuple[int, ...] = (),
+    min_blocks: int = 0,
 ) -> Callable[[Function], Kernel]: ...
 def kernel(
     function: Function | None = None,
@@ -70,6 +76,8 @@ def kernel(
     predicated: bool | None = None,
     name: str = "",
     note: str = "",
+    cluster: tuple[int, ...] = (),
+    min_blocks: int = 0,
 ) -> Kernel | Callable[[Function], Kernel]:
     """Decorator: read a function into a Kernel, and verify it.
 
@@ -78,7 +86,8 @@ def kernel(
 
     grid, threads: for a GPU kernel, how many blocks (up to three numbers, symbolic or not) and threads in each.
     predicated: parameters may be accessed out of range: such a read gives 0, such a write is left out. What is proved
-    to be in range costs nothing. By default only in a GPU kernel. name: by default the function's.
+    to be in range costs nothing. By default only in a GPU kernel. name: by default the function's. cluster, min_blocks:
+    see ``Kernel``.
 
     Raises ScriptError at the user's line for what script does not have, VerifyError for a kernel that breaks a rule.
     """
@@ -87,7 +96,10 @@ def kernel(
     def read(body: Function) -> Kernel:
         launch = grid if isinstance(grid, tuple) else (grid,)
         edges = bool(launch) if predicated is None else predicated
-        return _KernelReader(body, frame_locals, launch, threads, edges, name, note).read()
+        result = _KernelReader(body, frame_locals, launch, threads, edges, name, note).read()
+        result = replace(result, cluster=cluster, min_blocks=min_blocks)
+        verify(result)
+        return result
 
     return read if function is None else read(function)
 
@@ -161,15 +173,15 @@ class _KernelReader:
             facts = facts.below(var, extent)
         edges = frozenset(buffers) if self.predicated else frozenset()
         setting = Setting(self.what, out, facts, self.threads, bool(self.threads), edges)
-        with writing_to(out):
+        with writing_to(out) as maps:
             Reader(self.source, Names(self.outside, parameters), setting, is_kernel=True).read()
         body = out.body()
         place = self.source.at(self.source.tree)
         written = _written(body)
         outputs = tuple(b for b in buffers if b in written)
-        result = Kernel(self.name, buffers, outputs, dims, body, self.grid, self.threads, self.note, place)
-        verify(result)
-        return result
+        return Kernel(
+            self.name, buffers, outputs, dims, body, self.grid, self.threads, self.note, place, maps=tuple(maps)
+        )
 
     def arguments(self) -> list[ast.arg]:
         """The parameters. Raises ScriptError for kinds that a kernel does not have."""
@@ -235,6 +247,7 @@ def _written(body: Body) -> set[Buffer]:
             written.add(s.dst.buffer)
         elif isinstance(s, MatMul):
             written.add(s.c.buffer)
+        written.update(invoked_writes(s))
     return written
 
 
@@ -246,6 +259,6 @@ def __getattr__(name: str) -> Callable[..., Expr]:
 
 
 __all__ = [
-    "Script", "barrier", "block", "build", "builder", "ceil_div", "dim", "kernel", "local", "matmul", "maximum",
-    "minimum", "move", "parallel", "region", "register", "script", "select", "shared", "thread", "unroll", "vector",
+    "Script", "barrier", "block", "build", "builder", "ceil_div", "dim", "instruction", "kernel", "local", "matmul",
+    "maximum", "minimum", "move", "parallel", "region", "register", "script", "select", "shared", "tensor_map", "thread", "unroll", "vector",
 ]  # fmt: skip

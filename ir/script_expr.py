@@ -14,6 +14,7 @@ from taskmap.ir import script_words as words
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, compare, index, index_of, maximum, minimum, select, unary
 from taskmap.ir.errors import ScriptError, TaskmapError
+from taskmap.ir.instruction import Instruction
 from taskmap.ir.interval import Facts
 from taskmap.ir.nodes import Binary, Buffer, Const, Expr, Kernel, Load
 from taskmap.ir.polynomial import to_expr, to_poly
@@ -439,6 +440,10 @@ class Evaluator:
             self.refuse(
                 node, f"{function.name} is a kernel, and a kernel cannot call one.", "Decorate it with @script."
             )
+        if isinstance(function, Instruction):
+            if kwargs:
+                self.refuse(node, f"{function.name} takes no keywords.", "Give the operands in order.")
+            return self.run(node, words.invoke, function, args)
         if isinstance(function, Inlinable):
             return self.run(node, function.inline, self.setting, args, kwargs)
         if isinstance(function, DType):

@@ -12,7 +12,7 @@ from taskmap.ir import script_words as words
 from taskmap.ir.construct import cast, index, load
 from taskmap.ir.errors import IndexOutOfRangeError, ScriptError
 from taskmap.ir.mapping_lower import OnWorker
-from taskmap.ir.nodes import Buffer, Expr, Var
+from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Var
 from taskmap.ir.script_expr import Evaluator, Inlinable, Setting, shorter
 from taskmap.ir.script_names import Names, surroundings
 from taskmap.ir.script_source import Source, read_source
@@ -83,6 +83,9 @@ class Reader(Evaluator):
         if isinstance(node.value, ast.Constant):  # a docstring, or ...
             return
         value = self.value(node.value)
+        if isinstance(value, Intrinsic):
+            self.setting.builder.evaluate(value)
+            return
         if isinstance(value, Expr) or not isinstance(node.value, ast.Call):
             self.refuse(node, "the value is not used.", "Assign it, or leave the line out.")
 

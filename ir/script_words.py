@@ -8,15 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from taskmap.ir.builder import Builder
-from taskmap.ir.construct import call
+from taskmap.ir.builder import Builder, region, region_of
+from taskmap.ir.construct import as_expr, call, cast, load, value_of
 from taskmap.ir.errors import ScriptError
 from taskmap.ir.functions import FUNCTIONS
-from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, LoopKind, Region, Scope, Var
-from taskmap.ir.types import TensorType
+from taskmap.ir.instruction import Instruction, Parameter, Place
+from taskmap.ir.instructions import instruction_named
+from taskmap.ir.nodes import (
+    Buffer,
+    Dim,
+    Expr,
+    ExprLike,
+    Intrinsic,
+    Load,
+    LoopKind,
+    Region,
+    Scope,
+    TensorMap,
+    Var,
+)
+from taskmap.ir.types import TensorType, i64
 from taskmap.ir.workers import BLOCKS, THREAD
 
 if TYPE_CHECKING:
@@ -29,17 +43,19 @@ class _Reading:
 
     builder: Builder
     name: str | None = None
+    maps: list[TensorMap] = field(default_factory=list)
 
 
 _reading: ContextVar[_Reading] = ContextVar("taskmap_script")
 
 
 @contextmanager
-def writing_to(builder: Builder) -> Iterator[None]:
-    """The words write to ``builder`` inside."""
-    token = _reading.set(_Reading(builder))
+def writing_to(builder: Builder) -> Iterator[list[TensorMap]]:
+    """The words write to ``builder`` inside; the tensor maps that they make are in the list."""
+    reading = _Reading(builder)
+    token = _reading.set(reading)
     try:
-        yield
+        yield reading.maps
     finally:
         _reading.reset(token)
 
@@ -163,6 +179,57 @@ def move(dst: Region | Buffer, src: Region | Buffer) -> None:
 def matmul(c: Region | Buffer, a: Region | Buffer, b: Region | Buffer) -> None:
     """c += a @ b: a spec, for lowering to decompose."""
     _current("matmul()").builder.matmul(c, a, b)
+
+
+def tensor_map(buffer: Buffer, box: Sequence[int], *, swizzle: int = 0) -> TensorMap:
+    """How the copy engine sees a parameter: in boxes of ``box`` elements, swizzled over so many bytes."""
+    reading = _current("tensor_map()")
+    made = TensorMap(reading.name or "map", buffer, tuple(box), swizzle)
+    reading.maps.append(made)
+    return made
+
+
+def instruction(name: str) -> Instruction:
+    """An instruction of the table by name. Called in a script with its operands, it becomes a statement, or, if it has
+    a result, a value. Raises InputError for an unknown one."""
+    return instruction_named(name)
+
+
+def invoke(instruction: Instruction, operands: Sequence[Any]) -> Expr | None:
+    """One instruction: a statement, or the value of one that has a result."""
+    if len(operands) != len(instruction.parameters):
+        names = ", ".join(p.name for p in instruction.parameters)
+        raise TypeError(f"{instruction.name} takes ({names}), {len(instruction.parameters)} operands, not {len(operands)}")
+    given = [_operand(p, o) for p, o in zip(instruction.parameters, operands, strict=True)]
+    if instruction.result is None:
+        _current(instruction.name).builder.invoke(instruction, *given)
+        return None
+    args = tuple(load(o.buffer, o.start) if isinstance(o, Region) else o for o in given)
+    if not all(isinstance(a, Expr) for a in args):
+        raise TypeError(f"{instruction.name} takes values and elements")
+    by_name = {p.name: a for p, a in zip(instruction.parameters, args, strict=True)}
+    result, lanes = instruction.result, by_name.get("lanes")
+    like = by_name.get(result) if isinstance(result, str) else None
+    dtype = like.dtype if isinstance(like, Expr) else result
+    count = int(value_of(lanes) or 1) if isinstance(lanes, Expr) else like.lanes if isinstance(like, Expr) else 1
+    return Intrinsic(instruction, args, dtype, count)  # type: ignore[arg-type]  # all are expressions, of a type
+
+
+def _operand(parameter: Parameter, operand: Any) -> Region | Expr | TensorMap:
+    if parameter.place is Place.TENSOR_MAP:
+        if isinstance(operand, TensorMap):
+            return operand
+    elif parameter.place in (Place.VALUE, Place.CONSTANT):
+        if isinstance(operand, (Expr, int, float)):
+            only = parameter.dtypes[0] if len(parameter.dtypes) == 1 else None
+            value = as_expr(operand, only or i64)
+            return value if only is None else cast(value, only)
+    elif isinstance(operand, (Region, Buffer)):
+        return region_of(operand)
+    elif isinstance(operand, Load):
+        return region(operand.buffer, operand.indices, [1] * len(operand.indices))
+    where = "an element, a region or a buffer" if parameter.place not in (Place.VALUE, Place.CONSTANT) else "a number"
+    raise TypeError(f"{parameter.name} is {where}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from taskmap.ir import verify_invoke as invoke
 from taskmap.ir import verify_structure as structure
 from taskmap.ir import verify_types as types
 from taskmap.ir.errors import VerifyError
@@ -38,6 +39,9 @@ RULES = (
     Rule("parallel loops", structure.parallel_loops),
     Rule("workers", structure.workers),
     Rule("barriers", structure.barriers),
+    Rule("operands", invoke.operands),
+    Rule("collectives", invoke.collectives),
+    Rule("tensor maps", invoke.maps),
     Rule("bounds", bounds),
 )
 """What holds of every kernel, before and after every pass. Bounds come last: they rely on the rest."""

@@ -19,6 +19,7 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Invoke,
     Kernel,
     Let,
     Load,
@@ -114,6 +115,8 @@ def _body(body: Body, place: _Place) -> Iterator[Access]:
             yield from _regions(stmt, (stmt.dst, stmt.src), place)
         elif isinstance(stmt, MatMul):
             yield from _regions(stmt, (stmt.c, stmt.a, stmt.b), place)
+        elif isinstance(stmt, Invoke):
+            yield from _regions(stmt, stmt.regions, place)
 
 
 def _loads(stmt: Stmt, root: Expr, place: _Place) -> Iterator[Access]:

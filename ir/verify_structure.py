@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from taskmap.ir.construct import constant_dim, value_of
@@ -13,6 +14,8 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Intrinsic,
+    Invoke,
     Kernel,
     Let,
     Load,
@@ -25,6 +28,7 @@ from taskmap.ir.nodes import (
     Scope,
     Stmt,
     Store,
+    TensorMap,
     Var,
 )
 from taskmap.ir.verify_flaw import Flaw
@@ -40,6 +44,8 @@ def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
         yield from (stmt.dst.buffer, stmt.src.buffer)
     elif isinstance(stmt, MatMul):
         yield from (stmt.c.buffer, stmt.a.buffer, stmt.b.buffer)
+    elif isinstance(stmt, Invoke):
+        yield from (r.buffer for r in stmt.regions)
     for root in stmt_exprs(stmt):
         yield from (e.buffer for e in walk_exprs(root) if isinstance(e, Load))
 
@@ -96,8 +102,21 @@ def outputs(kernel: Kernel) -> Iterator[Flaw]:
     for stmt in walk_stmts(kernel.body):
         written = stmt.buffer if isinstance(stmt, Store) else None
         written = stmt.dst.buffer if isinstance(stmt, Move) else stmt.c.buffer if isinstance(stmt, MatMul) else written
-        if written in inputs:
-            yield Flaw(f"{written!r} is an input and is written.", stmt)
+        for b in {written, *invoked_writes(stmt)} & inputs:
+            yield Flaw(f"{b!r} is an input and is written.", stmt)
+
+
+def invoked_writes(stmt: Stmt) -> Iterator[Buffer]:
+    """The buffers that instructions in a statement write."""
+    if isinstance(stmt, Invoke):
+        yield from (r.buffer for r in stmt.written)
+        pairs = zip(stmt.instruction.parameters, stmt.operands, strict=False)
+        yield from (o.buffer for p, o in pairs if isinstance(o, TensorMap) and "w" in p.effect)
+    for root in stmt_exprs(stmt):
+        for e in walk_exprs(root):
+            if isinstance(e, Intrinsic):
+                pairs = zip(e.instruction.parameters, e.args, strict=False)
+                yield from (a.buffer for p, a in pairs if isinstance(a, Load) and "w" in p.effect)
 
 
 def launch(kernel: Kernel) -> Iterator[Flaw]:
@@ -106,6 +125,8 @@ def launch(kernel: Kernel) -> Iterator[Flaw]:
         yield Flaw(f"it has the grid {kernel.grid} and {kernel.threads} threads: both or neither.")
     if len(kernel.grid) > 3:
         yield Flaw(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
+    if kernel.cluster and (len(kernel.cluster) > 3 or min(kernel.cluster) < 1 or math.prod(kernel.cluster) > 16):
+        yield Flaw(f"{kernel.cluster} is no cluster: it has up to three dimensions, and up to 16 blocks.")
 
 
 def vector_loops(kernel: Kernel) -> Iterator[Flaw]:
@@ -117,7 +138,7 @@ def vector_loops(kernel: Kernel) -> Iterator[Flaw]:
             yield Flaw("the extent of a vector loop is not a constant.", stmt)
         for inner in walk_stmts(stmt.body):
             nested = isinstance(inner, For) and inner.kind in (LoopKind.VECTOR, LoopKind.PARALLEL)
-            if nested or isinstance(inner, (MappedFor, Move, MatMul, Barrier)):
+            if nested or isinstance(inner, (MappedFor, Move, MatMul, Barrier, Invoke)):
                 yield Flaw(f"it stands inside the vector loop over {stmt.var.name}.", inner)
 
 

@@ -114,6 +114,8 @@ def _lane_reduce(e: LaneReduce) -> str | None:
 
 
 def _intrinsic(e: Intrinsic) -> str | None:
+    if e.instruction.targets.kind == "cuda":
+        return None if e.instruction.result is not None else f"{e.instruction.name} has no value"
     given = [(a.dtype, a.lanes) for a in e.args]
     wanted = [(t, owner.num_slots) for t, owner in e.instruction.operands]
     if given != wanted:

@@ -16,7 +16,6 @@ from taskmap.backend.cuda.expressions import Expressions, cuda_type
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.interval import Interval
-from taskmap.ir.layout import Layout
 from taskmap.ir.nodes import (
     Allocate,
     Barrier,
@@ -26,6 +25,7 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Invoke,
     Kernel,
     Let,
     Load,
@@ -61,7 +61,7 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     return CudaSource(
         symbol=symbol,
         text=text.replace("@SYMBOL@", symbol),
-        families=("base", "portable"),
+        families=("base", "portable", *sorted(emitter.c.families)),
         needs_error=emitter.c.needs_error,
         grid=kernel.grid,
         threads=kernel.threads,
@@ -165,6 +165,8 @@ class _Emitter:
             self.allocate(s.buffer, s.source)
         elif isinstance(s, Barrier):
             self.line("tm_barrier();", s.source)
+        elif isinstance(s, Invoke):
+            self.line(self.invoke(s), s.source)
         elif isinstance(s, Evaluate):
             self.line(f"{self.c.of(s.value)};", s.source)
         else:
@@ -235,6 +237,11 @@ class _Emitter:
         pointer, aligned = self.c.lanes_pointer(b, where)
         name = "tm_store" if aligned == where.lanes else f"tm_store_aligned<{aligned}>"
         return f"{name}({pointer}, {value});"
+
+    def invoke(self, s: Invoke) -> str:
+        for r in s.regions:
+            self.check_register(r.buffer, r.start[0])
+        return f"{self.c.invoked(s.instruction, s.operands)};"
 
     def check_register(self, b: Buffer, where: Expr) -> None:
         """Registers have no addresses: an index is known once unrolled loops are written out."""

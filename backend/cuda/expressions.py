@@ -13,13 +13,14 @@ from __future__ import annotations
 import keyword
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskmap.ir.alignment import Multiples
 from taskmap.ir.construct import value_of
 from taskmap.ir.errors import CodegenError
+from taskmap.ir.instruction import Instruction, Place
 from taskmap.ir.interval import Facts, Interval, node_bounds
 from taskmap.ir.nodes import (
     Binary,
@@ -34,8 +35,10 @@ from taskmap.ir.nodes import (
     LaneReduce,
     Load,
     Ramp,
+    Region,
     Scope,
     Select,
+    TensorMap,
     Unary,
     Var,
 )
@@ -104,7 +107,7 @@ class Expressions:
     when an index is checked.
     """
 
-    names: dict[Var | Buffer, str] = field(default_factory=dict)
+    names: dict[Var | Buffer | TensorMap, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=lambda: {"error"})
     indices: set[Var] = field(default_factory=set)
     wide: set[Var] = field(default_factory=set)
@@ -112,11 +115,12 @@ class Expressions:
     facts: Facts = field(default_factory=Facts)
     multiples: Multiples = field(default_factory=Multiples)
     needs_error: bool = False
+    families: set[str] = field(default_factory=set)
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
     _plain: dict[Expr, bool] = field(default_factory=dict)
     _addressing: bool = False
 
-    def name(self, key: Var | Buffer) -> str:
+    def name(self, key: Var | Buffer | TensorMap) -> str:
         """The C++ name of a variable or a buffer: its own, made an identifier, and numbered if it is taken."""
         known = self.names.get(key)
         if known is None:
@@ -327,11 +331,11 @@ class Expressions:
         left = a.at(level)
         if e.dtype == i64 and e.lanes == 1 and not wide and not self.fits_int(e):
             left, wide = f"(long long){a.at(_UNARY)}", True
-        if level in (_BITS, _AND, _OR, _EQUAL):  # said apart, as nobody remembers how these bind
-            left = a.code if a.level > _COMPARE or (sign == _sign_of(e.a) and a.level == level) else f"({a.code})"
-            simple = level in (_AND, _OR) and a.level >= _EQUAL
-            left = a.code if simple else left
-        right = b.code if level in (_AND, _OR) and b.level >= _EQUAL else b.at(max(level + 1, _SUM if level < _SUM else 0))
+        right = b.at(level + 1)
+        if level in (_BITS, _EQUAL):  # bracketed, as nobody remembers how these bind
+            left, right = (x.code if x.level >= _UNARY else f"({x.code})" for x in (a, b))
+        elif level in (_AND, _OR):
+            left, right = (x.code if x.level >= _EQUAL or o == sign else f"({x.code})" for x, o in ((a, _sign_of(e.a)), (b, "")))
         if sign == "+" and b.level == _SUM and e.dtype == i64 and (a.wide or self._grows(e)):
             right = b.code  # a + (b + c): no partial sum is larger than the whole
         return _Text(f"{left} {sign} {right}", level, wide)
@@ -369,11 +373,35 @@ class Expressions:
         return _Text(f"tm_{e.name}({', '.join(self._text(a).code for a in e.args)})")
 
     def _intrinsic(self, e: Intrinsic) -> _Text:
-        if e.instruction.targets.kind != "cuda":
+        return _Text(self.invoked(e.instruction, e.args))
+
+    def invoked(self, instruction: Instruction, operands: Sequence[Region | Expr | TensorMap]) -> str:
+        """The call of an instruction's device function: constants are template arguments, regions pointers."""
+        if instruction.targets.kind != "cuda":
             raise CodegenError(
-                f"{e.instruction.name} cannot be written in CUDA C++", why=f"it is for {e.instruction.targets}."
+                f"{instruction.name} cannot be written in CUDA C++", why=f"it is for {instruction.targets}."
             )
-        return _Text(f"tm_{e.instruction.name}({', '.join(self._typed(a) for a in e.args)})")
+        if instruction.family:
+            self.families.add(instruction.family)
+        constants, args = [], []
+        for parameter, operand in zip(instruction.parameters, operands, strict=True):
+            if parameter.place is Place.CONSTANT:
+                assert isinstance(operand, Expr)
+                if value_of(operand) is None:
+                    raise CodegenError(f"{instruction.name} takes a {parameter.name} that is known when compiling")
+                constants.append(self._text(operand).code)
+            elif isinstance(operand, Region):
+                args.append(self.pointer(operand.buffer, operand.start[0]))
+            elif isinstance(operand, TensorMap):
+                args.append(self.name(operand))
+            elif parameter.place is Place.VALUE:
+                args.append(self._value(operand).code)
+            elif isinstance(operand, Load):
+                args.append(self.pointer(operand.buffer, operand.indices[0]))
+            else:
+                raise CodegenError(f"{instruction.name} takes {parameter}, not a value")
+        exact = f"<{', '.join(constants)}>" if constants else ""
+        return f"{instruction.text or 'tm_' + instruction.name}{exact}({', '.join(args)})"
 
     def _ramp(self, e: Ramp) -> _Text:
         base, stride = self._address(e.base), self._address(e.stride)

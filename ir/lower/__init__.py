@@ -7,6 +7,7 @@ from collections.abc import Callable
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.interior import SplitInterior
+from taskmap.ir.lower.invokes import LowerInvokes
 from taskmap.ir.lower.names import NameIndices
 from taskmap.ir.lower.note import NoteMappings
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
@@ -52,6 +53,7 @@ def cuda_pipeline(target: Target, table: tuple[Instruction, ...] = INSTRUCTIONS)
     return (
         NoteMappings(),
         LowerSpecs(target, table),
+        LowerInvokes(),
         DistributeRegisters(),
         LowerMappedLoops(unroll=16),
         Flatten(),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import cast as typed
 
 from taskmap.ir.construct import binary, constant_dim, index, load, product
-from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Kernel, Load, Ramp, Stmt, Store
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Invoke, Kernel, Load, Ramp, Region, Stmt, Store
 from taskmap.ir.visit import expr_map, map_body
 
 
@@ -84,7 +84,12 @@ class Flatten:
                 return None
             return load(flat[e.buffer], (address(e.buffer, e.indices),))
 
+        def in_region(r: Region) -> Region:
+            return Region(flattened(r.buffer), (address(r.buffer, r.start),), (product(r.shape),))
+
         def in_stmt(s: Stmt) -> Stmt | None:
+            if isinstance(s, Invoke):
+                return replace(s, operands=tuple(in_region(o) if isinstance(o, Region) else o for o in s.operands))
             if not isinstance(s, (Store, Allocate)) or flattened(s.buffer) is s.buffer:
                 return None
             if isinstance(s, Allocate):

@@ -1,0 +1,116 @@
+"""Where the tiles of a register buffer lie in the registers of the workers that hold it.
+
+A buffer that is distributed by repeat(2, 2) * fragment is four tiles, each of which lies in neighbouring slots of every
+worker, and alike in all: one instruction works on any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.wording import by
+
+Coords = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """How each tile lies: for every lane the coordinates in the tile of its slots, and the slot, counted from the
+    tile's first, in which the tile's first element is held."""
+
+    held: tuple[tuple[Coords, ...], ...]
+    origin: int
+
+    @property
+    def count(self) -> int:
+        """Slots of one lane."""
+        return len(self.held[0])
+
+
+@lru_cache(maxsize=512)
+def fragment(owner: TaskMapping, shape: Coords, workers: int) -> Fragment | str:
+    """How tiles of ``shape`` lie that groups of ``workers`` neighbouring workers hold; or why they do not."""
+    if any(n % t for n, t in zip(owner.task_shape, shape, strict=True)):
+        return f"{by(owner.task_shape)} elements are not whole tiles of {by(shape)}."
+    if owner.num_workers % workers:
+        return f"{owner} has {owner.num_workers} workers, not groups of {workers}."
+    held: dict[int, tuple[Coords, ...]] = {}
+    starts: dict[tuple[int, Coords], int] = {}
+    for worker in range(owner.num_workers):
+        tiles: dict[Coords, list[tuple[int, Coords]]] = {}
+        for slot, task in enumerate(owner(worker)):
+            tile = tuple(i // n for i, n in zip(task, shape, strict=True))
+            tiles.setdefault(tile, []).append((slot, tuple(i % n for i, n in zip(task, shape, strict=True))))
+        group, lane = divmod(worker, workers)
+        for tile, slots in tiles.items():
+            first = slots[0][0]
+            if [s for s, _ in slots] != list(range(first, first + len(slots))):
+                return f"worker {worker} holds parts of the tile {tile} in slots {[s for s, _ in slots]}, not neighbours."
+            mine = tuple(c for _, c in slots)
+            if held.setdefault(lane, mine) != mine:
+                return f"worker {worker} holds other elements of the tile {tile} than of other tiles."
+            if starts.setdefault((group, tile), first) != first:
+                return f"the tile {tile} begins in slot {first} of worker {worker}, elsewhere in other lanes."
+    if len(held) < workers or len({len(mine) for mine in held.values()}) != 1:
+        return f"not every one of {workers} lanes holds as much of a tile."
+    zero = (0,) * len(shape)
+    origin = next(mine.index(zero) for mine in held.values() if zero in mine)
+    return Fragment(tuple(held[lane] for lane in range(workers)), origin)
+
+
+def long_dims(shape: Coords) -> tuple[int, ...]:
+    """The dimensions of a tile in which it has more than one element."""
+    return tuple(d for d, n in enumerate(shape) if n != 1)
+
+
+def is_held_as(tile: Fragment, shape: Coords, owner: TaskMapping) -> bool:
+    """Whether a tile of ``shape`` lies as ``owner`` says, dimensions of one element aside."""
+    here, there = long_dims(shape), long_dims(owner.task_shape)
+    if [shape[d] for d in here] != [owner.task_shape[d] for d in there] or len(tile.held) != owner.num_workers:
+        return False
+    return all(
+        [tuple(c[d] for d in here) for c in mine] == [tuple(c[d] for d in there) for c in owner(lane)]
+        for lane, mine in enumerate(tile.held)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """Where the 8-row matrices of a tile are: the tile's coordinates of each one's first element, and the dimensions
+    of the tile along which a matrix's rows, and the elements of a row, follow each other."""
+
+    origins: tuple[Coords, ...]
+    down: int
+    along: int
+
+
+@lru_cache(maxsize=512)
+def matrices(tile: Fragment, owner: TaskMapping, count: int) -> Matrices | None:
+    """The matrices that an instruction whose registers hold ``count`` of them, one below the other, as ``owner`` says,
+    finds in a tile; None where the tile does not consist of such."""
+    if tile.count != owner.num_slots or len(tile.held) != owner.num_workers:
+        return None
+    placed: dict[Coords, Coords] = {}  # the coordinates in the stack of matrices -> in the tile
+    for lane, mine in enumerate(tile.held):
+        for there, here in zip(owner(lane), mine, strict=True):
+            if placed.setdefault(there, here) != here:
+                return None
+    origins = tuple(placed[8 * i, 0] for i in range(count))
+    down, along = _step(origins[0], placed[1, 0]), _step(origins[0], placed[0, 1])
+    if down is None or along is None or down == along:
+        return None
+    for (row, column), here in placed.items():
+        expected = list(origins[row // 8])
+        expected[down] += row % 8
+        expected[along] += column
+        if tuple(expected) != here:
+            return None
+    return Matrices(origins, down, along)
+
+
+def _step(a: Coords, b: Coords) -> int | None:
+    """The dimension in which b lies one further than a."""
+    moved = [d for d, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    return moved[0] if len(moved) == 1 and b[moved[0]] == a[moved[0]] + 1 else None
