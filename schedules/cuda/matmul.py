@@ -1,0 +1,220 @@
+"""The matrix-multiplication template for GPUs: any contraction whose factors can be read element by element.
+
+    a block takes a tile of the product                    blocks side by side share what they read in the L2 cache
+    for each part of k:   the next part -> registers       whatever produces the factors is computed on the way
+                          total += left @ right            the engine: ordinary threads, or tensor cores
+                          registers -> shared memory       into the other stage
+    epilogue on the tile, in registers                     whatever follows the product
+
+Factors that are copied as they lie in memory go asynchronously, through as many stages as the configuration says, and
+not through registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.contraction import Contraction, find_contraction
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Dim, Expr, Kernel, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import DType, compute_type
+from taskmap.ir.workers import BLOCKS
+from taskmap.schedules.access import require_count
+from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cuda.factor import Axes, Factor, analyse
+from taskmap.schedules.cuda.launch import Launch, unravel
+from taskmap.schedules.cuda.matmul_config import MatmulConfig, sizes_fit
+from taskmap.schedules.cuda.share import Share, share
+from taskmap.schedules.cuda.shared_tile import SharedTile, padded_bytes, padded_tile
+from taskmap.schedules.cuda.simt import Simt
+from taskmap.schedules.cuda.staging import Staging, positions
+from taskmap.schedules.cuda.vectors import fills
+from taskmap.schedules.values import Values
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What is multiplied: a contraction and its factors."""
+
+    task: Task
+    stage: Stage
+    c: Contraction
+    left: Factor
+    right: Factor
+
+    @property
+    def accumulate(self) -> DType:
+        """The type of the sums."""
+        return compute_type(self.c.reduce.dtype)
+
+    @property
+    def m(self) -> Dim:
+        """Rows."""
+        return product([d for _, d in self.c.m])
+
+    @property
+    def n(self) -> Dim:
+        """Columns."""
+        return product([d for _, d in self.c.n])
+
+    @property
+    def k(self) -> Dim:
+        """Terms of a sum."""
+        return product([d for _, d in self.c.k])
+
+    @property
+    def batch(self) -> tuple[Dim, ...]:
+        """Products that are computed."""
+        return tuple(d for _, d in self.c.batch)
+
+
+def find_product(task: Task) -> Product | None:
+    """The product that a task's anchor is, or its first stage that is one; None when it has none."""
+    stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
+    for stage in stages:
+        c = find_contraction(stage.axes, stage.shape, stage.body)
+        if c is not None:
+            k = (*c.k[1:], c.k[0]) if len(c.k) > 1 else c.k  # the channels of a convolution, its first sum, innermost
+            return Product(task, stage, c, analyse(task, c.a, c.batch, c.m, k), analyse(task, c.b, c.batch, c.n, k))
+    return None
+
+
+def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    unfit = sizes_fit(c, target)
+    if unfit:
+        return unfit
+    for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
+        shared_out = _share(f, extent, c)
+        if isinstance(shared_out, str):
+            return shared_out
+    needed = shared_bytes(p, c)
+    if target.shared_per_block and needed > target.shared_per_block:
+        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+    return None
+
+
+def shared_bytes(p: Product, c: MatmulConfig) -> int:
+    """Shared memory of a block."""
+    return sum(
+        padded_bytes(f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
+        for f, extent in ((p.left, c.block_m), (p.right, c.block_n))
+    )
+
+
+def _tile_along_k(f: Factor, c: MatmulConfig) -> bool:
+    return Simt.along_k if c.engine == "simt" else f.along_k
+
+
+def _share(f: Factor, extent: int, c: MatmulConfig) -> Share | str:
+    rows, columns = (extent, c.block_k) if f.along_k else (c.block_k, extent)
+    if columns % f.lanes:
+        return f"chunks of {f.lanes} do not divide {columns} elements"
+    return share(rows, columns // f.lanes, c.threads)
+
+
+def schedule_product(p: Product, config: MatmulConfig, target: Target) -> Kernel:
+    """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
+    reason = validity(p, config, target)
+    if reason is not None:
+        raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
+    require_count(p.task, p.task.outputs, p.stage.shape)
+    return _Matmul(p, config, target).kernel()
+
+
+@dataclass(slots=True)
+class _Matmul:
+    p: Product
+    config: MatmulConfig
+    target: Target
+    launch: Launch = field(init=False)
+
+    def kernel(self) -> Kernel:
+        p, c = self.p, self.config
+        tiles = (ceil_div(p.m, c.block_m), ceil_div(p.n, c.block_n))
+        self.launch = Launch(p.task, (*p.batch, *tiles), c.threads)
+        b = self.launch.b
+        values, place = self.launch.begin()
+        *outer, tile_m, tile_n = self.ordered(values, place, tiles)
+        fixed = dict(zip((v for v, _ in p.c.batch), outer, strict=True))
+        row = b.let("row", values.simplifier(tile_m * c.block_m))
+        column = b.let("column", values.simplifier(tile_n * c.block_n))
+        values.bind(row, p.m)
+        values.bind(column, p.n)
+        engine = Simt.open(b, c, p.accumulate)
+        left = self.staging("left", p.left, fixed, row, c.block_m)
+        right = self.staging("right", p.right, fixed, column, c.block_n)
+        self.through_registers(values, engine, left, right)
+        self.epilogue(values.nested(), engine, fixed, row, column)
+        return self.launch.kernel(f"cuda.matmul({c})")
+
+    def ordered(self, values: Values, place: Sequence[Expr], tiles: tuple[Dim, Dim]) -> tuple[Expr, ...]:
+        """The block's product and tile. Blocks run through ``group`` rows of tiles column by column, so that those
+        that run together read few rows and columns."""
+        group, (down, across) = self.config.group, tiles
+        if group == 1 or constant_dim(down) == 1:
+            return tuple(place)
+        b = self.launch.b
+        number = b.let("tile", values.simplifier(BLOCKS[0] % product([down, across])) if self.p.batch else BLOCKS[0])
+        values.bind(number, product([down, across]))
+        first = b.let("first", values.simplifier(number // (index(across) * group) * group))
+        height = b.let("height", values.simplifier(minimum(index(down) - first, group)))
+        within = values.simplifier(number % (index(across) * group))
+        return (*place[:-2], first + within % height, within // height)
+
+    def staging(self, name: str, f: Factor, fixed: dict[Var, Expr], first: Expr, extent: int) -> Staging:
+        c, b = self.config, self.launch.b
+        tile = padded_tile(b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
+        how = _share(f, extent, c)
+        assert isinstance(how, Share)
+        s = Staging(b, f, fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
+        s.open(f"{name}_next")
+        return s
+
+    def through_registers(self, values: Values, engine: Simt, left: Staging, right: Staging) -> None:
+        """Two stages: one is multiplied while the next is on its way."""
+        b, c = self.launch.b, self.config
+        steps = ceil_div(self.p.k, c.block_k)
+        for s in (left, right):
+            s.fetch(values.nested(), index(0))
+            s.put(values.nested(), index(0))
+        b.barrier()
+        with b.loop("step", steps) as step:
+            inside = values.nested()
+            inside.bind(step, steps)
+            more = inside.simplifier(step + 1 < steps)
+            with b.when(more):
+                for s in (left, right):
+                    s.fetch(inside.nested(), inside.simplifier((step + 1) * c.block_k))
+            engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % 2))
+            with b.when(more):
+                for s in (left, right):
+                    s.put(inside.nested(), inside.simplifier((step + 1) % 2))
+            b.barrier()
+
+    def epilogue(self, values: Values, engine: Simt, fixed: dict[Var, Expr], row: Expr, column: Expr) -> None:
+        """What follows, for the part of the tile that lies within the product."""
+        p, c, b = self.p, self.config, self.launch.b
+        finish = Epilogue(p.task, p.stage, p.c.reduce, b)
+        width = 1
+        while width < 8 and fills(p.n, 2 * width):
+            width *= 2
+
+        def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
+            test = as_expr(True)
+            if not fills(p.m, c.block_m):
+                test = test & local.simplifier(row + i < p.m)
+            if not fills(p.n, c.block_n):
+                test = test & local.simplifier(column + j < p.n)
+            with b.when(test):
+                at = {**fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
+                finish.element(local.nested(), value, at)
+
+        engine.finish(values, width, element)
+
+
+__all__ = ["Axes", "Product", "SharedTile", "find_product", "schedule_product", "shared_bytes", "unravel", "validity"]
