@@ -6,8 +6,9 @@ import os
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of kernels that are ready and the number wanted, in the thread that asked for them."""
 
 _UNITS_PER_JOB = 2  # units never take equally long: a second round evens that out
+_ENOUGH = 24_000  # characters of C that are worth a compiler of their own
 _SHOWN_LINES = 12
 
 
@@ -76,24 +78,73 @@ def compile_kernels(
     What was compiled is stored as soon as it is there, so an interrupted call is continued by the next one. An
     interrupt ends all compilers. Raises CompilerFailedError, and ValueError when a symbol stands for two sources.
     """
-    wanted = _by_symbol(sources)
-    kernels = {symbol: _stored_kernel(source, toolchain) for symbol, source in wanted.items()}
-    session = _Session(kernels, toolchain, store)
+    with closing(KernelCompiler(toolchain, store, counters, jobs=jobs)) as compiler:
+        return compiler.finish(sources, progress)
 
-    started = time.perf_counter()
-    missing = [wanted[symbol] for symbol in session.load_stored()]
-    counters.add(kernels_found=len(wanted) - len(missing), lookup_seconds=time.perf_counter() - started)
-    if not missing:
-        return session.loaded()
 
-    jobs = jobs or _usable_cpus()
-    units = partition(missing, _UNITS_PER_JOB * jobs)
-    started = time.perf_counter()
-    try:
-        session.build(units, jobs, counters, progress)
-    finally:
-        counters.add(compile_seconds=time.perf_counter() - started)
-    return session.loaded()
+class KernelCompiler:
+    """Compiles kernels while others are still being made: `add` each, then `finish` for the addresses of all.
+
+    with closing(KernelCompiler(toolchain, store, counters)) as compiler:
+        compiler.add(source)
+        kernels = compiler.finish(more_sources)
+
+    `add` starts a compiler as soon as there is enough for one. `close` ends all that are still at work.
+    """
+
+    def __init__(
+        self, toolchain: Toolchain, store: KernelStore, counters: Counters, *, jobs: int | None = None
+    ) -> None:
+        self._session = _Session(toolchain, store)
+        self._counters = counters
+        self._jobs = jobs or _usable_cpus()
+        self._wanted: dict[str, KernelSource] = {}
+        self._pending: list[KernelSource] = []
+        self._started = 0.0
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self._wanted)
+
+    def add(self, source: KernelSource) -> None:
+        """A kernel is wanted. Raises ValueError when its symbol stands for another source already."""
+        known = self._wanted.get(source.symbol)
+        if known is not None:
+            if known != source:
+                raise ValueError(f"two different kernels are called {source.symbol}")
+            return
+        self._wanted[source.symbol] = source
+        started = time.perf_counter()
+        found = self._session.find(source)
+        self._counters.add(kernels_found=found, lookup_seconds=time.perf_counter() - started)
+        if found:
+            return
+        self._pending.append(source)
+        if _length(self._pending) >= _ENOUGH:
+            self._start(1)
+
+    def finish(self, sources: Sequence[KernelSource] = (), progress: Progress | None = None) -> LoadedKernels:
+        """The addresses of `sources` and of all kernels that were added before. Raises CompilerFailedError."""
+        for source in sources:
+            self.add(source)
+        if self._pending:
+            self._start(_UNITS_PER_JOB * self._jobs)
+        if not self._started:
+            return self._session.loaded(self._wanted)
+        try:
+            self._session.collect(len(self._wanted), self._counters, progress)
+        finally:
+            self._counters.add(compile_seconds=time.perf_counter() - self._started)
+        return self._session.loaded(self._wanted)
+
+    def close(self) -> None:
+        """End the compilers that are still at work."""
+        self._session.close()
+
+    def _start(self, count: int) -> None:
+        self._started = self._started or time.perf_counter()
+        self._session.start(partition(self._pending, count), self._jobs)
+        self._pending = []
 
 
 def partition(kernels: Sequence[KernelSource], count: int) -> list[TranslationUnit]:
@@ -121,14 +172,6 @@ def _length(kernels: Sequence[KernelSource]) -> int:
     return sum(len(kernel.text) for kernel in kernels)
 
 
-def _by_symbol(sources: Sequence[KernelSource]) -> dict[str, KernelSource]:
-    wanted: dict[str, KernelSource] = {}
-    for source in sources:
-        if wanted.setdefault(source.symbol, source) != source:
-            raise ValueError(f"two different kernels are called {source.symbol}")
-    return wanted
-
-
 def _stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     parts = key_parts(source, compiler=toolchain.identity, flags=toolchain.flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
@@ -139,53 +182,61 @@ def _usable_cpus() -> int:
 
 
 class _Session:
-    """One call of compile_kernels: what is loaded so far."""
+    """The kernels loaded so far, and the compilers at work."""
 
-    def __init__(self, kernels: Mapping[str, StoredKernel], toolchain: Toolchain, store: KernelStore) -> None:
-        self._kernels = kernels
+    def __init__(self, toolchain: Toolchain, store: KernelStore) -> None:
         self._toolchain = toolchain
         self._store = store
+        self._kernels: dict[str, StoredKernel] = {}
         self._addresses: dict[str, int] = {}
         self._libraries: dict[Path, Library] = {}
+        self._running: dict[Future[Path], TranslationUnit] = {}
+        self._children = Children()
+        self._executor: ThreadPoolExecutor | None = None
+        self._scratch = ExitStack()
+        self._folder = Path()
 
-    def loaded(self) -> LoadedKernels:
-        ordered = {symbol: self._addresses[symbol] for symbol in self._kernels}
-        return LoadedKernels(ordered, tuple(self._libraries.values()))
+    def loaded(self, symbols: Iterable[str]) -> LoadedKernels:
+        return LoadedKernels({s: self._addresses[s] for s in symbols}, tuple(self._libraries.values()))
 
-    def load_stored(self) -> list[str]:
-        """Load what the store has; the symbols that it does not have."""
-        missing: list[str] = []
-        for symbol, kernel in self._kernels.items():
-            path = self._store.lookup(kernel.key, symbol)
-            if path is None:
-                missing.append(symbol)
-                continue
-            try:
-                self._load(path, [symbol])
-            except (OSError, AttributeError) as error:
-                self._store.discard(path, str(error))
-                missing.append(symbol)
-        return missing
+    def find(self, source: KernelSource) -> bool:
+        """Load the kernel if the store has it."""
+        kernel = self._kernels[source.symbol] = _stored_kernel(source, self._toolchain)
+        path = self._store.lookup(kernel.key, kernel.symbol)
+        if path is None:
+            return False
+        try:
+            self._load(path, [kernel.symbol])
+        except (OSError, AttributeError) as error:
+            self._store.discard(path, str(error))
+            return False
+        return True
 
-    def build(self, units: Sequence[TranslationUnit], jobs: int, counters: Counters, progress: Progress | None) -> None:
-        """Compile, store and load `units`; on any failure or interrupt end all compilers."""
-        children = Children()
-        with Scratch() as folder, ThreadPoolExecutor(min(jobs, len(units)), "taskmap-compile") as executor:
-            try:
-                running: dict[Future[Path], TranslationUnit] = {
-                    executor.submit(self._compile, unit, folder / str(number), children): unit
-                    for number, unit in enumerate(units)
-                }
-                for future in as_completed(running):
-                    unit = running[future]
-                    self._adopt(unit, future.result())
-                    counters.add(kernels_compiled=len(unit.kernels), units_compiled=1)
-                    if progress is not None:
-                        progress(len(self._addresses), len(self._kernels))
-            except BaseException:
-                children.cancel()
-                executor.shutdown(wait=True, cancel_futures=True)
-                raise
+    def start(self, units: Sequence[TranslationUnit], jobs: int) -> None:
+        """Compile `units`, at most `jobs` at once, beside whatever else this process does."""
+        if self._executor is None:
+            self._folder = self._scratch.enter_context(Scratch())
+            self._executor = ThreadPoolExecutor(jobs, "taskmap-compile")
+        for unit in units:
+            folder = self._folder / str(len(self._running))
+            self._running[self._executor.submit(self._compile, unit, folder, self._children)] = unit
+
+    def collect(self, wanted: int, counters: Counters, progress: Progress | None) -> None:
+        """Store and load what was started, as it becomes ready."""
+        for future in as_completed(self._running):
+            unit = self._running[future]
+            self._adopt(unit, future.result())
+            counters.add(kernels_compiled=len(unit.kernels), units_compiled=1)
+            if progress is not None:
+                progress(len(self._addresses), wanted)
+
+    def close(self) -> None:
+        """End the compilers that are still at work, and remove their files."""
+        if self._executor is not None:
+            if not all(future.done() for future in self._running):
+                self._children.cancel()
+            self._executor.shutdown(wait=True, cancel_futures=True)
+        self._scratch.close()
 
     def _adopt(self, unit: TranslationUnit, compiled: Path) -> None:
         """Store and load one compiled unit. It can be found in the store only once it has been loaded."""

@@ -6,12 +6,13 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from taskmap.backend.compile import LoadedKernels, compile_kernels, partition
+from taskmap.backend.compile import KernelCompiler, LoadedKernels, compile_kernels, partition
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
 from taskmap.backend.kernel_source import KernelSource
@@ -259,6 +260,43 @@ def test_one_failure_ends_the_other_compilers(tmp_path: Path) -> None:
     with pytest.raises(CompilerFailedError):
         build(2, 3, 4, 5, toolchain=toolchain)
     assert time.perf_counter() - started < 20
+
+
+def long_kernel(factor: int) -> KernelSource:
+    """A scale kernel with text enough for a compiler of its own."""
+    kernel = scale_kernel(factor)
+    return replace(kernel, text=f"{kernel.text}\n/* {'x' * 30_000} */")
+
+
+def test_compilers_start_while_kernels_are_still_being_made(tmp_path: Path) -> None:
+    toolchain = wrapped(tmp_path, f"touch {tmp_path}/started")
+    counters = Counters()
+    with closing(KernelCompiler(toolchain, KernelStore(), counters)) as compiler:
+        compiler.add(scale_kernel(2))
+        compiler.add(scale_kernel(2))
+        assert len(compiler) == 1
+        time.sleep(0.1)
+        assert not (tmp_path / "started").exists()  # too little for a compiler
+        compiler.add(long_kernel(3))
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "started").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        loaded = compiler.finish([long_kernel(4), scale_kernel(5)])
+    check_scales(loaded, 2, 3, 4, 5)
+    assert counters.snapshot().kernels_compiled == 4
+    assert counters.snapshot().units_compiled >= 2
+
+
+def test_closing_ends_the_compilers(tmp_path: Path) -> None:
+    toolchain = wrapped(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 60")
+    started = time.perf_counter()
+    with closing(KernelCompiler(toolchain, KernelStore(), Counters())) as compiler:
+        compiler.add(long_kernel(2))
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip()):
+            time.sleep(0.01)
+    assert time.perf_counter() - started < 20
+    assert is_gone(int((tmp_path / "pid").read_text()))
 
 
 def test_many_threads_compile_the_same_kernels() -> None:
