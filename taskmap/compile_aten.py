@@ -46,7 +46,7 @@ def _compile(
     reason = _effects(gm)
     if reason is None:
         try:
-            graph = import_fx(gm, example_inputs)
+            graph = import_fx(gm, example_inputs, device=session.platform.device)
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:

@@ -35,10 +35,11 @@ class FrozenGraph:
     ``watched`` are the positions of the arguments that the prepare part reads. At every call their addresses and
     version counters are compared with those at the last preparation: an in-place update, load_state_dict or a new
     ``.data`` is noticed. Writes that count no version (into ``.data``, or an array that shares the memory) are noticed
-    by samples of the memory, so all but those of single elements. ``differ`` is the address of the comparison.
+    by samples of the memory, so all but those of single elements. ``differ`` is the address of the comparison, or None
+    where memory is not looked at.
     """
 
-    def __init__(self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int], differ: int) -> None:
+    def __init__(self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int], differ: int | None) -> None:
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.main, self.prepare, self.watched = main, prepare, tuple(watched)
         self._differ = differ
@@ -65,7 +66,7 @@ class FrozenGraph:
             self._prepared = None  # what is stale need not be kept while its successor is made
             marks = tuple((i, args[i].data_ptr(), args[i]._version) for i in self.watched)
             # Taken before the values are computed: a write in between is then noticed at the next call.
-            samples = take_samples([_memory(args[i]) for i in self.watched])
+            samples = take_samples([] if self._differ is None else [_memory(args[i]) for i in self.watched])
             values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
             fixed = self.main.binding.fixed
             by_slot = dict(enumerate(values, self.main.binding.inputs))
@@ -81,7 +82,7 @@ class FrozenGraph:
             arg = args[i]
             if arg.data_ptr() != address or arg._version != version:
                 return True
-        return prepared.samples.differ(self._differ)
+        return self._differ is not None and prepared.samples.differ(self._differ)
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:

@@ -1,33 +1,28 @@
 """The driver: it joins the wings. One graph goes in, something that can be called comes out.
 
-Graph -> passes -> plan -> tasks -> kernels -> lowered kernels -> C -> addresses -> executables
+Graph -> passes -> plan -> tasks -> kernels -> lowered kernels -> C or CUDA C++ -> binaries -> executables
+
+What differs from target to target is behind a Platform.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
 
 import torch
 
 from taskmap.aliases import Aliases
 from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, assemble
-from taskmap.backend import samples
-from taskmap.backend.compile import LoadedKernels, compile_kernels
-from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
-from taskmap.backend.executable import Executable
-from taskmap.backend.launch import launch_sources
-from taskmap.backend.memory_plan import MemoryPlan, plan_memory
-from taskmap.backend.program import Program
-from taskmap.backend.store import KernelStore
+from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.memory_plan import plan_memory
 from taskmap.constants import FrozenGraph
+from taskmap.cpu_platform import cpu_platform
+from taskmap.cuda_platform import cuda_platform
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
-from taskmap.graph.packing import PackWeights
 from taskmap.graph.passes import run_passes
 from taskmap.graph.planning import Group, Plan, plan
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
@@ -40,29 +35,34 @@ from taskmap.ir.task import Task
 from taskmap.ir.verify import LOWERED, verify
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
+from taskmap.placing import CPU, chosen_target
+from taskmap.platform import Builder, Platform, Ready
 from taskmap.progress import progress
 from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
-from taskmap.schedules import packed_width, schedule
-from taskmap.target import host_target
+from taskmap.schedules import schedule
+from taskmap.sim_platform import sim_platform
 from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
 from taskmap.unfuse import unfuse
 
 
 @dataclass(slots=True)
 class Session:
-    """What compilations with the same options share: target, compiler, stores, and the kernels of tasks seen so far.
+    """What compilations with the same options share: the platform, and the kernels of tasks seen so far.
 
     ``record``, where there is one, receives what became of each graph.
     """
 
     options: Options
-    target: Target
-    toolchain: Toolchain
-    store: KernelStore
+    platform: Platform
     tasks: TaskStore
     kernels: dict[str, TaskKernel] = field(default_factory=dict)
     record: list[Compilation | Fallback] | None = None
+
+    @property
+    def target(self) -> Target:
+        """What is compiled for."""
+        return self.platform.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class Fallback:
 class Compilation:
     """Everything known about one compiled graph, for reports: ``call`` runs it.
 
-    ``imported`` is the graph as it was read, ``graph`` what the passes made of it.
+    ``imported`` is the graph as it was read, ``graph`` what the passes made of it. ``resources``: what each kernel
+    takes of a GPU, by symbol.
     """
 
     name: str
@@ -88,14 +89,22 @@ class Compilation:
     kernels: dict[Group, TaskKernel]
     parts: Parts
     call: CompiledGraph | FrozenGraph
+    resources: Mapping[str, Resources] = field(default_factory=dict)
 
 
-def new_session(options: Options) -> Session:
-    """A session on this machine. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
-    toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
-    store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
-    tasks = TaskStore(store.path / "tasks")
-    return Session(options, host_target(options, torch.get_num_threads()), toolchain, store, tasks)
+def new_session(options: Options, device: torch.device = CPU) -> Session:
+    """A session for a model whose tensors are on ``device``.
+
+    Raises CompilerNotFoundError, UnsupportedError, NoDeviceError and KernelStoreError, and InputError when the options
+    want another kind of device.
+    """
+    target = chosen_target(options, device)
+    platform: Platform
+    if target == "cuda":
+        platform = cuda_platform(options, device)
+    else:
+        platform = sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
+    return Session(options, platform, TaskStore(platform.store.path / "tasks"))
 
 
 def compile_graph(
@@ -116,60 +125,50 @@ def compile_graph(
     """
     options = session.options
     dump.write("graph.txt", graph)
-    imported, graph = graph, prepared(graph, session.target, dump)
+    imported, graph = graph, prepared(graph, session.platform, dump)
     planned = plan(graph)
     restore_random_order(planned)
     dump.write("plan.txt", describe(planned))
-    kernels = _kernels(planned, session, dump)
-    symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
-    parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
-    memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
-    launches = [
-        source
-        for program, places in memory.items()
-        for source in launch_sources(program, places, single=options.profile, threads=options.threads)
-    ]
-    if parts.prepare is not None:
-        launches.append(samples.SOURCE)
-    for part in (parts.prepare, parts.main):
-        if part is not None:
-            dump.write("program.txt", f"{part.program}\n\n{memory[part.program]}")
-    for source in launches:
-        dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
-    sources = list({k.source.symbol: k.source for k in kernels.values()}.values())
-    with progress("compiling kernels", len(sources) + len(launches)) as show:
-        loaded = compile_kernels([*sources, *launches], session.toolchain, session.store, LEDGER.kernels, show)
-    call = _callable(parts, memory, loaded, options)
+    with closing(session.platform.builder()) as builder:
+        kernels = _kernels(planned, session, dump, builder)
+        symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
+        parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
+        memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
+        for part in (parts.prepare, parts.main):
+            if part is not None:
+                dump.write("program.txt", f"{part.program}\n\n{memory[part.program]}")
+        with progress("compiling kernels", len(builder)) as show:
+            ready = builder.finish(memory, parts.prepare is not None, dump, show)
+    for symbol, taken in ready.resources.items():
+        dump.write(f"{symbol}_resources.txt", taken)
+    call = _callable(parts, ready, session.platform)
     LEDGER.add("graphs")
     LEDGER.add("externs", sum(isinstance(step, Node) for step in planned.steps))
-    compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call)
+    compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call, ready.resources)
     if session.record is not None:
         session.record.append(compilation)
     return compilation
 
 
-def prepared(graph: Graph, target: Target, dump: Dump) -> Graph:
-    """``graph`` after the graph passes, its weights packed as the target's templates read them."""
+def prepared(graph: Graph, platform: Platform, dump: Dump) -> Graph:
+    """``graph`` after the graph passes, its weights arranged as the target's templates read them."""
     graph = run_passes(graph, (lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None)
-    return PackWeights(partial(packed_width, target=target)).run(graph)
+    return platform.arranged(graph)
 
 
-def _callable(
-    parts: Parts, memory: dict[Program, MemoryPlan], loaded: LoadedKernels, options: Options
-) -> CompiledGraph | FrozenGraph:
-    def ready(part: Part) -> CompiledGraph:
-        plan = memory[part.program]
-        executable = Executable(part.program, plan, loaded, single=options.profile, threads=options.threads)
-        return CompiledGraph(part.binding, executable)
+def _callable(parts: Parts, ready: Ready, platform: Platform) -> CompiledGraph | FrozenGraph:
+    def runs(part: Part) -> CompiledGraph:
+        return CompiledGraph(part.binding, ready.executables[part.program], platform.device, platform.alignment)
 
-    main = ready(parts.main)
+    main = runs(parts.main)
     if parts.prepare is None:
         return main
-    return FrozenGraph(main, ready(parts.prepare), parts.watched, loaded[samples.SOURCE.symbol])
+    return FrozenGraph(main, runs(parts.prepare), parts.watched, ready.differ)
 
 
-def _kernels(plan: Plan, session: Session, dump: Dump) -> dict[Group, TaskKernel]:
-    """The kernel of every group. A group of several nodes that cannot be scheduled as a whole is taken apart."""
+def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict[Group, TaskKernel]:
+    """The kernel of every group, given to ``builder`` as soon as it is there. A group of several nodes that cannot be
+    scheduled as a whole is taken apart."""
     kernels: dict[Group, TaskKernel] = {}
     steps: list[Group | Node] = []
     available: set[Node] = set()
@@ -186,6 +185,8 @@ def _kernels(plan: Plan, session: Session, dump: Dump) -> dict[Group, TaskKernel
                 LEDGER.add("groups_split")
                 dump.write(f"split_{step.name}.txt", error)
                 kernels.update({group: _kernel_of(group, session, dump) for group in groups})
+            for group in groups:
+                builder.add(kernels[group].source)
             steps += groups or [step]
             available.update(node for group in groups for node in group.outputs)
             show(done, len(plan.steps))
@@ -240,9 +241,8 @@ def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKern
     lowered = lower(kernel, observe if dump.wanted or checked else None, session.target)
     if checked:
         verify(lowered, LOWERED)
-    # Without the note, which may name sizes after the model: equal kernels have equal text.
-    source = generate(replace(lowered, note=""), session.target.vector_bytes)
-    dump.write(f"{source.symbol}.c", source.text)
+    source = session.platform.generate(lowered)
+    dump.write(f"{source.symbol}{session.platform.suffix}", source.text)
     return TaskKernel(source, kernel.note)
 
 

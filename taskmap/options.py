@@ -6,11 +6,13 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 
 from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
 
 # The names torch.compile knows. All are accepted, so that a script need not change with its backend; configs come from
-# rules today, so every mode compiles the same kernels.
+# rules today, so every mode compiles the same kernels. Those that mean CUDA graphs to PyTorch mean them here.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-TARGETS = ("cpu",)
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TARGETS = ("cpu", "cuda", "cuda-sim")
 ISAS = ("avx2", "avx512", "generic")
 MOST_THREADS = 1024  # the OpenMP runtime ends the process when the system refuses it a thread
 
@@ -19,7 +21,11 @@ MOST_THREADS = 1024  # the OpenMP runtime ends the process when the system refus
 class Options:
     """The options of one compilation, as in `torch.compile(model, backend="taskmap", options={"isa": "avx2"})`.
 
-    target: the kind of device compiled for.
+    target: the kind of device compiled for: cpu, cuda, or cuda-sim, which runs the kernels of a GPU on the CPU; None
+        is where the model's tensors are.
+    gpu: the GPU compiled for, by its name ("H200") or instruction set ("sm_80"); None is the one that is there, and
+        for cuda-sim an A100.
+    cuda_graphs: replay a graph's launches as one CUDA graph; the mode "reduce-overhead" sets it.
     isa: the vector instructions to use; None asks the host.
     threads: how many threads a kernel uses; None follows `torch.set_num_threads`.
     dump_dir: a folder that receives every stage as a numbered file.
@@ -32,7 +38,8 @@ class Options:
     Raises InvalidOptionError for a value of the wrong type or out of range.
     """
 
-    target: str = "cpu"
+    target: str | None = None
+    gpu: str | None = None
     isa: str | None = None
     threads: int | None = None
     dump_dir: str | None = None
@@ -41,6 +48,7 @@ class Options:
     cache_dir: str | None = None
     verify_passes: bool = False
     profile: bool = False
+    cuda_graphs: bool = False
 
     def __post_init__(self) -> None:
         for name, (accepts, wanted) in _RULES.items():
@@ -57,8 +65,9 @@ class Options:
         """
         if mode is not None and mode not in MODES:
             raise InvalidOptionError(f"unknown mode {mode!r}", hint=_choices("modes", mode, MODES))
+        graphs = mode in GRAPH_MODES
         if options is None:
-            return cls()
+            return cls(cuda_graphs=graphs)
         if not isinstance(options, Mapping):
             kind = type(options).__name__
             raise InvalidOptionError(f"options cannot be a {kind}", hint='Pass a dictionary, as in {"isa": "avx2"}.')
@@ -67,7 +76,8 @@ class Options:
             if key not in names:
                 raise InvalidOptionError(f"unknown option {key!r}", hint=_choices("options", key, names))
         # The values are checked by __post_init__, which a type checker cannot know.
-        return cls(**{key: _plain(value) for key, value in options.items()})  # type: ignore[arg-type]
+        given = {"cuda_graphs": graphs, **{key: _plain(value) for key, value in options.items()}}
+        return cls(**given)  # type: ignore[arg-type]
 
 
 def _plain(value: object) -> object:
@@ -92,13 +102,29 @@ def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
+def _is_gpu(value: object) -> bool:
+    if value is None:
+        return True
+    try:
+        named_gpu(str(value))
+    except InvalidOptionError:
+        return False
+    return isinstance(value, str)
+
+
+def named_gpu(name: str) -> Target:
+    """A GPU by its name or its instruction set. Raises InvalidOptionError."""
+    return cuda_target(name) if name.startswith("sm_") else gpu_named(name)
+
+
 def _is_one_of(*valid: str | None) -> Callable[[object], bool]:
     # Compared only with strings: a value such as a tensor has an == of its own.
     return lambda value: (value is None or isinstance(value, str)) and value in valid
 
 
 _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
-    "target": (_is_one_of(*TARGETS), "'cpu'"),
+    "target": (_is_one_of(None, *TARGETS), "None, 'cpu', 'cuda' or 'cuda-sim'"),
+    "gpu": (_is_gpu, f"None, an instruction set such as 'sm_80', or one of {', '.join(GPUS)}"),
     "isa": (_is_one_of(None, *ISAS), "None, 'avx2', 'avx512' or 'generic'"),
     "threads": (_is_count, f"None or an integer of at least 1 and at most {MOST_THREADS}"),
     "dump_dir": (_is_folder, "None or a path"),
@@ -107,4 +133,5 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "cache_dir": (_is_folder, "None or a path"),
     "verify_passes": (_is_flag, "True or False"),
     "profile": (_is_flag, "True or False"),
+    "cuda_graphs": (_is_flag, "True or False"),
 }

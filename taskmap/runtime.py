@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from taskmap.backend.executable import Executable
 from taskmap.backend.sizes import sizes_function
 from taskmap.binding import Binding, ExternBinding, TensorSpec, View
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ledger import LEDGER
+from taskmap.platform import Runs
 
+CPU = torch.device("cpu")
 _EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
 
 Place = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -27,14 +28,21 @@ class CompiledGraph:
     Threads may call it at once. Raises IndexOutOfRangeError when data indexed beyond a tensor.
     """
 
-    def __init__(self, binding: Binding, executable: Executable) -> None:
+    def __init__(
+        self, binding: Binding, executable: Runs, device: torch.device = CPU, alignment: int | None = None
+    ) -> None:
+        """``alignment``: bytes of which the address of every tensor that native code uses must be a multiple."""
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.binding = binding
         self.executable = executable
+        self.device = device
+        self._alignment = alignment
+        self._empty = _allocator(device)
         self._specs = _Specs(binding)
         self._read_dims = _dims_reader(binding)
-        self.tail: list[torch.Tensor | None] = [binding.fixed.get(i) for i in range(binding.inputs, binding.slots)]
-        self.constants = array("q", [binding.fixed[s].data_ptr() for s in binding.constants if s in binding.fixed])
+        fixed = {slot: t if self._is_usable(t) else self._conform(t, t.stride()) for slot, t in binding.fixed.items()}
+        self.tail: list[torch.Tensor | None] = [fixed.get(i) for i in range(binding.inputs, binding.slots)]
+        self.constants = array("q", [fixed[s].data_ptr() for s in binding.constants if s in fixed])
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
@@ -45,16 +53,22 @@ class CompiledGraph:
 
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
         """The outputs, given all slots that are filled before the call and the addresses of the constants."""
+        if self.device.type == "cuda" and torch.cuda.current_device() != self.device.index:
+            with torch.cuda.device(self.device):
+                return self._run(values, constants)
+        return self._run(values, constants)
+
+    def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
         binding, specs = self.binding, self._specs
         dims = self._read_dims(values)
         places = specs.static or specs.resolve(dims)
-        for slot, dtype in specs.checked:
-            given, (shape, strides, _) = values[slot], places[slot]
-            if given.stride() != strides or given.is_neg():
-                values[slot] = _conform(given, shape, strides, dtype)
+        for slot in specs.checked:
+            given, strides = values[slot], places[slot][1]
+            if given.stride() != strides or given.is_neg() or not (self._alignment is None or self._is_usable(given)):
+                values[slot] = self._conform(given, strides)
         for slot, dtype in specs.allocate:
             shape, strides, _ = places[slot]
-            values[slot] = _empty(shape, strides, dtype)
+            values[slot] = self._empty(shape, strides, dtype)
         if not binding.externs:
             io = array("q", [values[s].data_ptr() for s in binding.io])
             self.executable(io, dims, constants)
@@ -83,14 +97,30 @@ class CompiledGraph:
                         where=step.where or None,
                         why=f"it was compiled to return {part.spec.dtype}{list(shape)}.",
                     )
-                if tensor.stride() != strides or tensor.is_neg():
-                    tensor = _conform(tensor, shape, strides, part.spec.dtype)
+                if tensor.stride() != strides or tensor.is_neg() or not self._is_usable(tensor):
+                    tensor = self._conform(tensor, strides)
             values[part.slot] = tensor
         for slot in step.dead:
             values[slot] = None
         for slot in step.allocate:
             shape, strides, _ = places[slot]
-            values[slot] = _empty(shape, strides, self.binding.made[slot].dtype)
+            values[slot] = self._empty(shape, strides, self.binding.made[slot].dtype)
+
+    def _is_usable(self, tensor: torch.Tensor) -> bool:
+        """Whether native code may use the tensor where it is. One without dimensions may be on the CPU."""
+        if self._alignment is None:
+            return True
+        return tensor.device == self.device and tensor.data_ptr() % self._alignment == 0
+
+    def _conform(self, given: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+        """A copy with the strides that native code expects, where it can use it."""
+        shape = tuple(given.shape)
+        if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+            # Elements that share memory cannot be written one by one: copy one of each and expand.
+            first = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+            one = given[tuple(slice(0, n) for n in first)]
+            return self._conform(one, strides).expand(shape)
+        return torch.empty_strided(shape, strides, dtype=given.dtype, device=self.device).copy_(given)
 
     def _output(self, out: View | Dim | None, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> Any:
         if isinstance(out, View):
@@ -103,7 +133,7 @@ class _Specs:
     """The specs of a binding by slot (or by the view they belong to), resolved once when no size is symbolic."""
 
     def __init__(self, binding: Binding) -> None:
-        self.checked = [(slot, spec.dtype) for slot, spec in binding.checked.items()]
+        self.checked = tuple(binding.checked)
         self.allocate = [(slot, binding.made[slot].dtype) for slot in binding.allocate]
         self.outputs = binding.outputs
         dims = [var for var, _ in binding.dims]
@@ -156,21 +186,12 @@ def _address(value: torch.Tensor | None) -> int:
     return 0 if value is None else value.data_ptr()
 
 
-def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    if _EMPTY is not None:
-        made: torch.Tensor = _EMPTY(shape, strides, dtype)
+def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """The function from shape, strides and dtype to a new tensor."""
+    if device.type == "cpu" and _EMPTY is not None:
+        made: Callable[..., torch.Tensor] = _EMPTY
         return made
-    return torch.empty_strided(shape, strides, dtype=dtype)
-
-
-def _conform(given: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A copy with the strides that native code expects."""
-    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
-        # Elements that share memory cannot be written one by one: copy one of each and expand.
-        first = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
-        one = given[tuple(slice(0, n) for n in first)]
-        return _conform(one, first, strides, dtype).expand(shape)
-    return torch.empty_strided(shape, strides, dtype=dtype).copy_(given)
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _view(view: View, values: list[Any], places: dict[Any, Place]) -> torch.Tensor:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from taskmap.backend.cpu.host import detect_host, parse_isa
-from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.target import Target, cpu_target
-from taskmap.options import Options
+from taskmap.backend.cuda.driver import DeviceInfo
+from taskmap.ir.errors import NoDeviceError, UnsupportedError
+from taskmap.ir.target import GPUS, Target, cpu_target, cuda_target
+from taskmap.options import Options, named_gpu
+
+DEFAULT_GPU = "sm_80"
+"""What the simulator stands for where the options name no GPU."""
+
+_OWN_FEATURES = (90, 100)  # architectures with instructions of their own, which no later one has: sm_90a, sm_100a
 
 
 def host_target(options: Options, threads: int) -> Target:
@@ -22,3 +30,40 @@ def host_target(options: Options, threads: int) -> Target:
             hint=f"Leave the option 'isa' out, or use {host.isa!r}.",
         )
     return cpu_target(isa, options.threads or threads, host.l1d, host.l2, host.l3 or host.l2)
+
+
+def simulated_target(options: Options) -> Target:
+    """The GPU that the simulator stands for."""
+    return named_gpu(options.gpu or DEFAULT_GPU)
+
+
+def gpu_target(options: Options, device: DeviceInfo) -> Target:
+    """The GPU ``device``, or the older one that ``options`` name, whose code it runs as well.
+
+    Raises NoDeviceError for a GPU older than taskmap supports, and for a wanted one whose code it does not run.
+    """
+    major, minor = device.capability
+    own = 10 * major + minor
+    if options.gpu is not None:
+        wanted = named_gpu(options.gpu)
+        runs = (
+            wanted.capability == own
+            if wanted.isa[-1] in "af"
+            else wanted.capability // 10 == major and (wanted.capability <= own)
+        )
+        if not runs:
+            raise NoDeviceError(
+                f"{device.name} does not run code for {wanted.isa}",
+                why=f"its compute capability is {major}.{minor}.",
+                hint="Leave the option 'gpu' out.",
+            )
+        return replace(wanted, cores=device.multiprocessors)
+    if own < 75:
+        raise NoDeviceError(
+            f"{device.name} is too old",
+            why=f"its compute capability is {major}.{minor}, and taskmap's kernels need 7.5.",
+            hint="Use the option target='cpu'.",
+        )
+    isa = f"sm_{own}{'a' if own in _OWN_FEATURES else ''}"
+    known = next((gpu for gpu in GPUS.values() if gpu.name in device.name and gpu.isa == isa), None)
+    return replace(known or cuda_target(isa), cores=device.multiprocessors, shared_per_block=device.shared_per_block)

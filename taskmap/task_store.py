@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from taskmap.backend import kernel_source
-from taskmap.backend.kernel_source import KernelSource
 from taskmap.ir.target import Target
+from taskmap.platform import Source
+from taskmap.source_record import record_of, source_from
 
 _log = logging.getLogger(__name__)
 _FORMAT = 1
@@ -30,9 +31,9 @@ _EDITING_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TaskKernel:
-    """What became of a task: its C, and how it was scheduled (the template or rule with its config)."""
+    """What became of a task: its source, and how it was scheduled (the template or rule with its config)."""
 
-    source: KernelSource
+    source: Source
     schedule: str
 
 
@@ -50,7 +51,7 @@ def compiler_version() -> str:
     """
     digest = hashlib.sha256()
     for room in _rooms():
-        for path in sorted(room.rglob("*.py")):
+        for path in sorted((*room.rglob("*.py"), *room.rglob("*.cuh"))):
             if path.stat().st_mtime > _LOADED - _EDITING_SECONDS:
                 return uuid.uuid4().hex
             digest.update(str(path.relative_to(room.parent)).encode() + b"\0")
@@ -81,14 +82,11 @@ class TaskStore:
 
     def add(self, key: str, kernel: TaskKernel) -> None:
         """Keep ``kernel`` under ``key``, if the folder can be written."""
-        source = kernel.source
-        content = {
-            "symbol": source.symbol,
-            "text": source.text,
-            "prelude": source.prelude if isinstance(source.prelude, str) else list(source.prelude),
-            "needs_error": source.needs_error,
-            "schedule": kernel.schedule,
-        }
+        try:
+            content = {**record_of(kernel.source), "schedule": kernel.schedule}
+        except ValueError as error:
+            _log.debug("cannot keep %s: %s", key, error)
+            return
         path = self._path(key)
         temporary = path.with_name(f".{uuid.uuid4().hex}")
         try:
@@ -112,11 +110,4 @@ def _check(content: Any) -> str:
 
 
 def _read(content: dict[str, Any]) -> TaskKernel:
-    prelude = content["prelude"]
-    source = KernelSource(
-        symbol=content["symbol"],
-        text=content["text"],
-        prelude=prelude if isinstance(prelude, str) else tuple(prelude),
-        needs_error=content["needs_error"],
-    )
-    return TaskKernel(source, content["schedule"])
+    return TaskKernel(source_from(content), content["schedule"])

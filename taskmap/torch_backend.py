@@ -18,6 +18,7 @@ from taskmap.compile_aten import compile_aten
 from taskmap.driver import Session, new_session
 from taskmap.graph.importers.decompositions import decompositions
 from taskmap.options import Options
+from taskmap.placing import device_of
 
 
 def compile_fx(
@@ -32,7 +33,8 @@ def compile_fx(
     ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for what
     is not among them, and a TaskmapError that says what, where and why when compiling fails.
     """
-    return compile_captured(gm, example_inputs, new_session(Options.from_user(mode, options)))
+    session = new_session(Options.from_user(mode, options), device_of(gm, example_inputs))
+    return compile_captured(gm, example_inputs, session)
 
 
 def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], session: Session) -> Callable[..., Any]:

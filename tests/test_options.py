@@ -17,7 +17,7 @@ def test_defaults() -> None:
 
 def test_values_are_taken_over(tmp_path: Path) -> None:
     options = Options.from_user("max-autotune", {"isa": "avx2", "threads": 1, "dump_dir": tmp_path, "freeze": False})
-    assert options == Options(isa="avx2", threads=1, dump_dir=str(tmp_path), freeze=False)
+    assert options == Options(isa="avx2", threads=1, dump_dir=str(tmp_path), freeze=False, cuda_graphs=True)
 
 
 def test_options_are_frozen() -> None:
@@ -27,7 +27,8 @@ def test_options_are_frozen() -> None:
 
 @pytest.mark.parametrize("mode", [None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_modes_of_torch_compile(mode: str | None) -> None:
-    assert Options.from_user(mode) == Options()
+    assert Options.from_user(mode) == Options(cuda_graphs=mode in ("reduce-overhead", "max-autotune"))
+    assert Options.from_user(mode, {"cuda_graphs": False}) == Options()
 
 
 @pytest.mark.parametrize(
@@ -37,12 +38,20 @@ def test_modes_of_torch_compile(mode: str | None) -> None:
         (
             None,
             {"thread": 1},
-            r"unknown option 'thread'\n  Did you mean 'threads'\? Valid options: target, isa, threads",
+            r"unknown option 'thread'\n  Did you mean 'threads'\? Valid options: target, gpu, isa, threads",
         ),
         (None, {"xyzzy": 1}, r"unknown option 'xyzzy'\n  Valid options: target"),
         (None, {3: 1}, "unknown option 3"),
         (None, ["isa"], "options cannot be a list"),
-        (None, {"target": "cuda"}, r"option 'target' cannot be 'cuda'\n  It takes 'cpu'\."),
+        (None, {"target": "gpu"}, r"option 'target' cannot be 'gpu'\n  It takes None, 'cpu', 'cuda' or 'cuda-sim'\."),
+        (
+            None,
+            {"gpu": "sm_70"},
+            r"option 'gpu' cannot be 'sm_70'\n  It takes None, an instruction set such as 'sm_80'",
+        ),
+        (None, {"gpu": "H300"}, "or one of T4, A100"),
+        (None, {"gpu": 80}, "option 'gpu' cannot be 80"),
+        (None, {"cuda_graphs": 1}, "It takes True or False"),
         (None, {"isa": "avx"}, "It takes None, 'avx2', 'avx512' or 'generic'"),
         (None, {"isa": 512}, "option 'isa' cannot be 512"),
         (None, {"threads": 0}, "at least 1"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -52,24 +53,69 @@ def compile_cuda(
     KernelResourceError when a kernel spills registers, or its tensor instructions are serialised, and its source does
     not allow it.
     """
-    wanted = {source.symbol: source for source in sources}
-    keys = {symbol: _stored(source, toolchain) for symbol, source in wanted.items()}
-    started = perf_counter()
-    made: dict[str, CudaBinary] = {}
-    for symbol, source in wanted.items():
-        found = _find(source, keys[symbol], store)
-        if found is not None:
-            made[symbol] = found
-    counters.add(kernels_found=len(made), lookup_seconds=perf_counter() - started)
-    # The longest first: then no thread is left with it alone at the end.
-    missing = sorted((s for s in wanted.values() if s.symbol not in made), key=lambda s: -len(s.text))
-    if missing:
+    with closing(CudaCompiler(toolchain, store, counters, jobs=jobs)) as compiler:
+        for source in sources:
+            compiler.add(source)
+        return compiler.finish(progress)
+
+
+class CudaCompiler:
+    """Compiles kernels while others are still being made: `add` each, then `finish` for all; see compile_cuda."""
+
+    def __init__(
+        self, toolchain: CudaToolchain, store: KernelStore, counters: Counters, *, jobs: int | None = None
+    ) -> None:
+        self._toolchain, self._store, self._counters = toolchain, store, counters
+        self._executor = ThreadPoolExecutor(jobs or _usable_cpus(), "taskmap-nvrtc")
+        self._wanted: dict[str, CudaSource] = {}
+        self._keys: dict[str, StoredKernel] = {}
+        self._made: dict[str, CudaBinary] = {}
+        self._running: dict[Future[Assembled], CudaSource] = {}
+        self._started = 0.0
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self._wanted)
+
+    def add(self, source: CudaSource) -> None:
+        """A kernel is wanted. Raises ValueError when its symbol stands for another source already."""
+        if self._wanted.setdefault(source.symbol, source) != source:
+            raise ValueError(f"two different kernels are called {source.symbol}")
+        if source.symbol in self._keys:
+            return
         started = perf_counter()
+        self._keys[source.symbol] = key = _stored(source, self._toolchain)
+        found = _find(source, key, self._store)
+        self._counters.add(kernels_found=found is not None, lookup_seconds=perf_counter() - started)
+        if found is not None:
+            self._made[source.symbol] = found
+            return
+        self._started = self._started or perf_counter()
+        self._running[self._executor.submit(self._toolchain.assemble, whole_text(source), source.symbol)] = source
+
+    def finish(self, progress: Progress | None = None) -> dict[str, CudaBinary]:
+        """The binaries of all kernels that were added. Raises as compile_cuda."""
         try:
-            _compile_all(missing, keys, toolchain, store, made, len(wanted), counters, progress, jobs)
+            for future in as_completed(self._running):
+                self._adopt(self._running[future], future)
+                if progress is not None:
+                    progress(len(self._made), len(self._wanted))
         finally:
-            counters.add(compile_seconds=perf_counter() - started)
-    return {symbol: made[symbol] for symbol in wanted}
+            if self._started:
+                self._counters.add(compile_seconds=perf_counter() - self._started)
+        return {symbol: self._made[symbol] for symbol in self._wanted}
+
+    def close(self) -> None:
+        """Give up what has not been started, and wait for what has: a compilation cannot be ended from outside."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _adopt(self, source: CudaSource, future: Future[Assembled]) -> None:
+        binary = _binary(source, future, self._toolchain, self._store)
+        key = self._keys[source.symbol]
+        path = self._store.add_object(binary.image)
+        self._store.add_kernels([replace(key, facts={_RESOURCES: binary.resources.to_json()})], path)
+        self._made[source.symbol] = binary
+        self._counters.add(kernels_compiled=1, units_compiled=1)
 
 
 def whole_text(source: CudaSource) -> str:
@@ -96,39 +142,6 @@ def _find(source: CudaSource, kernel: StoredKernel, store: KernelStore) -> CudaB
         return CudaBinary(source, Path(path).read_bytes(), resources)
     except (OSError, KeyError, ValueError, TypeError):
         return None  # it is compiled again
-
-
-def _compile_all(
-    missing: Sequence[CudaSource],
-    keys: dict[str, StoredKernel],
-    toolchain: CudaToolchain,
-    store: KernelStore,
-    made: dict[str, CudaBinary],
-    wanted: int,
-    counters: Counters,
-    progress: Progress | None,
-    jobs: int | None,
-) -> None:
-    workers = min(jobs or _usable_cpus(), len(missing))
-    with ThreadPoolExecutor(workers, "taskmap-nvrtc") as executor:
-        running: dict[Future[Assembled], CudaSource] = {
-            executor.submit(toolchain.assemble, whole_text(source), source.symbol): source for source in missing
-        }
-        try:
-            for future in as_completed(running):
-                source = running[future]
-                binary = _binary(source, future, toolchain, store)
-                path = store.add_object(binary.image)
-                kept = keys[source.symbol]
-                facts = {_RESOURCES: binary.resources.to_json()}
-                store.add_kernels([StoredKernel(kept.key, kept.symbol, kept.parts, facts)], path)
-                made[source.symbol] = binary
-                counters.add(kernels_compiled=1, units_compiled=1)
-                if progress is not None:
-                    progress(len(made), wanted)
-        except BaseException:
-            executor.shutdown(wait=True, cancel_futures=True)
-            raise
 
 
 def _binary(source: CudaSource, future: Future[Assembled], toolchain: CudaToolchain, store: KernelStore) -> CudaBinary:

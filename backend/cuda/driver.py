@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from taskmap.ir.errors import CompilerNotFoundError, DeviceError, DeviceMemoryError, NoDeviceError, TaskmapError
@@ -169,9 +170,7 @@ class Driver:
     def elapsed(self, events: Sequence[Any]) -> tuple[float, ...]:
         """The seconds between neighbouring events, once the last has happened; the events are gone then."""
         self.call("cuEventSynchronize", events[-1])
-        seconds = tuple(
-            float(self.call("cuEventElapsedTime", a, b)) / 1e3 for a, b in zip(events, events[1:], strict=False)
-        )
+        seconds = tuple(float(self.call("cuEventElapsedTime", a, b)) / 1e3 for a, b in pairwise(events))
         for event in events:
             self.call("cuEventDestroy", event)
         return seconds

@@ -61,7 +61,7 @@ class Resources:
 
 
 def read_resources(log: str) -> Resources:
-    """The resources of the one kernel that a compiler's log speaks of, the stack of functions that it calls included."""
+    """The resources of the one kernel that a compiler's log speaks of, with the stack of what it calls."""
     found = Resources(serialized=_SERIALIZED.search(log) is not None)
     for match in _PROPERTIES.finditer(log):
         stack, stores, loads = (int(n) for n in match.groups())

@@ -23,7 +23,7 @@ from taskmap.graph.importers.origin import origin_of
 from taskmap.graph.importers.storage import dense_order, storage_root
 from taskmap.graph.importers.symbols import Symbols
 from taskmap.graph.importers.table import Entry, Out
-from taskmap.graph.importers.types import dtype_of, refusal
+from taskmap.graph.importers.types import CPU, dtype_of, refusal
 from taskmap.graph.ops.rearrange import strided_view
 from taskmap.graph.ops.views import copy
 from taskmap.ir.construct import constant_dim
@@ -37,22 +37,25 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
 OPAQUE = DType("tuple", 0, "x")
 
 
-def import_fx(gm: fx.GraphModule, example_inputs: Sequence[Any], constant_inputs: Iterable[int] = ()) -> Graph:
+def import_fx(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], constant_inputs: Iterable[int] = (), device: torch.device = CPU
+) -> Graph:
     """The graph of ``gm``, a functional graph of ATen operators.
 
     ``example_inputs`` describe inputs that carry no ``meta["val"]``. ``constant_inputs`` are the positions of inputs
-    that stay the same from call to call. Raises ImportGraphError for a graph with mutation or with sizes that depend on
-    data.
+    that stay the same from call to call. What is not on ``device`` is left to PyTorch. Raises ImportGraphError for a
+    graph with mutation or with sizes that depend on data.
     """
-    reader = _Reader(gm, example_inputs)
+    reader = _Reader(gm, example_inputs, device)
     for node in gm.graph.nodes:
         reader.read(node)
     return Graph(reader.inputs, reader.outputs, reader.symbols.dims(), frozenset(constant_inputs))
 
 
 class _Reader:
-    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], device: torch.device) -> None:
         self.gm = gm
+        self.device = device
         self.example_inputs = example_inputs
         self.symbols = Symbols()
         self.inputs: list[Node] = []
@@ -107,7 +110,7 @@ class _Reader:
     def _nothing(self, like: torch.Tensor) -> Node:
         """A tensor without elements."""
         with unset_fake_temporarily():
-            return self._constant(torch.empty(like.shape, dtype=like.dtype))
+            return self._constant(torch.empty(like.shape, dtype=like.dtype, device=self.device))
 
     # Operators.
 
@@ -169,12 +172,12 @@ class _Reader:
         """Raises UnsupportedError for tensors that taskmap cannot compute with."""
         for source in node.all_input_nodes:
             for tensor in _tensors(source.meta.get("val")):
-                reason = refusal(tensor, entry.empty)
+                reason = refusal(tensor, entry.empty, self.device, read=True)
                 if reason is not None:
                     raise UnsupportedError(reason)
         results = _tensors(value)
         for tensor in results:
-            reason = refusal(tensor, len(results) > 1)
+            reason = refusal(tensor, len(results) > 1, self.device)
             if reason is not None:
                 raise UnsupportedError(reason)
 

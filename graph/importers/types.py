@@ -32,14 +32,20 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return _TORCH[dtype]
 
 
-def refusal(value: torch.Tensor, empty: bool = False) -> str | None:
-    """Why taskmap cannot compute with a tensor like ``value``, or None; ``empty`` allows one without elements."""
+CPU = torch.device("cpu")
+
+
+def refusal(value: torch.Tensor, empty: bool = False, device: torch.device = CPU, read: bool = False) -> str | None:
+    """Why taskmap cannot compute with a tensor like ``value`` on ``device``, or None.
+
+    ``empty`` allows one without elements; ``read`` one of the CPU without dimensions, which operators take as a number.
+    """
     if value.dtype not in _KNOWN:
         return f"element type {str(value.dtype).removeprefix('torch.')}"
     if value.layout != torch.strided:
         return f"layout {str(value.layout).removeprefix('torch.')}"
-    if value.device.type != "cpu":
-        return f"device {value.device.type}"
+    if value.device != device and not (read and value.device == CPU and value.dim() == 0):
+        return f"device {value.device}"
     if not empty and any(n == 0 for n in value.shape if isinstance(n, int)):
         return "a tensor without elements"
     return None

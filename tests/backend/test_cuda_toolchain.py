@@ -133,7 +133,7 @@ def test_serialised_tensor_instructions_are_an_error_unless_allowed(store: Kerne
 
 
 def test_what_only_hopper_has_is_refused_elsewhere(store: KernelStore) -> None:
-    with pytest.raises(CompilerFailedError, match="not supported on .target 'sm_90'"):
+    with pytest.raises(CompilerFailedError, match=r"not supported on \.target 'sm_90'"):
         compile_cuda([SERIALIZED], find_cuda_toolchain("sm_90"), store, Counters())
 
 

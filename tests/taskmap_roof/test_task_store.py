@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.sizes import sizes_function
+from taskmap.ir.construct import ceil_div
+from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ledger import metrics
 from taskmap.task_store import TaskKernel, TaskStore, entry_key
@@ -28,6 +32,26 @@ def test_an_entry_comes_back_as_it_was(tmp_path: Path) -> None:
     plain = replace(KERNEL, source=KernelSource("g", "text", "prelude"))
     store.add("ab13", plain)
     assert store.find("ab13") == plain
+
+
+def test_an_entry_for_a_gpu_comes_back_with_its_grid(tmp_path: Path) -> None:
+    n, m = Var("n"), Var("m")
+    grid: tuple[Dim, ...] = (ceil_div(n * 2, 256), m, 3)
+    source = CudaSource("f", "text", ("base",), True, grid, 256, 1024, (n, m), (2, 1, 1), "sm_90a", ("spills",))
+    store = TaskStore(tmp_path)
+    store.add("ab12", TaskKernel(source, "by hand"))
+    found = store.find("ab12")
+    assert found is not None
+    assert isinstance(found.source, CudaSource)
+    assert sizes_function(found.source.grid, found.source.dims)((1000, 7)) == (8, 7, 3)
+    assert replace(found.source, grid=grid, dims=(n, m)) == source
+
+
+def test_a_grid_that_cannot_be_written_down_is_not_kept(tmp_path: Path) -> None:
+    source = CudaSource("f", "text", (), False, (Var("unknown"),), 32, 0, ())
+    store = TaskStore(tmp_path)
+    store.add("ab12", TaskKernel(source, "by hand"))
+    assert store.find("ab12") is None
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"key": 1}', "edited"])

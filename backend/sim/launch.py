@@ -1,0 +1,107 @@
+"""Launching a program's kernels in the simulator, on memory of the host, without checks: at the speed of the host."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+from taskmap.backend.arena import NO_ARENA, Arena, ArenaPool
+from taskmap.backend.program import Launch, Program
+from taskmap.backend.sim import structs
+from taskmap.backend.sim.run import SimKernel, engine
+from taskmap.backend.sizes import SizesFunction, sizes_function
+from taskmap.ir.errors import IndexOutOfRangeError, SimulationError
+
+_SECONDS = 600.0
+"""How long a kernel may run before it counts as hanging."""
+
+_MOST_PROBLEMS = 4
+
+
+@dataclass(slots=True, eq=False)
+class SimLauncher:
+    """Runs the kernels of one program on the host, blocks shared out among ``workers`` threads."""
+
+    program: Program
+    kernels: Mapping[str, SimKernel]
+    workers: int = 1
+    grids: dict[str, SizesFunction] = field(init=False)
+    entries: dict[str, int] = field(init=False)
+    arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
+
+    def __post_init__(self) -> None:
+        sources = {symbol: self.kernels[symbol].source for symbol in self.program.symbols}
+        self.grids = {symbol: sizes_function(source.grid, source.dims) for symbol, source in sources.items()}
+        self.entries = {symbol: self.kernels[symbol].entry for symbol in self.program.symbols}
+
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> SimCall:
+        """A run of the program."""
+        return SimCall(self, self.arenas.take(arena_bytes) if arena_bytes else NO_ARENA, out_of_range)
+
+
+class SimCall:
+    """One run: every launch has ended when `launch` returns."""
+
+    def __init__(
+        self, launcher: SimLauncher, arena: Arena, out_of_range: Callable[[int], IndexOutOfRangeError]
+    ) -> None:
+        self.launcher, self.arena = launcher, arena.address
+        self._arena, self._out_of_range = arena, out_of_range
+
+    def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """Run the kernel of a step. Raises SimulationError, and IndexOutOfRangeError for an index out of range."""
+        taken = self.launcher.program.steps[step]
+        assert isinstance(taken, Launch)
+        source = self.launcher.kernels[taken.symbol].source
+        grid = self.launcher.grids[taken.symbol](sizes)
+        if 0 in grid:
+            return
+        error = ctypes.c_int(0)
+        pointers = [*addresses, ctypes.addressof(error)] if taken.needs_error else list(addresses)
+        values: list[Any] = [structs.Argument(address, None) for address in pointers]
+        at = len(addresses)
+        values[at:at] = [ctypes.c_longlong(size) for size in sizes]
+        arguments = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
+        run = structs.Run(
+            entry=self.launcher.entries[taken.symbol],
+            arguments=arguments,
+            regions=(structs.Region * 1)(),
+            seconds=_SECONDS,
+            grid=structs.Dim3(*(*grid, 1, 1)[:3]),
+            cluster=structs.Dim3(*source.cluster),
+            threads=source.threads,
+            shared_bytes=source.shared_bytes,
+            shared_granule=2,
+            late=1,
+            workers=self.launcher.workers,
+        )
+        found = (structs.FoundProblem * _MOST_PROBLEMS)()
+        number = engine().tm_sim_run_grid(
+            ctypes.byref(run), None, 0, found, _MOST_PROBLEMS, ctypes.byref(structs.Counted())
+        )
+        if number:
+            raise SimulationError(
+                f"kernel {taken.symbol} failed in the simulator",
+                where=taken.where or None,
+                why="\n".join(p.text.decode(errors="replace") for p in found[:number]),
+                hint="taskmap.simulate runs a kernel with every access checked.",
+            )
+        if error.value:
+            raise self._out_of_range(step)
+
+    def now(self) -> float:
+        """The time: launches are over when they return."""
+        return perf_counter()
+
+    def elapsed(self, points: Sequence[float]) -> tuple[float, ...]:
+        """The seconds between neighbouring points."""
+        return tuple(b - a for a, b in pairwise(points))
+
+    def finish(self) -> None:
+        """Give the arena back."""
+        if self._arena is not NO_ARENA:
+            self.launcher.arenas.give(self._arena)

@@ -1,0 +1,102 @@
+"""The CPU as a target: kernels in C, a launch sequence in C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from taskmap.backend import samples
+from taskmap.backend.compile import KernelCompiler
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
+from taskmap.backend.executable import Executable
+from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.launch import launch_sources
+from taskmap.backend.store import KernelStore
+from taskmap.dump import Dump
+from taskmap.graph.graph import Graph
+from taskmap.graph.packing import PackWeights
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.ledger import LEDGER
+from taskmap.options import Options
+from taskmap.placing import CPU
+from taskmap.platform import Programs, Ready, Show, Source
+from taskmap.schedules import packed_width
+from taskmap.target import host_target
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlatform:
+    """This machine's CPU, one C compiler, one kernel store."""
+
+    options: Options
+    target: Target
+    toolchain: Toolchain
+    store: KernelStore
+    device: torch.device = CPU
+    suffix: str = ".c"
+    alignment: int | None = None
+
+    def arranged(self, graph: Graph) -> Graph:
+        """The graph with packed weights."""
+        return PackWeights(partial(packed_width, target=self.target)).run(graph)
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        """The C of a lowered kernel, without its note, which may name sizes after the model: equal kernels have equal
+        text."""
+        return generate(replace(kernel, note=""), self.target.vector_bytes)
+
+    def builder(self) -> CpuBuilder:
+        """What compiles and loads the kernels of one graph."""
+        return CpuBuilder(self.options, KernelCompiler(self.toolchain, self.store, LEDGER.kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBuilder:
+    """Compiles kernels, then the launch sequences of programs."""
+
+    options: Options
+    compiler: KernelCompiler
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self.compiler)
+
+    def add(self, source: Source) -> None:
+        """A kernel is wanted."""
+        assert isinstance(source, KernelSource)
+        self.compiler.add(source)
+
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+        """The programs with their launch sequences."""
+        options = self.options
+        launches = [
+            source
+            for program, places in programs.items()
+            for source in launch_sources(program, places, single=options.profile, threads=options.threads)
+        ]
+        for source in launches:
+            dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
+        if prepares:
+            launches.append(samples.SOURCE)
+        loaded = self.compiler.finish(launches, show)
+        executables = {
+            program: Executable(program, places, loaded, single=options.profile, threads=options.threads)
+            for program, places in programs.items()
+        }
+        return Ready(executables, loaded[samples.SOURCE.symbol] if prepares else None, {})
+
+    def close(self) -> None:
+        """End the compilers that are still at work."""
+        self.compiler.close()
+
+
+def cpu_platform(options: Options) -> CpuPlatform:
+    """This machine's CPU. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
+    toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
+    store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
+    return CpuPlatform(options, host_target(options, torch.get_num_threads()), toolchain, store)

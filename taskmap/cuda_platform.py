@@ -1,0 +1,120 @@
+"""A GPU as a target: kernels in CUDA C++, compiled by NVRTC, launched through the driver on PyTorch's stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.driver import Driver, open_driver
+from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surroundings
+from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
+from taskmap.backend.sequence import SequenceExecutable
+from taskmap.backend.store import KernelStore
+from taskmap.dump import Dump
+from taskmap.graph.graph import Graph
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.ledger import LEDGER
+from taskmap.options import Options
+from taskmap.platform import VECTOR_BYTES, Programs, Ready, Show, Source
+from taskmap.target import gpu_target
+
+
+@dataclass(frozen=True, slots=True)
+class CudaPlatform:
+    """One GPU, one CUDA compiler, one kernel store."""
+
+    options: Options
+    target: Target
+    toolchain: CudaToolchain
+    store: KernelStore
+    driver: Driver
+    device: torch.device
+    surroundings: Surroundings
+    suffix: str = ".cu"
+    alignment: int | None = VECTOR_BYTES
+
+    def arranged(self, graph: Graph) -> Graph:
+        """The graph as it is: templates for GPUs read weights as the model has them."""
+        return graph
+
+    def generate(self, kernel: Kernel) -> CudaSource:
+        """The CUDA C++ of a lowered kernel."""
+        return generate(kernel, self.target)
+
+    def builder(self) -> CudaBuilder:
+        """What compiles and loads the kernels of one graph."""
+        return CudaBuilder(self, CudaCompiler(self.toolchain, self.store, LEDGER.kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class CudaBuilder:
+    """Compiles kernels and loads them into the driver."""
+
+    platform: CudaPlatform
+    compiler: CudaCompiler
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self.compiler)
+
+    def add(self, source: Source) -> None:
+        """A kernel is wanted."""
+        assert isinstance(source, CudaSource)
+        self.compiler.add(source)
+
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+        """The programs with their kernels loaded."""
+        platform = self.platform
+        driver, compiled_by = platform.driver, f"{platform.toolchain.identity} for {platform.toolchain.architecture}"
+        binaries = self.compiler.finish(show)
+        kernels = {
+            symbol: DeviceKernel(binary.source, driver.load(binary.image, symbol, compiled_by))
+            for symbol, binary in binaries.items()
+        }
+        index = platform.device.index or 0
+        executables = {
+            program: SequenceExecutable(
+                program,
+                places,
+                CudaLauncher(program, kernels, driver, index, platform.surroundings),
+                platform.options.profile,
+            )
+            for program, places in programs.items()
+        }
+        return Ready(executables, None, {symbol: binary.resources for symbol, binary in binaries.items()})
+
+    def close(self) -> None:
+        """Give up what has not been compiled."""
+        self.compiler.close()
+
+
+def cuda_platform(options: Options, device: torch.device, driver: Driver | None = None) -> CudaPlatform:
+    """The GPU ``device``. Raises NoDeviceError, CompilerNotFoundError, UnsupportedError and KernelStoreError."""
+    driver = driver or open_driver()
+    target = gpu_target(options, driver.device(device.index or 0))
+    toolchain = find_cuda_toolchain(target.isa, fast_math=options.fast_math)
+    store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir), suffix=SUFFIX)
+    surroundings = Surroundings(partial(_allocate, device), _stream_of(device))
+    return CudaPlatform(options, target, toolchain, store, driver, device, surroundings)
+
+
+def _allocate(device: torch.device, size: int) -> Memory:
+    """Memory from PyTorch's allocator, which gives it again to work that comes later on the same stream."""
+    block = torch.empty(size, dtype=torch.uint8, device=device)
+    return block.data_ptr(), block
+
+
+def _stream_of(device: torch.device) -> Callable[[], int]:
+    index = device.index or 0
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a tenth of the cost of torch.cuda.current_stream
+    if raw is not None:
+        return partial(raw, index)
+    return lambda: int(torch.cuda.current_stream(index).cuda_stream)

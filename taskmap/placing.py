@@ -1,0 +1,46 @@
+"""Where a captured graph's tensors are, and so what it is compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from taskmap.ir.errors import InputError
+from taskmap.options import Options
+
+CPU = torch.device("cpu")
+
+
+def device_of(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.device:
+    """The device of a graph's tensors, with its index: that of the first on a GPU, or else the CPU.
+
+    The tensors that the graph takes decide; for a graph that takes none, those that it makes.
+    """
+    found = list(_devices(example_inputs)) or list(_devices(_values(gm)))
+    return next((d for d in found if d.type == "cuda"), CPU)
+
+
+def chosen_target(options: Options, device: torch.device) -> str:
+    """The target of ``options``, or that of the device. Raises InputError when the tensors are elsewhere."""
+    if options.target is None:
+        return "cuda" if device.type == "cuda" else "cpu"
+    wanted = "cuda" if options.target == "cuda" else "cpu"
+    if device.type != wanted:
+        raise InputError(
+            f"the target is {options.target!r}, but the model's tensors are on {device}",
+            hint=f"Move the model and its inputs: .to({wanted!r}), or leave the option 'target' out.",
+        )
+    return options.target
+
+
+def _devices(values: Iterable[Any]) -> Iterator[torch.device]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value.device
+
+
+def _values(gm: torch.fx.GraphModule) -> Iterator[Any]:
+    for node in gm.graph.nodes:
+        yield node.meta.get("val", node.meta.get("example_value"))

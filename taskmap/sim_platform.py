@@ -1,0 +1,96 @@
+"""The simulator as a target: the kernels of a GPU, built for the host and run on tensors of the CPU."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sequence import SequenceExecutable
+from taskmap.backend.sim.launch import SimLauncher
+from taskmap.backend.sim.run import SimKernel, build_kernel
+from taskmap.backend.store import KernelStore
+from taskmap.dump import Dump
+from taskmap.graph.graph import Graph
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.options import Options
+from taskmap.placing import CPU
+from taskmap.platform import VECTOR_BYTES, Programs, Ready, Show, Source
+from taskmap.target import simulated_target
+
+
+@dataclass(frozen=True, slots=True)
+class SimPlatform:
+    """A GPU that is not there."""
+
+    options: Options
+    target: Target
+    store: KernelStore
+    device: torch.device = CPU
+    suffix: str = ".cu"
+    alignment: int | None = VECTOR_BYTES
+
+    def arranged(self, graph: Graph) -> Graph:
+        """The graph as it is, which is what the GPU would get."""
+        return graph
+
+    def generate(self, kernel: Kernel) -> CudaSource:
+        """The CUDA C++ of a lowered kernel."""
+        return generate(kernel, self.target)
+
+    def builder(self) -> SimBuilder:
+        """What builds the kernels of one graph for the host."""
+        return SimBuilder(self)
+
+
+@dataclass(slots=True)
+class SimBuilder:
+    """Builds kernels with the C++ compiler, several at once."""
+
+    platform: SimPlatform
+    _executor: ThreadPoolExecutor = field(init=False)
+    _running: dict[str, Future[SimKernel]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._executor = ThreadPoolExecutor(os.cpu_count() or 1, "taskmap-sim")
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self._running)
+
+    def add(self, source: Source) -> None:
+        """A kernel is wanted."""
+        assert isinstance(source, CudaSource)
+        if source.symbol not in self._running:
+            store = self.platform.store
+            self._running[source.symbol] = self._executor.submit(build_kernel, source, store, checked=False)
+
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+        """The programs with their kernels loaded."""
+        for done, future in enumerate(as_completed(self._running.values()), 1):
+            future.result()
+            show(done, len(self._running))
+        kernels = {symbol: future.result() for symbol, future in self._running.items()}
+        options = self.platform.options
+        workers = options.threads or torch.get_num_threads()
+        executables = {
+            program: SequenceExecutable(program, places, SimLauncher(program, kernels, workers), options.profile)
+            for program, places in programs.items()
+        }
+        return Ready(executables, None, {})
+
+    def close(self) -> None:
+        """Give up what has not been built."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def sim_platform(options: Options) -> SimPlatform:
+    """The simulator. Raises CompilerNotFoundError when a kernel is built without a C++ compiler."""
+    store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
+    return SimPlatform(options, simulated_target(options), store)
