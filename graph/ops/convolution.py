@@ -30,6 +30,7 @@ from taskmap.ir.construct import (
 )
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import boolean, compute_type
 
 
@@ -59,10 +60,8 @@ def spread(values: Sequence[Dim] | int, rank: int) -> tuple[int, ...]:
 def output_size(size: Dim, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False) -> Dim:
     """How many positions a window has in a dimension of extent ``size``."""
     room = size + (2 * padding - dilation * (kernel - 1) - 1) + (stride - 1 if ceil_mode else 0)
-    positions = room // stride if stride != 1 else room
-    if ceil_mode:
-        return _without_last(positions + 1, size, stride, padding)
-    return positions + 1
+    positions = Simplifier().dim((room // stride if stride != 1 else room) + 1)
+    return _without_last(positions, size, stride, padding) if ceil_mode else positions
 
 
 def _without_last(positions: Dim, size: Dim, stride: int, padding: int) -> Dim:
@@ -162,7 +161,7 @@ def _transposed(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: in
     if of_group is None:
         raise UnsupportedError("a convolution with a symbolic number of channels")
     spatial: list[Dim] = [
-        (n - 1) * s.stride[d] + (s.dilation[d] * (k - 1) + 1 + extra[d] - 2 * s.padding[d])
+        Simplifier().dim((n - 1) * s.stride[d] + (s.dilation[d] * (k - 1) + 1 + extra[d] - 2 * s.padding[d]))
         for d, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))
     ]
     wide = compute_type(x.dtype)

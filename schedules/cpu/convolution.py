@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum
+from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -44,25 +44,36 @@ TileBody = Callable[[Values, Expr, int, Dim], None]
 def schedule_convolution(task: Task, target: Target) -> Kernel | None:
     """The template's kernel, or None for a task that is not anchored by a convolution it can do."""
     conv = find_convolution(task)
-    if conv is None or _is_matrix_product(conv) or math.prod(map(len, conv.phases)) > _MOST_PHASES:
+    if conv is None or math.prod(map(len, conv.phases)) > _MOST_PHASES:
         return None
+    if is_matrix_product(conv) and not any(constant_dim(n) is None for n in conv.out):
+        return None  # better done as one
     require_count(task, task.outputs, conv.stage.shape)
     return Depthwise(task, conv, target).kernel() if conv.depthwise else Dense(task, conv, target).kernel()
 
 
-def _is_matrix_product(conv: Convolution) -> bool:
-    """Whether each output position needs one position of the image only, for which a matrix product is better."""
+def is_matrix_product(conv: Convolution) -> bool:
+    """Whether each output position needs one position of the image only, and all of its channels."""
     return conv.groups == 1 and all(len(p) == 1 and p[0].taps == 1 and p[0].shift == 0 for p in conv.phases)
 
 
 @dataclass(slots=True)
 class Dense(Template):
-    """Every output channel of a group needs every input channel of it."""
+    """Every output channel of a group needs every input channel of it.
+
+    A convolution of single positions, whose sizes are not known, needs no strip: it reads the image.
+    """
+
+    @property
+    def direct(self) -> bool:
+        """Whether the image is read where it lies."""
+        return is_matrix_product(self.conv)
 
     def kernel(self) -> Kernel:
         """The kernel: see the top of the file."""
         c, b = self.conv, self.b
-        tile = choose_tile(c.steps(2), c.out_channels, self.target, self.lanes)
+        extent = product([c.batch, *c.out]) if self.direct else c.steps(2)
+        tile = choose_tile(extent, c.out_channels, self.target, self.lanes)
         width = tile.vectors * self.lanes
         panels = -(-c.out_channels // width)
         rows, columns, chunk = self.partition(tile, width, panels)
@@ -75,7 +86,9 @@ class Dense(Template):
             inside = values.nested()
             first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
             block = Block(image, group, first, rows, columns)
-            loaded = strip.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
+            loaded = None
+            if not self.direct:
+                loaded = strip.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
             whole, rest = divmod(c.out_channels, width)
             full = [(tile.vectors, self.lanes)]
             with b.loop("panel", chunk) as p:
@@ -104,6 +117,7 @@ class Dense(Template):
         Columns are cut only where a strip of one row is too large, or where their number is not known.
         """
         c, cores = self.conv, self.target.cores
+        depth = 0 if self.direct else c.channels
         k = c.channels * math.prod(c.kernel)
         images = min(constant_dim(c.batch) or cores, 4 * cores) * min(c.groups, 4 * cores)
         images = min(images * (constant_dim(c.steps(0)) or 1), 16 * cores)
@@ -114,14 +128,14 @@ class Dense(Template):
         samples = _SAMPLES if steps is None else (steps,)
 
         def cost(rows: int, chunk: int, extent: int) -> float:
-            fill = Strip(c, rows, columns, c.channels).size / 8
+            fill = Strip(c, rows, columns, depth).size / 8
             per_panel = columns * k * width / self.lanes
             parts = blocks(panels, chunk)
             work = [fill + p * (r * per_panel + streamed) for r in blocks(extent, rows) for p in parts]
             return makespan(work * images, cores) / extent
 
         most = min(steps or 16, 512)
-        fitting = [r for r in range(1, most + 1) if r == 1 or Strip(c, r, columns, c.channels).size <= budget]
+        fitting = [r for r in range(1, most + 1) if r == 1 or Strip(c, r, columns, depth).size <= budget]
         chunks = sorted({panels, -(-panels // cores), -(-panels // (2 * cores)), 1}, reverse=True)
         choices = ((r, p) for p in chunks for r in reversed(fitting))
         rows, chunk = min(choices, key=lambda choice: sum(cost(choice[0], choice[1], extent) for extent in samples))
@@ -143,7 +157,7 @@ class Dense(Template):
         self,
         values: Values,
         strip: Strip,
-        loaded: Buffer,
+        loaded: Buffer | None,
         block: Block,
         channel: Expr,
         groups: list[tuple[int, int]],
@@ -161,6 +175,8 @@ class Dense(Template):
 
                 def left(at: Sequence[Expr], i: Expr, deep: Values) -> Expr:
                     *tap, ch = at
+                    if loaded is None:
+                        return self.element(deep, phase, block, y, x0 + i, ch)
                     return loaded[strip.at(phase, y, x0 + i, tap, ch)]
 
                 def right(at: Sequence[Expr], j: Expr, deep: Values) -> Expr:
@@ -185,6 +201,16 @@ class Dense(Template):
                 )  # fmt: skip
 
         self.each_phase(values, block, of_phase)
+
+    def element(
+        self, values: Values, phase: Sequence[Phase], block: Block, row: Expr, column: Expr, channel: Expr
+    ) -> Expr:
+        """The element of the image for one position of a block; one beyond the last column counts as the last."""
+        c = self.conv
+        held = minimum(block.first[2] + column, index(c.steps(2)) - 1)
+        places = (block.first[0], block.first[1] + row, held)
+        spatial = tuple(q * p.stride for q, p in zip(places, phase, strict=True))
+        return values.at(c.x, (block.image, channel, *spatial[-c.rank :]))
 
     def tiles(self, values: Values, count: Dim, height: int, body: TileBody) -> None:
         """``body`` for tiles of ``height`` that cover ``count`` columns. Where the count is not known, the last tile is

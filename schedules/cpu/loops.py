@@ -90,7 +90,11 @@ def parallel_grid(
         for d in range(fused):
             inner = product(extents[d + 1 : fused])
             position = index(t) // inner if d + 1 < fused else index(t)
-            outer.append(values.simplifier(position % extents[d] if d else position))
+            where = values.simplifier(position % extents[d] if d else position)
+            if constant_dim(total) is None:  # a division by a symbolic size is worth doing once
+                where = b.let(names[d], where)
+                values.bind(where, extents[d])
+            outer.append(where)
         with b.grid(list(names[fused:]), [index(e) for e in extents[fused:]]) as rest:
             for v, e in zip(rest, extents[fused:], strict=True):
                 values.bind(v, e)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product
 from taskmap.ir.nodes import Buffer, Dim, Expr
+from taskmap.ir.simplify import Simplifier
 from taskmap.schedules.values import Values
 
 
@@ -35,7 +36,10 @@ def unflatten(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
 
 
 def _same(a: Dim, b: Dim) -> bool:
-    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b) or (not isinstance(a, int) and a == b)
+    """Whether two sizes are known to be equal, however they are written."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return a is b or Simplifier().poly(index(a)) == Simplifier().poly(index(b))
 
 
 def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr], values: Values) -> list[Expr]:
