@@ -1,0 +1,1 @@
+"""CUDA C++ that kernels stand on: types, memory accesses, instructions."""

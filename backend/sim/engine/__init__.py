@@ -1,0 +1,1 @@
+"""C++ of the simulator itself: threads, memory and what is reported about them."""
