@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,9 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import InputError, TaskmapError, VerifyError
 from taskmap.ir.evaluate import convert
 from taskmap.ir.instruction_meaning import multiply
+from taskmap.ir.instruction_specs import BarrierSpec, MbarrierSpec
+from taskmap.ir.interpreter_block import Block, Meeting, Together
+from taskmap.ir.interpreter_invoke import Invocations, Meetings, exchanged, may_wait, needs_company, value_alone
 from taskmap.ir.interpreter_memory import Access, Memory, Storage, adopt, row_major, span
 from taskmap.ir.interpreter_values import Expressions, Frame, Value
 from taskmap.ir.nodes import (
@@ -29,8 +32,11 @@ from taskmap.ir.nodes import (
     Buffer,
     Dim,
     Evaluate,
+    Expr,
     For,
     If,
+    Intrinsic,
+    Invoke,
     Kernel,
     Let,
     LoopKind,
@@ -44,11 +50,10 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.printer import print_body
-from taskmap.ir.visit import walk_stmts
+from taskmap.ir.visit import children, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import BLOCKS, THREAD
 
 Array = NDArray[Any]
-Meeting = Generator[Barrier, None, None]
 Plain = Callable[[Frame], None]
 Meets = Callable[[Frame], Meeting]
 
@@ -80,10 +85,13 @@ class _Machine:
         self.kernel = kernel
         self.dims: dict[Var, Value] = dict(dims)
         self.random = random.Random(seed)
-        self.expressions = Expressions()
+        self.expressions = Expressions(lambda e: value_alone(e, self.expressions))
+        self.invocations = Invocations(self.expressions)
         self.epochs = itertools.count(1)
         self.sizes = Frame(self.dims, {}, {})
         self.on_gpu = bool(kernel.threads)
+        # Threads that wait for each other in other ways than at a barrier of all are ordered in ways not followed here.
+        self.tracks_shared = not any(isinstance(s, Invoke) and _orders(s) for s in walk_stmts(kernel.body))
 
     def run(self, arrays: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
         memory: dict[Buffer, Memory] = {}
@@ -139,34 +147,28 @@ class _Machine:
             self.run_block(frames, body)
 
     def run_block(self, frames: Sequence[Frame], body: Meets) -> None:
-        """Every thread runs to its next barrier, in any order; then all have met, and go on."""
-        running = {t: body(frame) for t, frame in enumerate(frames)}
-        while running:
-            epoch = next(self.epochs)
-            waiting: dict[int, Barrier] = {}
-            for t in self.shuffled(running):
-                frames[t].shared_access = Access(epoch, t, t)
-                at = next(running[t], None)
-                if at is not None:
-                    waiting[t] = at
-            self.check_meeting(waiting, len(frames))
-            running = {t: running[t] for t in waiting}
+        """Every thread of a block."""
+        meetings = Meetings()
 
-    def check_meeting(self, waiting: dict[int, Barrier], threads: int) -> None:
-        if not waiting:
-            return
-        first, at = next(iter(waiting.items()))
-        if len(waiting) < threads:
-            other = next(t for t in range(threads) if t not in waiting)
-            raise VerifyError(
-                f"thread {first} waits at a barrier that thread {other} never reaches",
-                where=at.source,
-                why=f"{len(waiting)} of {threads} threads arrived; the others have finished.",
-            )
-        other_at = {t: b for t, b in waiting.items() if b is not at}
-        if other_at:
-            other = next(iter(other_at))
-            raise VerifyError(f"thread {first} waits at one barrier and thread {other} at another", where=at.source)
+        def epoch() -> None:
+            number = next(self.epochs) if self.tracks_shared else 0
+            for t, frame in enumerate(frames):
+                frame.shared_access = Access(number, t, t)
+
+        def execute(asked: Together, group: Sequence[int], requests: Sequence[Together]) -> Sequence[Value]:
+            try:
+                if isinstance(asked.site, Intrinsic):
+                    return exchanged(asked.site, [r.args for r in requests])
+                assert isinstance(asked.site, Invoke)
+                self.invocations.together(asked.site, [frames[t] for t in group])
+            except TaskmapError as error:
+                raise error.at(asked.source)
+            return [None] * len(group)
+
+        for frame in frames:
+            frame.meetings = meetings
+        epoch()
+        Block([body(frame) for frame in frames], execute, self.shuffled, epoch).run()
 
     # Statements, each compiled once to a function of a frame, or to a generator that yields at each barrier.
 
@@ -198,7 +200,7 @@ class _Machine:
     def generator(self, body: Body) -> Meets:
         steps: list[tuple[bool, Callable[[Frame], Any]]] = []
         for s in body:
-            meets = any(isinstance(inner, Barrier) for inner in walk_stmts(s))
+            meets = any(_meets(inner) for inner in walk_stmts(s))
             steps.append((meets, self.meeting(s) if meets else self.plain((s,))))
 
         def run(frame: Frame) -> Meeting:
@@ -217,6 +219,26 @@ class _Machine:
                 yield stmt
 
             return barrier
+        values = [e for root in stmt_exprs(stmt) for e in _exchanges(root)]
+        inner = self.inner(stmt)
+        if not values:
+            return inner
+        args = [[self.expressions.compile(a) for a in e.args] for e in values]
+        place = getattr(stmt, "source", None)
+
+        def exchange(frame: Frame) -> Meeting:
+            for e, getters in zip(values, args, strict=True):
+                given = [get(frame) for get in getters]
+                result = yield Together(e, e.instruction.name, e.instruction.workers, given, place)
+                frame.exchanged[id(e)] = result
+            yield from inner(frame)
+
+        return exchange
+
+    def inner(self, stmt: Stmt) -> Meets:
+        """A statement whose own expressions are ready to be evaluated."""
+        if isinstance(stmt, Invoke):
+            return self.invoked(stmt)
         if isinstance(stmt, If):
             cond = self.expressions.compile(stmt.cond)
             then, orelse = self.generator(stmt.then), self.generator(stmt.orelse)
@@ -225,7 +247,16 @@ class _Machine:
                 yield from (then if cond(frame) else orelse)(frame)
 
             return branch
-        body = self.generator(stmt.body)  # type: ignore[attr-defined]  # only loops are left
+        if not isinstance(stmt, (For, MappedFor)):
+            step = self.plain((stmt,))
+
+            def plain(frame: Frame) -> Meeting:
+                step(frame)
+                return
+                yield  # a generator that never waits
+
+            return plain
+        body = self.generator(stmt.body)
         rounds = self.rounds(stmt)
 
         def loop(frame: Frame) -> Meeting:
@@ -233,6 +264,27 @@ class _Machine:
                 yield from body(frame)
 
         return loop
+
+    def invoked(self, stmt: Invoke) -> Meets:
+        """An instruction for which threads come together, or wait."""
+        waits = self.invocations.waits(stmt)
+        if waits is None:
+            request = Together(stmt, stmt.instruction.name, stmt.instruction.workers, (), stmt.source)
+
+            def together(frame: Frame) -> Meeting:
+                yield request
+
+            return together
+
+        def wait(frame: Frame) -> Meeting:
+            until = waits(frame)
+            if until is not None:
+                yield until
+
+        return wait
+
+    def invoke(self, stmt: Invoke) -> Plain:
+        return self.invocations.alone(stmt)
 
     def rounds(self, stmt: Stmt) -> Callable[[Frame], Iterator[None]]:
         """A loop's iterations: sets the loop's variables before each."""
@@ -364,6 +416,37 @@ class _Machine:
         return run
 
 
+def _meets(s: Stmt) -> bool:
+    """Whether a statement itself makes threads meet or wait."""
+    if isinstance(s, Barrier) or any(_exchanges(root) for root in stmt_exprs(s)):
+        return True
+    return isinstance(s, Invoke) and (needs_company(s.instruction) or may_wait(s.instruction))
+
+
+def _exchanges(root: Expr) -> list[Intrinsic]:
+    """The expressions that several threads evaluate together, operands first."""
+    found: dict[int, Intrinsic] = {}
+
+    def visit(e: Expr, seen: set[int]) -> None:
+        if id(e) in seen:
+            return
+        seen.add(id(e))
+        for kid in children(e):
+            visit(kid, seen)
+        if isinstance(e, Intrinsic) and e.instruction.workers > 1:
+            found[id(e)] = e
+
+    if any(isinstance(e, Intrinsic) for e in walk_exprs(root)):
+        visit(root, set())
+    return list(found.values())
+
+
+def _orders(s: Invoke) -> bool:
+    """Whether an instruction orders some threads, or copies that nobody waits for here."""
+    spec = s.instruction.spec
+    return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (isinstance(spec, BarrierSpec) and spec.among == "cluster")
+
+
 _PLAIN: dict[type, Callable[[_Machine, Any], Plain]] = {
     Store: _Machine.store,
     For: _Machine.loop,
@@ -373,6 +456,7 @@ _PLAIN: dict[type, Callable[[_Machine, Any], Plain]] = {
     Allocate: _Machine.allocate,
     Barrier: _Machine.barrier,
     Evaluate: _Machine.evaluate,
+    Invoke: _Machine.invoke,
     Move: _Machine.move,
     MatMul: _Machine.matmul,
 }

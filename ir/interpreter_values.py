@@ -51,7 +51,8 @@ class Frame:
 
     access: who it is to memory that it shares with other blocks or iterations; shared_access: to its block's own;
     private_access: to its own, if that is apart.
-    lenient: how many enclosing selects discard what is being evaluated.
+    lenient: how many enclosing selects discard what is being evaluated. exchanged: results of instructions that several
+    threads execute together, by expression. meetings: what the threads of its block wait for.
     """
 
     vars: dict[Var, Value]
@@ -62,6 +63,8 @@ class Frame:
     private_access: Access | None = None
     lenient: int = 0
     remembered: dict[int, Value] = field(default_factory=dict)
+    exchanged: dict[int, Value] = field(default_factory=dict)
+    meetings: Any = None
 
     def access_to(self, buffer: Buffer) -> Access:
         """Who accesses ``buffer``."""
@@ -143,7 +146,8 @@ def _rounded(dtype: DType, lanes: int) -> Callable[[Value], Value]:
 class Expressions:
     """The compiled expressions of one kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_gpu: Callable[[Intrinsic], Eval] | None = None) -> None:
+        self._of_gpu = of_gpu
         self._shared: set[int] = set()
         self._done: dict[int, Eval] = {}
         self._kept: list[Expr] = []
@@ -296,13 +300,13 @@ class Expressions:
         return run
 
     def intrinsic(self, e: Intrinsic) -> Eval:
-        args, instruction, kind = [self._compile(a) for a in e.args], e.instruction, NUMPY_TYPES[e.dtype.name]
-        if instruction.workers > 1:
-            raise VerifyError(
-                f"{instruction.name} is an instruction of {instruction.workers} workers",
-                why="the interpreter runs them one after the other, from barrier to barrier.",
-                hint="Interpret the kernel as it was before its specs were lowered.",
-            )
+        instruction = e.instruction
+        if instruction.workers > 1:  # the threads have met, and each was given its result, before this is evaluated
+            return lambda frame: frame.exchanged[id(e)]
+        if instruction.targets.kind == "cuda":
+            assert self._of_gpu is not None
+            return self._of_gpu(e)
+        args, kind = [self._compile(a) for a in e.args], NUMPY_TYPES[e.dtype.name]
 
         def run(frame: Frame) -> Value:
             c, a, b = (np.reshape(arg(frame), (1, -1)) for arg in args)
