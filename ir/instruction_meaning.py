@@ -4,19 +4,37 @@ equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.ir.errors import InputError
 from taskmap.ir.evaluate import convert
-from taskmap.ir.instructions import Instruction, MatMulSpec
+from taskmap.ir.instruction import Instruction
+from taskmap.ir.instruction_meaning_warp import atomic, reduce, shuffle, vote
+from taskmap.ir.instruction_specs import (
+    AsyncCopySpec,
+    AtomicSpec,
+    CachedMoveSpec,
+    ConvertSpec,
+    FragmentMoveSpec,
+    MatMulSpec,
+    MatrixMoveSpec,
+    MoveSpec,
+    ShuffleSpec,
+    Spec,
+    TensorMoveSpec,
+    VoteSpec,
+    WarpReduceSpec,
+)
 from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.tensor_box import load_box, store_box
 from taskmap.ir.types import DType
 
 Array = NDArray[Any]
+S = TypeVar("S")
 
 
 def distribute(tile: Array, owner: TaskMapping) -> Array:
@@ -50,17 +68,85 @@ def multiply(c: Array, a: Array, b: Array, dtype: DType) -> Array:
     return total
 
 
-def execute(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
-    """The new registers of c, (workers, slots), after one MatMul instruction on registers of that form.
+def execute(instruction: Instruction, *operands: Any) -> Any:
+    """What one instruction makes of its operands, in numpy; bf16 and the floats of tensor instructions are float32.
 
-    Raises InputError for an instruction that is no MatMul: a Move changes no value.
+    Registers of a tile are arrays (workers, slots); operands that no worker owns are whole matrices. By spec:
+
+        MatMul        (c, a, b) -> the new registers of c
+        Move, CachedMove   (elements) -> the same
+        MatrixMove    load: (rows of memory) -> registers; store: (registers) -> rows
+        FragmentMove  the same, of a matrix
+        AsyncCopy     (bytes) or (bytes, how many are copied) -> the bytes that land
+        TensorMove    load: (tensor, box, coordinates, bytes of an element, swizzle) -> shared memory;
+                      others: (tensor, box, coordinates, shared memory, bytes, swizzle) -> tensor
+        Shuffle       (width, values, others) -> values       Vote (votes) -> votes       WarpReduce (values) -> values
+        Atomic        (memory, places, values, ...) -> (memory, what was there)
+        Convert       (values) -> values
+
+    Raises InputError for an instruction that computes and moves nothing, such as a barrier.
     """
-    spec, owner_a, owner_b = instruction.spec, instruction.owner_a, instruction.owner_b
-    if not isinstance(spec, MatMulSpec) or owner_a is None or owner_b is None:
-        raise InputError(f"{instruction} does not multiply")
-    tiles: Sequence[Array] = [
-        collect(registers, owner) for registers, owner in ((c, instruction.owner_c), (a, owner_a), (b, owner_b))
-    ]
+    meaning = _MEANINGS.get(type(instruction.spec))
+    if meaning is None:
+        raise InputError(f"{instruction} does not compute or move anything")
     with np.errstate(all="ignore"):
-        result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
-    return distribute(result, instruction.owner_c)
+        return meaning(instruction, *operands)
+
+
+def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
+    spec = cast_spec(instruction, MatMulSpec)
+    owners = (instruction.owner_c, instruction.owner_a, instruction.owner_b)
+    tiles = [x if owner is None else collect(x, owner) for x, owner in zip((c, a, b), owners, strict=True)]
+    result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
+    return result if instruction.owner_c is None else distribute(result, instruction.owner_c)
+
+
+def _held(instruction: Instruction, moved: Array) -> Array:
+    """A tile and its registers."""
+    owner = instruction.owner_c
+    if owner is None:
+        return moved
+    store = isinstance(instruction.spec, MatrixMoveSpec | FragmentMoveSpec) and instruction.spec.store
+    return collect(moved, owner) if store else distribute(moved, owner)
+
+
+def _same(instruction: Instruction, moved: Array) -> Array:
+    return moved
+
+
+def _async_copy(instruction: Instruction, source: Array, copied: int | None = None) -> Array:
+    spec = cast_spec(instruction, AsyncCopySpec)
+    count = spec.bytes if copied is None else copied
+    return np.concatenate([source[:count], np.zeros(spec.bytes - count, source.dtype)])
+
+
+def _tensor_move(instruction: Instruction, *operands: Any) -> Array:
+    spec = cast_spec(instruction, TensorMoveSpec)
+    return load_box(*operands) if spec.kind == "load" else store_box(*operands, add=spec.kind == "add")
+
+
+def _convert(instruction: Instruction, x: Array) -> Array:
+    return convert(x, cast_spec(instruction, ConvertSpec).to)
+
+
+def cast_spec(instruction: Instruction, kind: type[S]) -> S:
+    """The instruction's spec, of this kind. Raises InputError for another."""
+    if not isinstance(instruction.spec, kind):
+        raise InputError(f"{instruction} is no {kind.__name__}")
+    return instruction.spec
+
+
+_MEANINGS: dict[type[Spec], Callable[..., Any]] = {
+    MatMulSpec: _matmul,
+    MoveSpec: _same,
+    CachedMoveSpec: _same,
+    MatrixMoveSpec: _held,
+    FragmentMoveSpec: _held,
+    AsyncCopySpec: _async_copy,
+    TensorMoveSpec: _tensor_move,
+    ShuffleSpec: lambda i, *operands: shuffle(i.spec, *operands),
+    VoteSpec: lambda i, *operands: vote(i.spec, *operands),
+    WarpReduceSpec: lambda i, *operands: reduce(i.spec, *operands),
+    AtomicSpec: lambda i, *operands: atomic(i.spec, *operands),
+    ConvertSpec: _convert,
+}

@@ -246,10 +246,10 @@ class MbarrierSpec:
     """A step of an mbarrier: 8 bytes of shared memory that count pending arrivals and pending bytes of a phase.
 
     A phase completes when both are 0; the next begins with the expected count that init gave. action: init,
-    invalidate, arrive, expect_tx (more bytes are pending), arrive_expect_tx, arrive_copies (an arrival, one of those that
-    init counted, that happens once the thread's cp.async have landed), test_wait and try_wait (whether the phase of a
-    parity has completed; the second may block for a while), wait (until it has). remote: the barrier at the same offset
-    in another block of the cluster.
+    invalidate, arrive, expect_tx (more bytes are pending), arrive_expect_tx, arrive_copies (an arrival, of those that
+    init counted, as soon as the thread's cp.async have landed), test_wait and try_wait (whether the phase of a parity
+    has completed; the second may block for a while), wait (until it has). remote: the barrier at the same offset in
+    another block of the cluster.
     """
 
     action: str

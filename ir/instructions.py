@@ -108,7 +108,7 @@ def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterabl
     """The instructions of ``target`` of which ``spec`` can be made, those that do most at once first.
 
     An instruction fits when it does the same to elements of the same types and is nowhere larger than the spec; the
-    spec need not be a multiple of it.
+    spec need not be a multiple of it. Those with opaque fragments, of which lowering knows less, come last.
     """
     alike = [i for i in table if isinstance(i.spec, type(spec)) and _types(i.spec) == _types(spec)]
     if not alike:
@@ -121,7 +121,7 @@ def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterabl
     if not fitting:
         smallest = min(on_target, key=lambda i: i.work)
         return Found((), f"{spec} is smaller than the smallest instruction of {target}, {smallest.spec}.")
-    return Found(tuple(sorted(fitting, key=lambda i: -i.work)))
+    return Found(tuple(sorted(fitting, key=lambda i: (i.opaque, -i.work))))
 
 
 def _types(spec: Spec) -> tuple[DType, ...]:
