@@ -16,14 +16,15 @@ from dataclasses import dataclass, field, replace
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
 from taskmap.ir.contraction import Contraction, find_contraction
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.access import require_count
-from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, validity
 from taskmap.schedules.cpu.microkernel import Element, Tile, choose_tile, emit_tile
 from taskmap.schedules.values import Values
 
@@ -78,10 +79,20 @@ class _Matmul:
     stage: Stage
     c: Contraction
     target: Target
+    config: MatmulConfig
     b: Builder = field(default_factory=Builder)
-    lanes: int = 1
-    tile: Tile = field(default_factory=lambda: Tile(1, 1))
-    k_blocks: int = 1
+
+    @property
+    def tile(self) -> Tile:
+        return self.config.tile
+
+    @property
+    def k_blocks(self) -> int:
+        return self.config.k_blocks
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.accumulate.bytes)
 
     @property
     def accumulate(self) -> DType:
@@ -100,11 +111,7 @@ class _Matmul:
         return product([d for _, d in self.c.n])
 
     def kernel(self) -> Kernel:
-        self.lanes = self.target.lanes(self.accumulate.bytes)
-        self.tile = choose_tile(self.m, self.n, self.target, self.lanes)
-        self.k_blocks = self.count_k_blocks()
-        m, n, width = self.m, self.n, self.width
-        size = self.row_block(m, n)
+        m, n, width, size = self.m, self.n, self.width, self.config.rows
         batch = [d for _, d in self.c.batch]
         extents = [*batch, ceil_div(m, size), ceil_div(n, width)]
         names = [*(v.name for v, _ in self.c.batch), "rows", "panel"]
@@ -131,57 +138,18 @@ class _Matmul:
         buffers = (*self.task.inputs, *self.task.outputs)
         return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
 
-    def count_k_blocks(self) -> int:
-        """Into how many parts a long sum is cut, so that a panel's part takes a third of the second-level cache at
-        most.
-        """
-        extents = [constant_dim(d) for _, d in self.c.k]
-        long = [e for e in extents if e != 1]
-        if len(long) != 1 or long[0] is None or constant_dim(self.m) is None:
-            return 1
-        deepest = self.target.l2 // 3 // (self.width * self.accumulate.bytes)
-        return -(-long[0] // deepest)
-
-    def row_block(self, m: Dim, n: Dim) -> int:
-        """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in
-        whole tiles, and so many that all cores have equal work."""
-        k = -(-(constant_dim(product([d for _, d in self.c.k])) or 1024) // self.k_blocks)
-        height, width = self.tile.rows, self.width
-        fitting = max(1, self.target.l2 // 2 // (self.accumulate.bytes * k) // height) * height
-        batch = constant_dim(product([d for _, d in self.c.batch]))
-        if not isinstance(m, int) or not isinstance(n, int) or batch is None:
-            return min(fitting, 16 * height)
-        tiles = -(-m // height)
-        fewest = -(-m // fitting)
-        panels = [w / width for w in blocks(n, width)]
-
-        def cost(size: int) -> float:
-            work = [rows * p for rows in blocks(m, size * height) for p in panels]
-            return makespan(work * min(batch, 4 * self.target.cores), self.target.cores) * (1 + 0.01 * (tiles / size))
-
-        sizes = {-(-tiles // count) for count in range(fewest, min(tiles, fewest + 4 * self.target.cores) + 1)}
-        return min(sorted(sizes, reverse=True), key=cost) * height
-
     def edge_panel(self, values: Values, block: _Block, start: Expr, rest: int | None) -> None:
         """The columns that do not fill a panel; one by one when their number is symbolic."""
         if rest is not None:
             groups = tuple(column_groups(rest, self.lanes))
-            vectors = ((-(-rest // self.lanes), self.lanes),) if self.reads_packed() else groups
+            vectors = (
+                ((-(-rest // self.lanes), self.lanes),) if packed_panels(self.task, self.c) == self.width else groups
+            )
             self.panel(values, replace(block, column=start, vectors=vectors, groups=groups))
             return
         with self.b.loop("column", index(self.n) - start) as j:
             values.bind(j, self.width)
             self.panel(values.nested(), replace(block, column=start + j, vectors=((1, 1),), groups=((1, 1),)))
-
-    def reads_packed(self) -> bool:
-        """Whether B is read from panels as wide as the tile, so that reading beyond the last column stays inside."""
-        b = self.c.b
-        while isinstance(b, Cast):
-            b = b.a
-        if not isinstance(b, Load) or len(self.c.n) != 1 or b.buffer in self.task.producers:
-            return False
-        column = self.c.n[0][0]
-        return b.indices[0] == column // self.width and b.indices[-1] == column % self.width
 
     def panel(self, values: Values, block: _Block) -> None:
         """All rows of a block against one panel of columns."""
@@ -286,8 +254,35 @@ def unravel(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
     return found
 
 
-def schedule_matmul(task: Task, target: Target) -> Kernel | None:
-    """The template's kernel, or None when the task has no contraction or its factors are guarded (padding)."""
+def packed_panels(task: Task, c: Contraction) -> int | None:
+    """The width of the panels that B is packed in, where it is: reading beyond the last column then stays inside."""
+    b = c.b
+    while isinstance(b, Cast):
+        b = b.a
+    if not isinstance(b, Load) or len(c.n) != 1 or b.buffer in task.producers:
+        return None
+    width, column = constant_dim(b.buffer.shape[-1]), c.n[0][0]
+    packed = width is not None and b.indices[0] == column // width and b.indices[-1] == column % width
+    return width if packed else None
+
+
+def sizes_of(task: Task, c: Contraction) -> Sizes:
+    """The sizes of a product, as configurations see them."""
+    extents = [constant_dim(d) for _, d in c.k]
+    return Sizes(
+        m=product([d for _, d in c.m]),
+        n=product([d for _, d in c.n]),
+        k=constant_dim(product([d for _, d in c.k])),
+        batch=constant_dim(product([d for _, d in c.batch])),
+        bytes=compute_type(c.reduce.dtype).bytes,
+        one_sum=sum(e != 1 for e in extents) == 1,
+        packed=packed_panels(task, c),
+    )
+
+
+def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = None) -> Kernel | None:
+    """The template's kernel with ``config``, else with the default; None when the task has no contraction or its
+    factors are guarded (padding). Raises ScheduleError with the reason when ``config`` does not fit."""
     found = anchor_of(task)
     if found is None:
         return None
@@ -295,4 +290,9 @@ def schedule_matmul(task: Task, target: Target) -> Kernel | None:
     if not c.reduce.dtype.is_float:
         return None
     require_count(task, task.outputs, stage.shape)
-    return _Matmul(task, stage, c, target).kernel()
+    sizes = sizes_of(task, c)
+    if config is None:
+        config = default(sizes, target)
+    elif reason := validity(config, sizes, target):
+        raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+    return _Matmul(task, stage, c, target, config).kernel()

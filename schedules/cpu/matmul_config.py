@@ -1,0 +1,142 @@
+"""Configurations of the CPU's matrix-multiplication template: what is free, what fits, and what is chosen untuned.
+
+Sizes come from the vector width, the registers and the caches, never from the divisors of the input: the space of a
+product of 2039 is that of one of 2048.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Dim
+from taskmap.ir.target import Target
+from taskmap.schedules.cpu.balance import blocks, makespan
+from taskmap.schedules.cpu.microkernel import Tile, choose_tile, tiles
+
+_MOST = 200
+_K_BLOCKS = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a configuration has to suit: batch × (m×k · k×n), elements of ``bytes`` bytes as they are accumulated.
+
+    ``k`` and ``batch`` are None where they are symbolic. ``one_sum``: the sum runs along one axis, and can be cut.
+    ``packed`` is the width of the panels in which B lies, None where it lies otherwise.
+    """
+
+    m: Dim
+    n: Dim
+    k: int | None
+    batch: int | None
+    bytes: int
+    one_sum: bool = True
+    packed: int | None = None
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether the sum may be computed in parts, which are kept in a block of rows."""
+        return self.one_sum and self.k is not None and constant_dim(self.m) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulConfig:
+    """``tile``: the register tile. ``rows``: rows of A that meet one panel before the next. ``k_blocks``: parts of the
+    sum."""
+
+    tile: Tile
+    rows: int
+    k_blocks: int = 1
+
+    def width(self, lanes: int) -> int:
+        """Columns of a panel."""
+        return self.tile.vectors * lanes
+
+    def __str__(self) -> str:
+        return f"tile={self.tile.rows}x{self.tile.vectors}v, rows={self.rows}, k_blocks={self.k_blocks}"
+
+
+def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
+    """Why ``config`` cannot compute a product of ``sizes`` on ``target``; None when it can."""
+    tile, lanes = config.tile, target.lanes(sizes.bytes)
+    needed = registers(tile, target)
+    if min(tile.rows, tile.vectors, config.rows, config.k_blocks) < 1:
+        return "every size is at least 1"
+    if needed > target.vector_registers:
+        have = target.vector_registers
+        return f"a tile of {tile.rows} rows × {tile.vectors} vectors takes {needed} registers, and there are {have}"
+    if config.rows % tile.rows:
+        return f"blocks of {config.rows} rows are not whole tiles of {tile.rows}"
+    if sizes.packed is not None and config.width(lanes) != sizes.packed:
+        return f"B lies in panels of {sizes.packed} columns, and the tile has {config.width(lanes)}"
+    if config.k_blocks > 1 and not sizes.can_cut:
+        return "a sum is cut only where it runs along one axis, and that and the number of rows are known"
+    if sizes.k is not None and config.k_blocks > sizes.k:
+        return f"a sum of {sizes.k} terms cannot be cut into {config.k_blocks} parts"
+    return None
+
+
+def registers(tile: Tile, target: Target) -> int:
+    """Vector registers of a tile: its sums, a row of B where it is used more than once, and an element of A where the
+    instruction set cannot broadcast from memory."""
+    row = tile.vectors if tile.rows > 1 else 0
+    return tile.rows * tile.vectors + row + (target.vector_bytes < 64)
+
+
+def default(sizes: Sizes, target: Target) -> MatmulConfig:
+    """The configuration that is used untuned."""
+    lanes = target.lanes(sizes.bytes)
+    tile = choose_tile(sizes.m, sizes.n, target, lanes)
+    parts = 1
+    if sizes.k is not None and sizes.can_cut:
+        # A panel's part takes a third of the second-level cache at most.
+        deepest = target.l2 // 3 // (tile.vectors * lanes * sizes.bytes)
+        parts = -(-sizes.k // deepest)
+    return MatmulConfig(tile, _balanced_rows(tile, parts, sizes, target), parts)
+
+
+def space(sizes: Sizes, target: Target) -> tuple[MatmulConfig, ...]:
+    """At most 200 valid configurations, the default first."""
+    first = default(sizes, target)
+    found = dict.fromkeys([first, *_candidates(first, sizes, target)])
+    return tuple(c for c in found if validity(c, sizes, target) is None)[:_MOST]
+
+
+def _candidates(first: MatmulConfig, sizes: Sizes, target: Target) -> Iterator[MatmulConfig]:
+    for parts in dict.fromkeys((first.k_blocks, *_K_BLOCKS)):
+        for tile in dict.fromkeys((first.tile, *tiles(target))):
+            for rows in dict.fromkeys((_balanced_rows(tile, parts, sizes, target), *_row_blocks(tile, sizes))):
+                yield MatmulConfig(tile, rows, parts)
+
+
+def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
+    """Blocks of 1, 4, 16, ... tiles, up to all rows."""
+    most = constant_dim(sizes.m) or 1024
+    size = tile.rows
+    while size < 4 * most:
+        yield size
+        size *= 4
+
+
+def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
+    """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in whole
+    tiles, and so many that all cores have equal work."""
+    k = -(-(sizes.k or 1024) // parts)
+    m, n = constant_dim(sizes.m), constant_dim(sizes.n)
+    fitting = max(1, target.l2 // 2 // (sizes.bytes * k) // tile.rows) * tile.rows
+    if m is None or n is None or sizes.batch is None:
+        return min(fitting, 16 * tile.rows)
+    whole = -(-m // tile.rows)
+    width = tile.vectors * target.lanes(sizes.bytes)
+    panels = [w / width for w in blocks(n, width)]
+    repeats = min(sizes.batch, 4 * target.cores)
+
+    def cost(size: int) -> float:
+        work = [rows * p for rows in blocks(m, size * tile.rows) for p in panels]
+        return makespan(work * repeats, target.cores) * (1 + 0.01 * (whole / size))
+
+    fewest = -(-m // fitting)
+    counts = {-(-whole // count) for count in range(fewest, min(whole, fewest + 4 * target.cores) + 1)}
+    return min(sorted(counts, reverse=True), key=cost) * tile.rows
