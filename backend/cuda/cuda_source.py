@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from taskmap.backend.cuda.products import is_made, made_family
+from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.nodes import Dim, Var
 
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -22,7 +23,8 @@ class CudaSource:
     that it stands on, in order. needs_error: it takes an ``int *`` last, which it sets where an index is out of range.
     grid: blocks, up to three sizes over ``dims``, its symbolic sizes in the order of its parameters. threads: of a
     block. shared_bytes: dynamic shared memory of a block. cluster: blocks of a cluster. isa: what it was generated for.
-    allow: of "spills" and "serialized" (wgmma), those that are no error.
+    allow: of "spills" and "serialized" (wgmma), those that are no error. maps: the tensor maps that it takes, after its
+    sizes and before the error flag.
     """
 
     symbol: str
@@ -36,6 +38,7 @@ class CudaSource:
     cluster: tuple[int, int, int] = (1, 1, 1)
     isa: str = ""
     allow: tuple[str, ...] = ()
+    maps: tuple[MapParameter, ...] = ()
 
     def __post_init__(self) -> None:
         if not _SYMBOL.fullmatch(self.symbol):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from taskmap.backend.cuda.tensor_map import TensorView
 from taskmap.ir.errors import CompilerNotFoundError, DeviceError, DeviceMemoryError, NoDeviceError, TaskmapError
 
 OLDEST_DRIVER = 13000
@@ -147,6 +148,27 @@ class Driver:
             config.attrs, config.numAttrs = [attribute], 1
         return config
 
+    def tensor_map(self, view: TensorView, where: str) -> Any:
+        """The 128 bytes that describe a tensor to the copy engine; beyond its edges it reads zeros."""
+        api = self.api
+        rank = len(view.sizes)
+        swizzle = f"CU_TENSOR_MAP_SWIZZLE_{view.swizzle}B" if view.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
+        return self.call(
+            "cuTensorMapEncodeTiled",
+            getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES.get(view.dtype.name, 'UINT8')}"),
+            rank,
+            view.address,
+            [api.cuuint64_t(n) for n in view.sizes],
+            [api.cuuint64_t(n) for n in view.strides],
+            [api.cuuint32_t(n) for n in view.box],
+            [api.cuuint32_t(1)] * rank,
+            api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(api.CUtensorMapSwizzle, swizzle),
+            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            where=f"{where}, the tensor map of {view.sizes} by boxes of {view.box}",
+        )
+
     # Memory of the host that kernels can write, streams and time.
 
     def host_words(self, count: int) -> ctypes.Array[ctypes.c_int]:
@@ -217,6 +239,15 @@ class Driver:
         return DeviceError("the CUDA driver refused a call", where=where, why=f"{name}.")
 
 
+_MAP_TYPES = {
+    "f16": "FLOAT16",
+    "bf16": "BFLOAT16",
+    "f32": "FLOAT32",
+    "f64": "FLOAT64",
+    "i16": "UINT16",
+    "i32": "INT32",
+    "i64": "INT64",
+}
 _WRONG_CODE = {
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
     "CUDA_ERROR_INVALID_IMAGE",

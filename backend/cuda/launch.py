@@ -12,6 +12,7 @@ from typing import Any
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel
+from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
 from taskmap.backend.program import Launch, Program
 from taskmap.backend.sizes import SizesFunction, sizes_function
 from taskmap.ir.errors import IndexOutOfRangeError
@@ -39,18 +40,32 @@ class DeviceKernel:
 class Frame:
     """The arguments of one launch: their values, and the addresses of these, which is what the driver reads."""
 
-    __slots__ = ("_pointers", "config", "parameters", "values")
+    __slots__ = ("_maps", "_pointers", "_views", "config", "parameters", "values")
 
-    def __init__(self, count: int, config: Any) -> None:
+    def __init__(self, source: CudaSource, buffers: int, flag: int, config: Any) -> None:
+        """``flag``: the address of the error flag, for a kernel that takes one."""
         self.config = config
-        self.values = array("q", bytes(8 * count))
+        count = buffers + len(source.dims)
+        self.values = array("q", [*([0] * count), flag])
         start = self.values.buffer_info()[0]
-        self._pointers = array("q", (start + 8 * i for i in range(count)))
+        where = [start + 8 * i for i in range(count)] + [0] * len(source.maps)
+        self._pointers = array("q", where + ([start + 8 * count] if source.needs_error else []))
         self.parameters = self._pointers.buffer_info()[0]
+        self._maps: list[Any] = []
+        self._views: tuple[TensorView, ...] = ()
 
-    def fill(self, values: array[int]) -> None:
+    def fill(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
         """Put values into the array, which stays where it is because it keeps its length."""
-        self.values[:] = values
+        self.values[:-1] = array("q", (*addresses, *sizes))
+
+    def map(self, views: tuple[TensorView, ...], make: Callable[[TensorView], Any]) -> None:
+        """Make the tensor maps, unless they are those of the last launch."""
+        if views != self._views:
+            self._maps = [make(view) for view in views]
+            first = len(self.values) - 1
+            for i, made in enumerate(self._maps):
+                self._pointers[first + i] = int(made.getPtr())
+            self._views = views
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +83,7 @@ class CudaLauncher:
     surroundings: Surroundings
     blocking: bool = field(default_factory=lambda: os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"))
     _grids: dict[str, SizesFunction] = field(init=False)
+    _views: dict[str, Views] = field(init=False)
     _flags: ctypes.Array[ctypes.c_int] | None = field(init=False, default=None)
     _flagged: dict[int, int] = field(init=False)
     _frames: list[dict[int, Frame]] = field(init=False, default_factory=list)
@@ -77,6 +93,7 @@ class CudaLauncher:
     def __post_init__(self) -> None:
         used = {symbol: self.kernels[symbol].source for symbol in self.program.symbols}
         self._grids = {symbol: sizes_function(source.grid, source.dims) for symbol, source in used.items()}
+        self._views = {symbol: views_of(source.maps, source.dims) for symbol, source in used.items() if source.maps}
         steps = [n for n, s in enumerate(self.program.steps) if isinstance(s, Launch) and s.needs_error]
         self._flagged = {step: i for i, step in enumerate(steps)}
 
@@ -118,10 +135,8 @@ class CudaLauncher:
                 continue
             source = self.kernels[step.symbol].source
             config = self.driver.launch_config(source.threads, source.shared_bytes, source.cluster)
-            frame = Frame(len(step.buffers) + len(step.dims) + step.needs_error, config)
-            if step.needs_error:
-                frame.values[-1] = flags + 4 * self._flagged[number]
-            frames[number] = frame
+            flag = flags + 4 * self._flagged[number] if step.needs_error else 0
+            frames[number] = Frame(source, len(step.buffers), flag, config)
         return frames
 
 
@@ -148,8 +163,9 @@ class CudaCall:
         grid = launcher._grids[symbol](sizes)
         if 0 in grid:
             return
-        kept = frame.values[len(addresses) + len(sizes) :]
-        frame.fill(array("q", (*addresses, *sizes, *kept)))
+        frame.fill(addresses, sizes)
+        if symbol in launcher._views:
+            frame.map(launcher._views[symbol](addresses, sizes), lambda v: launcher.driver.tensor_map(v, symbol))
         config = frame.config
         config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
         config.hStream = self._queue

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from taskmap.backend.arena import NO_ARENA, Arena, ArenaPool
+from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
 from taskmap.backend.program import Launch, Program
 from taskmap.backend.sim import structs
 from taskmap.backend.sim.run import SimKernel, engine
@@ -31,11 +32,13 @@ class SimLauncher:
     workers: int = 1
     grids: dict[str, SizesFunction] = field(init=False)
     entries: dict[str, int] = field(init=False)
+    views: dict[str, Views] = field(init=False)
     arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
 
     def __post_init__(self) -> None:
         sources = {symbol: self.kernels[symbol].source for symbol in self.program.symbols}
         self.grids = {symbol: sizes_function(source.grid, source.dims) for symbol, source in sources.items()}
+        self.views = {symbol: views_of(source.maps, source.dims) for symbol, source in sources.items() if source.maps}
         self.entries = {symbol: self.kernels[symbol].entry for symbol in self.program.symbols}
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> SimCall:
@@ -61,10 +64,12 @@ class SimCall:
         if 0 in grid:
             return
         error = ctypes.c_int(0)
-        pointers = [*addresses, ctypes.addressof(error)] if taken.needs_error else list(addresses)
-        values: list[Any] = [structs.Argument(address, None) for address in pointers]
-        at = len(addresses)
-        values[at:at] = [ctypes.c_longlong(size) for size in sizes]
+        values: list[Any] = [structs.Argument(address, None) for address in addresses]
+        values += [ctypes.c_longlong(size) for size in sizes]
+        if taken.symbol in self.launcher.views:
+            values += [_tensor_map(view) for view in self.launcher.views[taken.symbol](addresses, sizes)]
+        if taken.needs_error:
+            values.append(structs.Argument(ctypes.addressof(error), None))
         arguments = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
         run = structs.Run(
             entry=self.launcher.entries[taken.symbol],
@@ -105,3 +110,13 @@ class SimCall:
         """Give the arena back."""
         if self._arena is not NO_ARENA:
             self.launcher.arenas.give(self._arena)
+
+
+def _tensor_map(view: TensorView) -> structs.TensorMap:
+    made = structs.TensorMap(address=view.address, rank=len(view.sizes), element_bytes=view.dtype.bytes)
+    made.swizzle, made.is_float = view.swizzle, view.dtype.is_float
+    for i, n in enumerate(view.sizes):
+        made.sizes[i], made.box[i] = n, view.box[i]
+    for i, n in enumerate(view.strides):
+        made.strides[i] = n
+    return made

@@ -53,6 +53,13 @@ class FakeApi:
     CUlaunchAttribute = driver.CUlaunchAttribute
     CUlaunchAttributeID = driver.CUlaunchAttributeID
     CUstream = driver.CUstream
+    CUtensorMapDataType = driver.CUtensorMapDataType
+    CUtensorMapInterleave = driver.CUtensorMapInterleave
+    CUtensorMapSwizzle = driver.CUtensorMapSwizzle
+    CUtensorMapL2promotion = driver.CUtensorMapL2promotion
+    CUtensorMapFloatOOBfill = driver.CUtensorMapFloatOOBfill
+    cuuint32_t = driver.cuuint32_t
+    cuuint64_t = driver.cuuint64_t
     CU_MEMHOSTALLOC_PORTABLE = driver.CU_MEMHOSTALLOC_PORTABLE
     CU_MEMHOSTALLOC_DEVICEMAP = driver.CU_MEMHOSTALLOC_DEVICEMAP
 
@@ -128,6 +135,12 @@ class FakeApi:
             self.launches.append(launched)
             self.on_launch(launched)
         return answer
+
+    def cuTensorMapEncodeTiled(self, *arguments: Any) -> tuple[Any, ...]:  # noqa: N802
+        self.calls.append(("map", *arguments))
+        self._kept.append(made := driver.CUtensorMap())
+        ctypes.c_longlong.from_address(made.getPtr()).value = arguments[2]  # recognised by the tensor's address
+        return self._answer("cuTensorMapEncodeTiled", made)
 
     def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, ...]:  # noqa: N802
         block = np.full(size, 0xFF, np.uint8)

@@ -14,6 +14,7 @@ from taskmap.backend.cuda import driver as cuda_driver
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Surroundings
+from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.memory_plan import plan_memory
 from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.backend.sequence import SequenceExecutable
@@ -27,6 +28,7 @@ from taskmap.errors import (
 )
 from taskmap.ir.construct import ceil_div
 from taskmap.ir.nodes import Var
+from taskmap.ir.types import f16
 from tests.backend.fake_driver import FakeApi, Launched
 
 N = Var("s0")
@@ -224,3 +226,24 @@ def test_too_much_shared_memory() -> None:
 
 def test_a_memory_error_is_pythons_too() -> None:
     assert issubclass(DeviceMemoryError, MemoryError)
+
+
+def test_tensor_maps_are_made_for_where_the_tensors_lie() -> None:
+    seen = MapParameter(1, f16, (N, 64), (64, 1), (32, 64), 128, 8)
+    copies = replace(SCALE, symbol="copies", maps=(seen,), dims=(N,), grid=(1,), needs_error=True)
+    api = FakeApi(counts={"copies": 5})
+    run = build(api, Program(buffers(I, O), (Launch("copies", (0, 1), (N,), True),), (N,)), copies)
+    for address in (4096, 4096, 8192):
+        run(table(100, address), (1000,))
+    maps = [call for call in api.calls if call[0] == "map"]
+    assert len(maps) == 2
+    _, dtype, rank, address, sizes, strides, box, steps, _, swizzle, *_ = maps[0]
+    assert (dtype.name, rank, address) == ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", 2, 4096 + 16)
+    assert [int(n) for n in (*sizes, *strides, *box, *steps)] == [64, 1000, 128, 64, 32, 1, 1]
+    assert swizzle.name == "CU_TENSOR_MAP_SWIZZLE_128B"
+    assert [launch.values[:4] for launch in api.launches] == [
+        [100, 4096, 1000, 4112],
+        [100, 4096, 1000, 4112],
+        [100, 8192, 1000, 8208],
+    ]
+    assert len({launch.values[4] for launch in api.launches}) == 1
