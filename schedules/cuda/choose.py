@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from taskmap.ir.construct import constant_dim
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.cuda.matmul import Product, find_product, schedule_product
+from taskmap.schedules.cuda.matmul_space import choose
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.rows import schedule_rows
 
@@ -13,6 +16,14 @@ from taskmap.schedules.cuda.rows import schedule_rows
 def schedule_cuda(task: Task, target: Target) -> Kernel:
     """The kernel of ``task`` on the GPU ``target``. Raises ScheduleError when no template or rule takes the task."""
     rows = find_rows(task)
+    product = find_product(task)
+    if product is not None and not (rows is not None and is_thin(product)):
+        return schedule_product(product, choose(product, target), target)
     if rows is not None:
         return schedule_rows(task, rows, target)
     return schedule_pointwise(task, target)
+
+
+def is_thin(p: Product) -> bool:
+    """Whether a product has one row or one column: dot products along rows, which need no tiles."""
+    return constant_dim(p.m) == 1 or constant_dim(p.n) == 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product
 from taskmap.ir.contraction import Contraction, find_contraction
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.instructions import instruction_named
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
@@ -28,12 +29,16 @@ from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cuda.factor import Axes, Factor, analyse
 from taskmap.schedules.cuda.launch import Launch, unravel
 from taskmap.schedules.cuda.matmul_config import MatmulConfig, sizes_fit
+from taskmap.schedules.cuda.mma import Mma, spec_of
 from taskmap.schedules.cuda.share import Share, share
 from taskmap.schedules.cuda.shared_tile import SharedTile, padded_bytes, padded_tile
 from taskmap.schedules.cuda.simt import Simt
 from taskmap.schedules.cuda.staging import Staging, positions
 from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.values import Values
+
+Engine = Simt | Mma
+_COPIES = (4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,14 @@ def find_product(task: Task) -> Product | None:
 
 def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
-    unfit = sizes_fit(c, target)
+    unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
     if unfit:
         return unfit
+    asynchronous = is_asynchronous(p, c)
+    if asynchronous and target.capability < 80:
+        return f"{target} has no asynchronous copies"
+    if not asynchronous and c.stages > 2:
+        return "factors that go through registers have two stages"
     for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
         shared_out = _share(f, extent, c)
         if isinstance(shared_out, str):
@@ -95,6 +105,29 @@ def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
     needed = shared_bytes(p, c)
     if target.shared_per_block and needed > target.shared_per_block:
         return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+    return None
+
+
+def is_asynchronous(p: Product, c: MatmulConfig) -> bool:
+    """Whether both factors go to shared memory behind the threads' backs."""
+    copied = all(f.direct and f.bytes in _COPIES for f in (p.left, p.right))
+    return copied and all(f.along_k == _tile_along_k(f, c) for f in (p.left, p.right))
+
+
+def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
+    """Why the engine cannot multiply these factors; None when it can."""
+    if c.engine == "simt":
+        return None
+    found = instruction_named(c.engine)
+    spec = spec_of(found)
+    if not found.targets(target):
+        return f"{target} has no {c.engine}, which needs {found.targets}"
+    types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
+    if types != (spec.a, spec.b, spec.c):
+        return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
+    for name, tile, own in (("m", c.warp_m, spec.m), ("n", c.warp_n, spec.n), ("k", c.block_k, spec.k)):
+        if tile % own:
+            return f"along {name}, {own} of {c.engine} do not divide {tile}"
     return None
 
 
@@ -107,7 +140,11 @@ def shared_bytes(p: Product, c: MatmulConfig) -> int:
 
 
 def _tile_along_k(f: Factor, c: MatmulConfig) -> bool:
-    return Simt.along_k if c.engine == "simt" else f.along_k
+    """Ordinary threads read neighbouring rows, and columns; fragments of 2-byte elements are read along either, others
+    along k."""
+    if c.engine == "simt":
+        return False
+    return f.along_k or f.expr.dtype.bytes != 2
 
 
 def _share(f: Factor, extent: int, c: MatmulConfig) -> Share | str:
@@ -145,10 +182,13 @@ class _Matmul:
         column = b.let("column", values.simplifier(tile_n * c.block_n))
         values.bind(row, p.m)
         values.bind(column, p.n)
-        engine = Simt.open(b, c, p.accumulate)
+        engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
         left = self.staging("left", p.left, fixed, row, c.block_m)
         right = self.staging("right", p.right, fixed, column, c.block_n)
-        self.through_registers(values, engine, left, right)
+        if is_asynchronous(p, c):
+            self.in_stages(values, engine, left, right)
+        else:
+            self.through_registers(values, engine, left, right)
         self.epilogue(values.nested(), engine, fixed, row, column)
         return self.launch.kernel(f"cuda.matmul({c})")
 
@@ -168,18 +208,19 @@ class _Matmul:
 
     def staging(self, name: str, f: Factor, fixed: dict[Var, Expr], first: Expr, extent: int) -> Staging:
         c, b = self.config, self.launch.b
-        tile = padded_tile(b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
+        tile = padded_tile(
+            b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
+        )
         how = _share(f, extent, c)
         assert isinstance(how, Share)
-        s = Staging(b, f, fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
-        s.open(f"{name}_next")
-        return s
+        return Staging(b, f, fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
 
-    def through_registers(self, values: Values, engine: Simt, left: Staging, right: Staging) -> None:
+    def through_registers(self, values: Values, engine: Engine, left: Staging, right: Staging) -> None:
         """Two stages: one is multiplied while the next is on its way."""
         b, c = self.launch.b, self.config
         steps = ceil_div(self.p.k, c.block_k)
-        for s in (left, right):
+        for s, name in ((left, "left"), (right, "right")):
+            s.open(f"{name}_next")
             s.fetch(values.nested(), index(0))
             s.put(values.nested(), index(0))
         b.barrier()
@@ -196,7 +237,31 @@ class _Matmul:
                     s.put(inside.nested(), inside.simplifier((step + 1) % 2))
             b.barrier()
 
-    def epilogue(self, values: Values, engine: Simt, fixed: dict[Var, Expr], row: Expr, column: Expr) -> None:
+    def in_stages(self, values: Values, engine: Engine, left: Staging, right: Staging) -> None:
+        """A ring of stages: all but the one that is multiplied are on their way. Every step commits a group of copies,
+        if need be an empty one, so that a group's age says which stage it is."""
+        b, c = self.launch.b, self.config
+        steps = ceil_div(self.p.k, c.block_k)
+        commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
+
+        def issue(number: Expr, local: Values) -> None:
+            with b.when(local.simplifier(number < steps)):
+                for s in (left, right):
+                    stage = local.simplifier(number % c.stages)
+                    s.copy(local.nested(), stage, local.simplifier(number * c.block_k))
+            b.invoke(commit)
+
+        for number in range(c.stages - 1):
+            issue(index(number), values)
+        with b.loop("step", steps) as step:
+            inside = values.nested()
+            inside.bind(step, steps)
+            b.invoke(wait, as_expr(c.stages - 2))
+            b.barrier()
+            issue(inside.simplifier(step + (c.stages - 1)), inside)
+            engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % c.stages))
+
+    def epilogue(self, values: Values, engine: Engine, fixed: dict[Var, Expr], row: Expr, column: Expr) -> None:
         """What follows, for the part of the tile that lies within the product."""
         p, c, b = self.p, self.config, self.launch.b
         finish = Epilogue(p.task, p.stage, p.c.reduce, b)

@@ -38,9 +38,6 @@ class Simt:
     dtype: DType
     total: Buffer
 
-    along_k = False
-    """The factors lie in shared memory with the sum's axis outermost: a thread reads neighbouring rows, and columns."""
-
     @staticmethod
     def open(b: Builder, config: MatmulConfig, dtype: DType) -> Simt:
         """Accumulators, set to 0."""

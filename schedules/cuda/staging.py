@@ -2,6 +2,7 @@
 
     fetch     elements -> registers, neighbouring threads side by side; whatever produces them is computed here
     put       registers -> shared memory
+    copy      memory -> shared memory behind the threads' backs, of factors that lie in memory as they are
 
 Edges are predicated: what lies beyond the product's sizes is 0.
 """
@@ -11,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, const, index
-from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope, Var
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import as_expr, const, constant_dim, index, minimum, select, value_of
+from taskmap.ir.instructions import instruction_named
+from taskmap.ir.lower.flatten import strides_of
+from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, LoopKind, Scope, Var
+from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.cuda.factor import Axes, Factor
+from taskmap.schedules.cuda.factor import Axes, Factor, source_of
 from taskmap.schedules.cuda.launch import unravel
 from taskmap.schedules.cuda.share import Share
 from taskmap.schedules.cuda.shared_tile import SharedTile
@@ -83,6 +87,60 @@ class Staging:
             self.lanes(inside, element, vector=self.tile.along_k == f.along_k)
 
         self.each_chunk(values, one)
+
+    def copy(self, values: Values, stage: Expr, k0: Expr) -> None:
+        """The tile whose sum begins at ``k0`` on its way into stage ``stage``: asynchronously, in the group of copies
+        that is committed next. Threads that have nothing to copy fill in zeros."""
+        f, b = self.factor, self.b
+        fill = instruction_named(f"cp_async_zfill_{f.bytes}")
+        plain = instruction_named(f"cp_async_{f.bytes}")
+
+        def one(row: Expr, chunk: Expr, inside: Values) -> None:
+            inner = inside.simplifier(chunk * f.lanes)
+            mn, k = (row, inner) if f.along_k else (inner, row)
+            test = self.inside(mn, k, k0, inside)
+            at_mn = self.clamped(mn, f.size, self.first, self.extent, not f.along_k, inside)
+            at_k = self.clamped(k, self.size_k, k0, self.depth, f.along_k, inside)
+            found = self.source(inside, at_mn, at_k)
+            cond, load = found
+            if cond is not None:
+                test = test & cond
+            source = region(load.buffer, load.indices, self.chunk_of(load.buffer))
+            to = region(self.tile.buffer, self.tile.at(stage, mn, k, inside), self.tile.shape(*self.line()))
+            if value_of(test):
+                b.invoke(plain, to, source)
+            else:
+                b.invoke(fill, to, source, select(test, const(f.bytes, i32), const(0, i32)))
+
+        self.each_chunk(values, one)
+
+    def line(self) -> tuple[int, int]:
+        """The extents of a chunk along mn and k."""
+        return (1, self.factor.lanes) if self.factor.along_k else (self.factor.lanes, 1)
+
+    def clamped(self, at: Expr, size: Dim, first: Expr, extent: int, is_inner: bool, values: Values) -> Expr:
+        """A position in the whole factor that is one, whatever ``at`` is, so that an address is always valid."""
+        where = first + at
+        if fills(size, extent):
+            return values.simplifier(where)
+        return values.simplifier(minimum(where, index(size) - (self.factor.lanes if is_inner else 1)))
+
+    def source(self, values: Values, mn: Expr, k: Expr) -> tuple[Expr | None, Load]:
+        """(condition, load) of a factor's element that is one of memory, or 0 where the condition fails."""
+        f = self.factor
+        aside = Builder()
+        inside = Values(values.task, aside, values.simplifier, dict(values.readers))
+        axes = {**self.fixed, **positions(f.mn, mn, inside), **positions(f.k, k, inside)}
+        value = inside.expand(f.expr, axes)
+        found = source_of(value, {s.var: s.value for s in aside.body() if isinstance(s, Let)})
+        assert found is not None
+        return found
+
+    def chunk_of(self, buffer: Buffer) -> tuple[int, ...]:
+        """The extents of a chunk in the memory that it is read from."""
+        steps = [constant_dim(s) for s in strides_of(buffer)]
+        d = max((d for d, step in enumerate(steps) if step == 1 and constant_dim(buffer.shape[d]) != 1), default=0)
+        return tuple(self.factor.lanes if e == d else 1 for e in range(buffer.rank))
 
     def element(self, values: Values, mn: Expr, k: Expr) -> Expr:
         """The factor's element at (row of the tile, number of the term)."""

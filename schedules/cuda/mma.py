@@ -1,0 +1,134 @@
+"""Products by tensor cores: every warp multiplies fragments, whose elements lie where the instruction wants them.
+
+    total: spatial(warps) * repeat(..) * owner_c         left, right: the same with owner_a and owner_b
+    for kk in depth:   ldmatrix of left and right;   mma for each pair of fragments
+
+The owners come from the instruction table, so one engine serves every mma instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import as_expr
+from taskmap.ir.instruction_specs import MatMulSpec
+from taskmap.ir.instructions import Instruction, instruction_named
+from taskmap.ir.mapping import TaskMapping, repeat, replicate, spatial
+from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
+from taskmap.ir.types import DType
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.cuda.launch import WARP, place_of
+from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.shared_tile import SharedTile
+from taskmap.schedules.cuda.simt import Finish
+from taskmap.schedules.values import Values
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """The engine of a block; ``place`` is the warp's, along m and n."""
+
+    b: Builder
+    config: MatmulConfig
+    instruction: Instruction
+    total: Buffer
+    left: Buffer
+    right: Buffer
+    place: tuple[Expr, ...]
+
+    @staticmethod
+    def open(b: Builder, config: MatmulConfig, dtype: DType, values: Values) -> Mma:
+        """Accumulators, set to 0, and room for the fragments of one step along k."""
+        found = instruction_named(config.engine)
+        spec = spec_of(found)
+        down, across = config.warps
+        place = place_of(spatial(down, across), THREAD // WARP, values)
+        named = tuple(b.let(f"warp_{axis}", i) for axis, i in zip("mn", place, strict=True))
+        for i, count in zip(named, (down, across), strict=True):
+            values.bind(i, count)
+        owner = owner_of(config)
+        total = b.allocate("total", dtype, (config.block_m, config.block_n), Scope.REGISTER, owner=owner)
+        with b.mapped(["i", "j"], owner, THREAD) as (i, j):
+            b.store(total, (i, j), as_expr(0, dtype))
+        rows, columns = config.warp_m // spec.m, config.warp_n // spec.n
+        assert found.owner_a is not None
+        assert found.owner_b is not None
+        held_a = spatial(down, 1) * replicate(across, rank=2) * repeat(rows, 1) * found.owner_a
+        held_b = replicate(down, rank=2) * spatial(1, across) * repeat(1, columns) * found.owner_b
+        left = b.allocate("a", spec.a, (config.block_m, spec.k), Scope.REGISTER, owner=held_a)
+        right = b.allocate("b", spec.b, (spec.k, config.block_n), Scope.REGISTER, owner=held_b)
+        return Mma(b, config, found, total, left, right, named)
+
+    def multiply(self, values: Values, left: SharedTile, right: SharedTile, stage: Expr) -> None:
+        """total += left @ right, of one stage of shared memory."""
+        b, c = self.b, self.config
+        spec = spec_of(self.instruction)
+        row, column = self.place[0] * c.warp_m, self.place[1] * c.warp_n
+        with b.loop("kk", c.block_k // spec.k, LoopKind.UNROLLED) as step:
+            values.bind(step, c.block_k // spec.k)
+            kk = step * spec.k
+            for i in range(0, c.warp_m, spec.m):
+                self.read(values, left, self.left, (row + i, spec.m), (kk, spec.k), stage, is_left=True)
+            pair = 2 * spec.n if c.warp_n % (2 * spec.n) == 0 else spec.n
+            for j in range(0, c.warp_n, pair):
+                self.read(values, right, self.right, (column + j, pair), (kk, spec.k), stage, is_left=False)
+            for i in range(0, c.warp_m, spec.m):
+                for j in range(0, c.warp_n, spec.n):
+                    b.invoke(
+                        self.instruction,
+                        region(self.total, (row + i, column + j), (spec.m, spec.n)),
+                        region(self.left, (row + i, 0), (spec.m, spec.k)),
+                        region(self.right, (0, column + j), (spec.k, spec.n)),
+                    )
+
+    def read(
+        self,
+        values: Values,
+        tile: SharedTile,
+        held: Buffer,
+        mn: tuple[Expr, int],
+        k: tuple[Expr, int],
+        stage: Expr,
+        *,
+        is_left: bool,
+    ) -> None:
+        """A part of a factor from shared memory into its fragments, by whole 8×8 matrices."""
+        matrices = mn[1] * k[1] * tile.buffer.dtype.bytes // 128
+        turned = "" if tile.along_k else "_trans"
+        suffix = "" if tile.buffer.dtype.bytes == 2 else f"_b{tile.buffer.dtype.bits}"
+        load = instruction_named(f"ldmatrix_x{matrices}{turned}{suffix}")
+        origin = values.simplifier(mn[0])
+        first = tile.at(stage, origin, k[0], values)
+        to, shape = ((origin, 0), (mn[1], k[1])) if is_left else ((0, origin), (k[1], mn[1]))
+        self.b.invoke(load, region(held, to, shape), region(tile.buffer, first, tile.shape(mn[1], k[1])))
+
+    def finish(self, values: Values, width: int, body: Finish) -> None:
+        """``body`` for every element of the tile, in pairs of columns where ``width`` allows."""
+        b, c = self.b, self.config
+        lanes = min(2, width)
+        spec = spec_of(self.instruction)
+        inner = repeat(spec.m // 8, 1) * spatial(8, 4) * repeat(1, 2 // lanes)
+        rows, columns = c.warp_m // spec.m, c.warp_n // spec.n
+        with b.mapped(["i", "g"], spatial(*c.warps) * repeat(rows, columns) * inner, THREAD) as (i, g):
+            values.bind(i, c.block_m)
+            values.bind(g, c.block_n // lanes)
+            with b.loop("v", lanes, LoopKind.VECTOR) as v:
+                inside = values.nested()
+                inside.bind(v, lanes)
+                j = g * lanes + v
+                body(i, j, self.total[i, j], inside)
+
+
+def spec_of(instruction: Instruction) -> MatMulSpec:
+    """The product that an mma instruction computes."""
+    assert isinstance(instruction.spec, MatMulSpec)
+    return instruction.spec
+
+
+def owner_of(c: MatmulConfig) -> TaskMapping:
+    """Which thread holds which element of the block's tile."""
+    found = instruction_named(c.engine)
+    spec = spec_of(found)
+    assert found.owner_c is not None
+    return spatial(*c.warps) * repeat(c.warp_m // spec.m, c.warp_n // spec.n) * found.owner_c
