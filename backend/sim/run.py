@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import structs
 from taskmap.backend.sim.lines import lines_of
 from taskmap.backend.sim.problems import KINDS, Place, Problem, simulation_error
+from taskmap.backend.sim.tensor_map import TensorMap
 from taskmap.backend.sim.toolchain import Compiler, build, find_compiler
 from taskmap.backend.sim.unit import ENGINE_SYMBOL, engine_unit, entry_symbol, kernel_unit
 from taskmap.backend.store import KernelStore
@@ -27,7 +28,10 @@ from taskmap.ir.nodes import Var
 Array = NDArray[Any]
 Policy = Literal["late", "early"]
 _MOST_PROBLEMS = 64
-_POINTER = re.compile(r"tm_global<\s*(const\s+)?(\w+(?: \w+)*)\s*>\s+(\w+)")
+_PARAMETER = re.compile(
+    r"tm_global<\s*(const\s+)?(\w+(?: \w+)*)\s*>\s+(\w+)|(tm_tensor_map)\s+(\w+)|(long long)\s+(\w+)"
+)
+_BYTES = re.compile(r"tm_shared_at<(?:signed char|unsigned char|bool|tm_e\dm\d)>")
 _POISON = 0xFF
 
 
@@ -42,11 +46,12 @@ class SimReport:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A pointer parameter of a kernel's text."""
+    """A parameter of a kernel's text. kind: "pointer", "size" or "map"; type: of what a pointer points to."""
 
     name: str
-    type: str
-    read_only: bool
+    kind: str
+    type: str = ""
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ def run(
     checks: bool = True,
     counters: bool = True,
     outputs: Sequence[int] = (),
+    maps: Sequence[TensorMap] = (),
     raises: bool = True,
     seconds: float = 60.0,
     store: KernelStore | None = None,
@@ -81,18 +87,21 @@ def run(
     """Run a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place.
 
     bf16 and fp8 are arrays of uint16 and uint8. An `error` parameter, the last, needs an int32 array of one element.
-    seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous copies
-    land when something waits for them or at once. outputs: numbers of arrays that hold nothing yet; they are filled with
-    0xff bytes, and reading them before they are written is a problem. raises: raise SimulationError for problems.
+    seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous
+    copies land when something waits for them, or at once. outputs: numbers of arrays that hold nothing yet; they are
+    filled with 0xff bytes, and reading them before they are written is a problem. maps: the tensor maps that it takes.
+    raises: raise SimulationError for problems.
     """
     kernel = build_kernel(source, store, checked=checks)
     sizes = _sizes(source, dims)
     parameters = parameters_of(source)
-    if len(arrays) != len(parameters):
-        raise InputError(f"{source.symbol} takes {len(parameters)} arrays, not {len(arrays)}")
+    for what, kind, given in (("arrays", "pointer", arrays), ("tensor maps", "map", maps)):
+        wanted = sum(p.kind == kind for p in parameters)
+        if len(given) != wanted:
+            raise InputError(f"{source.symbol} takes {wanted} {what}, not {len(given)}")
     for number in outputs:
         arrays[number].reshape(-1).view(np.uint8)[:] = _POISON
-    call = _Call(kernel, parameters, arrays, tuple(sizes.values()), set(outputs))
+    call = _Call(kernel, parameters, arrays, tuple(sizes.values()), maps, set(outputs))
     return call.run(
         tuple(size_of(d, sizes) for d in source.grid), seed, policy == "late", counters, seconds, raises=raises
     )
@@ -104,10 +113,16 @@ def build_kernel(source: CudaSource, store: KernelStore | None = None, *, checke
 
 
 def parameters_of(source: CudaSource) -> list[Parameter]:
-    """The pointer parameters of the kernel's text."""
+    """The parameters of the kernel's text."""
     start = source.text.index(f"{source.symbol}(")
     signature = source.text[start : source.text.index("{", start)]
-    return [Parameter(name, kind, bool(const)) for const, kind, name in _POINTER.findall(signature)]
+    found: list[Parameter] = []
+    for const, kind, name, _, name_of_map, _, name_of_size in _PARAMETER.findall(signature):
+        if name:
+            found.append(Parameter(name, "pointer", kind, bool(const)))
+        else:
+            found.append(Parameter(name_of_map or name_of_size, "map" if name_of_map else "size"))
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -180,10 +195,13 @@ class _Call:
         parameters: Sequence[Parameter],
         arrays: Sequence[Array],
         sizes: Sequence[int],
+        maps: Sequence[TensorMap],
         outputs: set[int],
     ) -> None:
         self.kernel = kernel
         self._arrays = arrays
+        pointers = [p for p in parameters if p.kind == "pointer"]
+        mapped = {m.array for m in maps}
         regions = _regions_of(arrays)
         self.regions = (structs.Region * max(len(regions), 1))()
         self.region_count = len(regions)
@@ -192,21 +210,21 @@ class _Call:
             region.bytes = max(_start(arrays[i]) + arrays[i].nbytes for i in members) - region.base
             region.granule = min(arrays[i].itemsize for i in members)
             region.initialised = not any(i in outputs for i in members)
-            region.tracked = any(not parameters[i].read_only for i in members)
+            region.tracked = any(not pointers[i].read_only or i in mapped for i in members)
         number_of = {i: n for n, members in enumerate(regions) for i in members}
         self.bounds = (structs.Bounds * max(len(arrays), 1))()
-        self._values: list[Any] = []
-        for i, (parameter, array) in enumerate(zip(parameters, arrays, strict=True)):
+        for i, (parameter, array) in enumerate(zip(pointers, arrays, strict=True)):
             b = self.bounds[i]
             b.low, b.high = _start(array), _start(array) + array.nbytes
             b.region, b.name = number_of[i] + 1, parameter.name.encode()
-            self._values.append(structs.Argument(_start(array), ctypes.pointer(b)))
-        # Sizes stand between the buffers and the error flag.
-        scalars = [ctypes.c_longlong(size) for size in sizes]
-        at = len(self._values) - kernel.source.needs_error
-        self._values[at:at] = scalars
+        by_kind: dict[str, Iterator[Any]] = {
+            "pointer": (structs.Argument(b.low, ctypes.pointer(b)) for b in self.bounds),
+            "size": (ctypes.c_longlong(size) for size in sizes),
+            "map": (m.encode(self.bounds[m.array].low, self.bounds[m.array]) for m in maps),
+        }
+        self._values = [next(by_kind[p.kind]) for p in parameters]
         self.arguments = (ctypes.c_void_p * max(len(self._values), 1))(
-            *(ctypes.cast(ctypes.pointer(value), ctypes.c_void_p) for value in self._values)
+            *(ctypes.addressof(value) for value in self._values)
         )
 
     def run(
@@ -225,7 +243,7 @@ class _Call:
             cluster=structs.Dim3(*source.cluster),
             threads=source.threads,
             shared_bytes=source.shared_bytes,
-            shared_granule=1 if re.search(r"tm_shared_at<(signed char|unsigned char|bool|tm_e\dm\d)>", source.text) else 2,
+            shared_granule=1 if _BYTES.search(source.text) else 2,
             seed=seed,
             late=late,
             checked=self.kernel.checked,
@@ -278,16 +296,17 @@ def _problems(found: Sequence[structs.FoundProblem], source: CudaSource, path: P
         code = text[line - 1].strip() if 0 < line <= len(text) else ""
         return Place((block.x, block.y, block.z), (thread.x, thread.y, thread.z), line, code)
 
-    return tuple(
-        Problem(
-            KINDS[p.kind],
-            p.text.decode(errors="replace"),
-            place(p.block, p.thread, p.site),
-            place(p.other_block, p.other_thread, p.other_site) if p.has_other else None,
-            p.count,
-        )
-        for p in found
-    )
+    merged: dict[tuple[object, ...], Problem] = {}
+    for p in found:
+        at = place(p.block, p.thread, p.site)
+        other = place(p.other_block, p.other_thread, p.other_site) if p.has_other else None
+        problem = Problem(KINDS[p.kind], p.text.decode(errors="replace"), at, other, p.count)
+        # One line may have several accesses; where no line is known they are kept apart.
+        key = (p.kind, at.line or p.site, (other.line or p.other_site) if other else -1)
+        known = merged.setdefault(key, problem)
+        if known is not problem:
+            merged[key] = replace(known, count=known.count + p.count)
+    return tuple(merged.values())
 
 
 def _counters(counted: structs.Counted) -> dict[str, int]:

@@ -106,7 +106,7 @@ class TensorMap(ctypes.Structure):
         ("rank", c_uint16),
         ("element_bytes", c_uint16),
         ("swizzle", c_uint16),
+        ("type", c_uint8),
         ("fill_nan", c_uint8),
-        ("is_float", c_uint8),
-        ("reserved", c_uint8 * 24),
+        ("padding", c_uint8 * 16),
     )

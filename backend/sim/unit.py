@@ -11,6 +11,11 @@ _DEVICE = _HERE / "device"
 _SHARED_WITH_CUDA = _HERE.parent / "cuda" / "device" / "portable.cuh"
 _FIRST = ("abi.h", "base.h")
 _OWN_INCLUDE = re.compile(r'^#(?:pragma once|include ".*)$\n?', re.MULTILINE)
+_WGMMA = re.compile(r"\btm_wgmma_((?:ra_)?m64n(\d+)k(\d+)_(\w+))")
+_C_TYPES = {
+    "f16": "tm_f16", "bf16": "tm_bf16", "tf32": "float", "f32": "float", "i8": "signed char", "u8": "unsigned char",
+    "i32": "int", "e4m3": "tm_e4m3", "e5m2": "tm_e5m2",
+}  # fmt: skip
 ENGINE_SYMBOL = "tm_sim_run_grid"
 
 
@@ -23,7 +28,7 @@ def kernel_unit(symbol: str, text: str, *, checked: bool) -> str:
     """A kernel as a translation unit that includes no header."""
     return (
         f"#define TM_CHECKED {int(checked)}\n"
-        f'#line 1 "prelude"\n{prelude()}\n'
+        f'#line 1 "prelude"\n{prelude()}\n{_wgmma(text)}'
         f'#line 1 "{symbol}"\n{text}\n'
         f'extern "C" __attribute__((visibility("default"))) void {entry_symbol(symbol)}(const void *const *a)'
         f" {{ tm_call({symbol}, a); }}\n"
@@ -58,6 +63,31 @@ def engine_unit() -> str:
         return "\n".join(lines)
 
     return expand(_HERE / "engine" / "engine.h") + "\n"
+
+
+def _wgmma(text: str) -> str:
+    """The products of warpgroups that a kernel's text names: there are too many shapes to declare them all."""
+    found = dict.fromkeys(match.groups() for match in _WGMMA.finditer(text))
+    return "".join(_product(*groups) for groups in found)
+
+
+def _product(name: str, n: str, k: str, types: str) -> str:
+    a, *rest = types.split("_")
+    b, c = (rest[0], rest[1]) if len(rest) == 2 else (a, rest[0])
+    in_registers = name.startswith("ra_")
+    constants = ["TransposeB"] if in_registers else ["TransposeA", "TransposeB"]
+    if a not in ("f16", "bf16"):
+        constants = []
+    head = f"template <{', '.join(f'int {c}' for c in constants)}>\n" if constants else ""
+    left = f"const {_C_TYPES[a]} *" if in_registers else "long long "
+    operands = "a, 0" if in_registers else "0, a"
+    turned = ", ".join(t if t in constants else "0" for t in ("TransposeA", "TransposeB"))
+    return (
+        f"{head}inline void tm_wgmma_{name}({_C_TYPES[c]} *d, {left}a, long long b, int accumulate,"
+        f" tm_u32 line = TM_LINE) {{\n"
+        f"  static const tm_product product = {{64, {n}, {k}, tm_is_{a}, tm_is_{b}, tm_is_{c}}};\n"
+        f"  tm_sim_wgmma(&product, d, {operands}, b, {turned}, accumulate, line);\n}}\n"
+    )
 
 
 def _without_includes(path: Path) -> str:

@@ -266,6 +266,13 @@ struct tm_parameter<T *> {
 
 inline void tm_barrier(tm_u32 line = TM_LINE) { tm_sim_barrier(line); }
 
+/* The value of what may be an element in memory. */
+template <class T> struct tm_loaded { using type = T; };
+#if TM_CHECKED
+template <class T> struct tm_loaded<tm_element_of<T>> { using type = T; };
+template <class T> struct tm_loaded<const tm_element_of<T>> { using type = T; };
+#endif
+
 /* Calls a kernel with parameters taken from an array of pointers, each to what tm_parameter reads. */
 template <class... P>
 struct tm_parameters {};

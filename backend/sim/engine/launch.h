@@ -3,11 +3,19 @@
 #include <atomic>
 #include <thread>
 
-#include "sync.h"
+#include "cluster.h"
+#include "copies.h"
+#include "products.h"
+#include "tma.h"
+#include "wgmma.h"
 
 namespace sim {
 
 __thread Worker *worker = nullptr;
+
+Block::Block() = default;
+Block::~Block() = default;
+Block::Block(Block &&) = default;
 
 inline void end_thread(Worker &w, Fiber &f) {
   f.state = State::ended;
@@ -15,11 +23,13 @@ inline void end_thread(Worker &w, Fiber &f) {
   f.home->ended++;
   w.live--;
   if (!w.checked) return;
-  for (const Copy &copy : f.copies) {
-    w.report->add(kAsyncCopy, w.place(f, f.line ? site_of_line(f.line) : 0), nullptr,
-                  "the thread ends before a cp.async of %u bytes has been waited for", copy.bytes);
-    break;
-  }
+  const Place place = w.place(f, f.line ? site_of_line(f.line) : 0);
+  if (!f.copies.empty())
+    w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its cp.async has been waited for");
+  if (!f.bulk.empty())
+    w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its bulk store has read shared memory");
+  if (f.wgmma_issued > f.wgmma_done)
+    w.report->add(kWgmma, place, nullptr, "the thread ends before its wgmma has been waited for");
 }
 
 inline void prepare(Worker &w) {
@@ -33,7 +43,9 @@ inline void prepare(Worker &w) {
     b.storage.resize(run.shared_bytes + 1024 + 64);
     b.shared = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(b.storage.data()) + 1023) & ~uintptr_t(1023));
     b.warps = std::vector<Warp>((run.threads + 31) / 32);
+    b.warpgroups = std::vector<Warpgroup>(run.threads / 128);
     if (!w.checked) continue;
+    b.memory.owner = &b;
     b.memory.base = b.shared;
     b.memory.bytes = run.shared_bytes;
     b.memory.shift = __builtin_ctz(run.shared_granule);
@@ -52,6 +64,9 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
   w.started = 0;
   w.ready.clear();
   w.agents.clear();
+  w.cluster = Barrier{};
+  w.cluster_phase = 0;
+  w.cluster_clock.reset();
   w.live = uint32_t(w.fibers.size());
   const ClockRef nothing = w.checked ? std::make_shared<const Clock>() : nullptr;
   for (Block &b : w.blocks) {
@@ -59,6 +74,8 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     b.index = {first.x + b.rank % c.x, first.y + b.rank / c.x % c.y, first.z + b.rank / c.x / c.y};
     b.ended = 0;
     for (Barrier &barrier : b.barriers) barrier = Barrier{};
+    b.mbarriers.clear();
+    for (Warpgroup &group : b.warpgroups) group = Warpgroup{};
     for (Warp &warp : b.warps) {
       warp.present = warp.ended = 0;
       warp.meetings.clear();
@@ -81,12 +98,22 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     f.wait = Wait::none;
     f.line = 0;
     f.waits_in = "";
+    f.cluster_phase = 0;
+    f.wgmma_issued = f.wgmma_done = 0;
+    f.wgmma_fenced = false;
+    f.wgmma_groups.clear();
     if (!w.checked) continue;
     f.base = nothing;
     f.own = 1;
     f.copies_agent = f.copies_done = 0;
     f.copies_open = 1;
     f.copies.clear();
+    f.copy_groups.clear();
+    f.bulk_reads = f.bulk_writes = 0;
+    f.bulk_read = f.bulk_written = Groups{};
+    f.bulk.clear();
+    f.fenced.reset();
+    f.seen.clear();
     w.agents.push_back({AgentKind::thread, &f});
   }
   if (run.seed > 1) std::shuffle(w.order.begin(), w.order.end(), w.random);
@@ -94,6 +121,9 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
   w.counters.blocks += w.blocks.size();
   Fiber *next = take_next(w);
   switch_to(w, w.main, next);
+  if (w.counted)
+    for (Block &b : w.blocks)
+      for (Warp &warp : b.warps) count_traces(w, warp);
 }
 
 inline void run_clusters(Worker &w, const std::vector<uint32_t> &order, std::atomic<size_t> &next,
@@ -151,7 +181,7 @@ __thread tm_thread *tm_self = nullptr;
 
 /* Runs the grid; returns the number of problems, of which up to `most` are written. Bounds name their region by its
  * number plus one, which is replaced here by the region. */
-__attribute__((visibility("default"))) tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
+TM_EXPORT tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
                                                               tm_u32 bounds_count, tm_sim_problem *problems,
                                                               tm_u32 most, tm_sim_counters *counters) {
   using namespace sim;
@@ -192,7 +222,7 @@ __attribute__((visibility("default"))) tm_u32 tm_sim_run_grid(const tm_sim_run *
   return found;
 }
 
-__attribute__((visibility("default"))) const tm_bounds *tm_sim_shared_bounds(tm_u64 offset, tm_u64 bytes,
+TM_EXPORT const tm_bounds *tm_sim_shared_bounds(tm_u64 offset, tm_u64 bytes,
                                                                              tm_u32 line) {
   using namespace sim;
   Worker &w = *worker;
@@ -205,10 +235,7 @@ __attribute__((visibility("default"))) const tm_bounds *tm_sim_shared_bounds(tm_
                   w.run->shared_bytes);
     return &b.bounds[0];
   }
-  for (const tm_bounds &known : b.bounds)
-    if (known.low == low && known.high == high) return &known;
-  b.bounds.push_back({low, high, &b.memory, "shared memory"});
-  return &b.bounds.back();
+  return shared_bounds(b, low, high);
 }
 
 static inline tm_u32 site_of_return(const void *address, tm_u32 line) {
@@ -216,23 +243,25 @@ static inline tm_u32 site_of_return(const void *address, tm_u32 line) {
   return tm_u32(static_cast<const char *>(address) - sim::worker->run->module) - 1;
 }
 
-__attribute__((visibility("default"))) const void *tm_sim_read(const void *at, tm_u32 bytes, const tm_bounds *bounds,
+TM_EXPORT const void *tm_sim_read(const void *at, tm_u32 bytes, const tm_bounds *bounds,
                                                                tm_u32 line) {
   using namespace sim;
   Worker &w = *worker;
   const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
   const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, false}, bytes);
+  if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, false, is_shared(bounds));
   if (good) return at;
   memset(w.scratch, 0, sizeof w.scratch);
   return w.scratch;
 }
 
-__attribute__((visibility("default"))) void *tm_sim_write(void *at, tm_u32 bytes, const tm_bounds *bounds,
+TM_EXPORT void *tm_sim_write(void *at, tm_u32 bytes, const tm_bounds *bounds,
                                                           tm_u32 line) {
   using namespace sim;
   Worker &w = *worker;
   const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
   const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, true}, bytes);
+  if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, true, is_shared(bounds));
   return good ? at : w.scratch;
 }
 }

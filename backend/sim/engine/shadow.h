@@ -233,6 +233,10 @@ inline bool check_access(Worker &w, const Access &a, const Span &s, uint32_t ali
   check_time(w);
   if (!is_reachable(w, a, s, alignment)) return false;
   Region &region = *static_cast<Region *>(s.bounds->region);
+  if (region.shared && region.owner->ended == w.threads()) {
+    w.report->add(kMisuse, w.place(*a.by, a.site), nullptr, "%s of a block that has ended", describe(s).c_str());
+    return false;
+  }
   if (!region.tracked) return true;
   if (s.write) note_write(w, region, a, s);
   else note_read(w, region, a, s);

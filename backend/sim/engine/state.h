@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -11,6 +12,8 @@
 #include "clock.h"
 #include "fiber.h"
 #include "report.h"
+
+#define TM_EXPORT __attribute__((visibility("default")))
 
 extern "C" {
 
@@ -49,7 +52,7 @@ struct Block;
 struct Worker;
 
 enum class State : uint8_t { unstarted, ready, waiting, ended };
-enum class Wait : uint8_t { none, barrier, named_barrier, warp, warpgroup, mbarrier, cluster };
+enum class Wait : uint8_t { none, barrier, named_barrier, warp, warpgroup, mbarrier, cluster, polling };
 
 /* One write or a list of reads of the bytes of a cell. Clocks and agents are those of the cluster `gang`. */
 struct Reader {
@@ -65,6 +68,7 @@ struct Cell {
 };
 
 struct Region {
+  Block *owner = nullptr; /* of shared memory */
   char *base = nullptr;
   uint64_t bytes = 0;
   uint32_t shift = 0;
@@ -91,10 +95,22 @@ struct Meeting {
   void *operands[32];
 };
 
+/* The accesses of a warp's lanes at one place of the code, the n-th of each lane together. */
+struct Request {
+  uint32_t lanes = 0, bytes = 0;
+  uint64_t at[32];
+};
+struct Trace {
+  tm_kind kind;
+  uint32_t seen[32] = {};
+  std::vector<Request> requests;
+};
+
 struct Warp {
   Fiber *lanes[32] = {};
   uint32_t present = 0, ended = 0;
   std::vector<Meeting> meetings;
+  std::unordered_map<uint64_t, Trace> traces;
 };
 
 struct Barrier {
@@ -102,6 +118,16 @@ struct Barrier {
   bool same_line = true;
   std::vector<Fiber *> waiting;
   Gathering gathering;
+};
+
+struct Mbarrier;
+
+/* The wgmma of one warpgroup: what each of its 128 threads has given, and what has not been computed. */
+struct Warpgroup {
+  uint32_t arrived = 0, line = 0, agent = 0, issued = 0;
+  void *operands[128];
+  std::vector<Fiber *> waiting;
+  std::deque<std::pair<uint32_t, std::function<void()>>> postponed;
 };
 
 struct Block {
@@ -112,7 +138,27 @@ struct Block {
   Region memory;
   std::deque<tm_bounds> bounds;
   std::vector<Warp> warps;
+  std::vector<Warpgroup> warpgroups;
+  std::vector<std::unique_ptr<Mbarrier>> mbarriers; /* by offset / 8 */
   Barrier barriers[16];
+
+  Block();
+  ~Block();
+  Block(Block &&);
+};
+
+/* Numbered groups of asynchronous operations: tags count up, and all up to `done` are over for this thread. */
+struct Groups {
+  uint32_t open = 1, done = 0;
+  std::deque<uint32_t> closed;
+
+  void commit() { closed.push_back(open++); }
+  void wait(uint32_t pending) {
+    while (closed.size() > pending) {
+      done = std::max(done, closed.front());
+      closed.pop_front();
+    }
+  }
 };
 
 struct Fiber : tm_thread {
@@ -128,8 +174,18 @@ struct Fiber : tm_thread {
 
   ClockRef base;
   uint32_t own = 1;
-  uint32_t copies_agent = 0, copies_done = 0, copies_open = 1; /* cp.async groups: all up to `done` have landed */
+  uint32_t copies_agent = 0, copies_done = 0, copies_open = 1; /* cp.async: all up to tag `done` have landed */
+  std::deque<uint32_t> copy_groups;
   std::vector<Copy> copies;
+  uint32_t bulk_reads = 0, bulk_writes = 0; /* agents of bulk stores: what they read, and what they write */
+  Groups bulk_read, bulk_written;
+  std::deque<std::pair<uint32_t, std::function<void()>>> bulk; /* stores that have not been made */
+  uint32_t wgmma_issued = 0, wgmma_done = 0;
+  bool wgmma_fenced = false;
+  std::deque<uint32_t> wgmma_groups;
+  ClockRef fenced; /* what the latest fence lets an atomic operation after it release */
+  std::vector<std::pair<uint32_t, ClockRef>> seen; /* what atomic operations saw released, by cluster, until a fence */
+  uint32_t cluster_phase = 0;
 };
 
 enum class AgentKind : uint8_t { thread, copies, mbarrier, bulk, wgmma };
@@ -159,6 +215,11 @@ struct Worker {
   std::chrono::steady_clock::time_point deadline;
   uint32_t ticks = 0;
 
+  Barrier cluster;
+  uint32_t cluster_phase = 0;
+  ClockRef cluster_clock;
+  std::unordered_map<const void *, std::vector<std::pair<uint32_t, ClockRef>>> released; /* by address and cluster */
+
   std::vector<Reader> readers{1};
   uint32_t free_reader = 0;
   std::vector<Region> regions;
@@ -173,6 +234,14 @@ struct Worker {
 };
 
 extern __thread Worker *worker __attribute__((tls_model("initial-exec")));
+
+/* The bounds of a part of a block's shared memory. */
+inline const tm_bounds *shared_bounds(Block &b, const char *low, const char *high) {
+  for (const tm_bounds &known : b.bounds)
+    if (known.low == low && known.high == high) return &known;
+  b.bounds.push_back({const_cast<char *>(low), const_cast<char *>(high), &b.memory, "shared memory"});
+  return &b.bounds.back();
+}
 
 inline uint32_t site_of_line(uint32_t line) { return kLineSite | line; }
 

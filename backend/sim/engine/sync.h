@@ -1,12 +1,8 @@
 /* Barriers of a block and of a warp, and instructions that lanes execute together. */
 #pragma once
-#include "shadow.h"
+#include "counting.h"
 
 namespace sim {
-
-inline void count(Worker &w, tm_kind kind) {
-  if (w.counted) w.counters.instructions[kind]++;
-}
 
 /* What a thread did so far becomes visible to whoever takes the gathered clock. */
 inline void release_to(Gathering &gathering, Fiber &f) {
@@ -133,14 +129,14 @@ inline void tm_sim_barrier_of(sim::Worker &w, tm_u32 line) {
   sim::meet_at(w, f.home->barriers[0], sim::Wait::barrier, "barrier", w.threads(), line);
 }
 
-__attribute__((visibility("default"))) void tm_sim_barrier(tm_u32 line) { tm_sim_barrier_of(*sim::worker, line); }
+TM_EXPORT void tm_sim_barrier(tm_u32 line) { tm_sim_barrier_of(*sim::worker, line); }
 
-__attribute__((visibility("default"))) void tm_sim_warp_sync(tm_u32 mask, tm_u32 line) {
+TM_EXPORT void tm_sim_warp_sync(tm_u32 mask, tm_u32 line) {
   sim::Worker &w = *sim::worker;
   sim::meet_in_warp(w, sim::kWarpSync, w.current, mask, line);
 }
 
-__attribute__((visibility("default"))) void tm_sim_named_barrier(tm_u32 id, tm_u32 threads, tm_u32 waits,
+TM_EXPORT void tm_sim_named_barrier(tm_u32 id, tm_u32 threads, tm_u32 waits,
                                                                  tm_u32 line) {
   sim::Worker &w = *sim::worker;
   sim::Fiber &f = *w.current;

@@ -1,0 +1,156 @@
+/* Fences, atomic operations, and the blocks of a cluster.
+ * A fence before an atomic operation releases, one after it acquires: PTX ISA 9.0, "Release and Acquire Patterns". */
+#pragma once
+#include "mbarrier.h"
+
+namespace sim {
+
+inline ClockRef snapshot(Fiber &f) {
+  Gathering gathering;
+  release_to(gathering, f);
+  return gathering.take();
+}
+
+inline void acquire_seen(Worker &w, Fiber &f) {
+  for (const auto &[gang, clock] : f.seen) {
+    if (gang == w.gang) {
+      acquire(f, clock);
+      continue;
+    }
+    auto joined = std::make_shared<Clock>(*f.base);
+    for (const auto &[further, known] : clock->foreign)
+      if (further != w.gang) joined->join_foreign(further, known);
+    joined->join_foreign(gang, clock);
+    f.base = joined;
+  }
+  f.seen.clear();
+}
+
+inline void fence_memory(Worker &w, Fiber &f) {
+  acquire_seen(w, f);
+  f.fenced = snapshot(f);
+}
+
+inline void fence_proxy(Fiber &f) {
+  auto fenced = std::make_shared<Clock>(*f.base);
+  fenced->raise(f.number, f.own++);
+  fenced->fence();
+  f.base = fenced;
+}
+
+inline void synchronise_atomically(Worker &w, Fiber &f, const void *at) {
+  auto known = w.released.find(at);
+  if (known != w.released.end())
+    for (const auto &entry : known->second) f.seen.push_back(entry);
+  if (!f.fenced) return;
+  auto &released = w.released[at];
+  for (auto &entry : released) {
+    if (entry.first != w.gang) continue;
+    auto joined = std::make_shared<Clock>(*entry.second);
+    joined->join(*f.fenced);
+    entry.second = joined;
+    return;
+  }
+  released.push_back({w.gang, f.fenced});
+}
+
+}  // namespace sim
+
+extern "C" {
+
+TM_EXPORT void tm_sim_fence(tm_u32 kind, tm_u32) {
+  using namespace sim;
+  Worker &w = *worker;
+  Fiber &f = *w.current;
+  count(w, tm_kind_fence);
+  if (!w.checked) return;
+  if (kind == tm_fences_proxy) return fence_proxy(f);
+  if (kind != tm_fences_mbarrier_init) return fence_memory(w, f);
+  for (auto &m : f.home->mbarriers)
+    if (m && m->valid && m->owner == f.number) m->visible = true;
+}
+
+TM_EXPORT void *tm_sim_atomic(void *at, tm_u32 bytes, const tm_bounds *bounds, tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  Fiber &f = *w.current;
+  count(w, tm_kind_atomic);
+  if (!w.checked) return at;
+  Access access = access_of(f, site_of_line(line));
+  access.atomic = true;
+  const Span span{static_cast<const char *>(at), bytes, bounds, true};
+  if (is_reachable(w, access, span, bytes)) {
+    Region &region = *static_cast<Region *>(bounds->region);
+    const uint64_t cell = uint64_t(span.at - region.base) >> region.shift;
+    const bool empty = region.tracked && !region.initialised &&
+                       (!region.cells[cell].gang || (region.shared && region.cells[cell].gang != w.gang));
+    if (empty)
+      w.report->add(kUninitialised, w.place(f, access.site), nullptr, "atomic %s that nothing has written",
+                    describe(span).c_str());
+  }
+  if (!check_access(w, access, span, bytes)) return w.scratch;
+  if (w.counted) count_access(w, f, access.site, at, bytes, true, is_shared(bounds));
+  synchronise_atomically(w, f, at);
+  return at;
+}
+
+TM_EXPORT void tm_sim_cluster_arrive(tm_u32 relaxed, tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  Fiber &f = *w.current;
+  f.line = line;
+  count(w, tm_kind_cluster);
+  if (f.cluster_phase != w.cluster_phase) {
+    w.report->add(kDivergentBarrier, w.place(f, site_of_line(line)), nullptr,
+                  "a thread arrives twice at the barrier of the cluster before it waits");
+    stop_run(w);
+  }
+  f.cluster_phase++;
+  if (w.checked && !relaxed) release_to(w.cluster.gathering, f);
+  if (++w.cluster.arrived < w.fibers.size()) return;
+  w.cluster.arrived = 0;
+  w.cluster_phase++;
+  if (w.checked) {
+    if (w.cluster_clock) w.cluster.gathering.add(*w.cluster_clock);
+    if (!w.cluster.gathering.empty()) w.cluster_clock = w.cluster.gathering.take();
+    for (Fiber *waiting : w.cluster.waiting) acquire(*waiting, w.cluster_clock);
+  }
+  make_all_ready(w, w.cluster.waiting);
+}
+
+TM_EXPORT void tm_sim_cluster_wait(tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  Fiber &f = *w.current;
+  f.line = line;
+  if (f.cluster_phase == w.cluster_phase) {
+    if (w.checked) acquire(f, w.cluster_clock);
+    return;
+  }
+  w.cluster.waiting.push_back(&f);
+  wait_here(w, Wait::cluster, "barrier of the cluster", line);
+}
+
+TM_EXPORT tm_u32 tm_sim_cluster_rank() { return sim::worker->current->home->rank; }
+
+TM_EXPORT void *tm_sim_cluster_map(void *shared, const tm_bounds *bounds, tm_u32 block, const tm_bounds **there,
+                                   tm_u32 line) {
+  using namespace sim;
+  Worker &w = *worker;
+  Fiber &f = *w.current;
+  Block *from = block_of_address(w, static_cast<char *>(shared));
+  if (!from || block >= w.blocks.size()) {
+    w.report->add(kMisuse, w.place(f, site_of_line(line)), nullptr, "block %u of a cluster of %zu, or no shared memory",
+                  block, w.blocks.size());
+    stop_run(w);
+  }
+  Block &to = w.blocks[block];
+  if (bounds) {
+    const char *low = to.shared + (bounds->low - from->shared), *high = to.shared + (bounds->high - from->shared);
+    *there = shared_bounds(to, low, high);
+  }
+  return to.shared + (static_cast<char *>(shared) - from->shared);
+}
+
+TM_EXPORT void tm_sim_count(tm_u32 kind) { sim::count(*sim::worker, static_cast<tm_kind>(kind)); }
+}
