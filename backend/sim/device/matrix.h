@@ -18,9 +18,9 @@ TM_MATRICES(2, _trans, 1)
 TM_MATRICES(4, _trans, 1)
 #undef TM_MATRICES
 
-#define TM_MMA(m, n, k, types, ta, tb, tc, A, B, C)                                                                  \
-  inline void tm_mma_m##m##n##n##k##k##_##types(C *c, const A *a, const B *b, tm_u32 line = TM_LINE) {               \
-    static const tm_product product = {m, n, k, tm_is_##ta, tm_is_##tb, tm_is_##tc};                                 \
+#define TM_MMA(M, N, K, types, ta, tb, tc, A, B, C)                                                                  \
+  inline void tm_mma_m##M##n##N##k##K##_##types(C *c, const A *a, const B *b, tm_u32 line = TM_LINE) {               \
+    static const tm_product product = {M, N, K, tm_is_##ta, tm_is_##tb, tm_is_##tc};                                 \
     tm_sim_mma(&product, c, a, b, line);                                                                             \
   }
 TM_MMA(16, 8, 16, f16_f32, f16, f16, f32, tm_f16, tm_f16, float)
@@ -54,43 +54,43 @@ inline float tm_round_tf32(float x) {
 }
 
 /* Fragments of wmma: operand 0 is a, 1 is b, 2 is c. */
-#define TM_WMMA_LOAD(operand, number, m, n, k, type, T)                                                             \
+#define TM_WMMA_LOAD(operand, number, M, N, K, type, T)                                                             \
   template <int ByColumns, class P>                                                                                 \
-  inline void tm_wmma_load_##operand##_m##m##n##n##k##k##_##type(T *fragment, P memory, int stride,                 \
+  inline void tm_wmma_load_##operand##_m##M##n##N##k##K##_##type(T *fragment, P memory, int stride,                 \
                                                                  tm_u32 line = TM_LINE) {                           \
-    static const tm_product product = {m, n, k, tm_is_##type, tm_is_##type, tm_is_##type};                          \
+    static const tm_product product = {M, N, K, tm_is_##type, tm_is_##type, tm_is_##type};                          \
     tm_sim_wmma_move(&product, number, 0, fragment, (void *)tm_address(memory), tm_bounds_of(memory), stride,       \
                      ByColumns, line);                                                                              \
   }
-#define TM_WMMA_STORE(m, n, k, type, T)                                                                             \
+#define TM_WMMA_STORE(M, N, K, type, T)                                                                             \
   template <int ByColumns, class P>                                                                                 \
-  inline void tm_wmma_store_m##m##n##n##k##k##_##type(P memory, const T *fragment, int stride,                      \
+  inline void tm_wmma_store_m##M##n##N##k##K##_##type(P memory, const T *fragment, int stride,                      \
                                                       tm_u32 line = TM_LINE) {                                      \
-    static const tm_product product = {m, n, k, tm_is_##type, tm_is_##type, tm_is_##type};                          \
+    static const tm_product product = {M, N, K, tm_is_##type, tm_is_##type, tm_is_##type};                          \
     tm_sim_wmma_move(&product, 2, 1, (void *)fragment, (void *)tm_address(memory), tm_bounds_of(memory), stride,    \
                      ByColumns, line);                                                                              \
   }
-#define TM_WMMA_MMA(m, n, k, types, tab, tc, A, C)                                                                  \
+#define TM_WMMA_MMA(M, N, K, types, tab, tc, A, C)                                                                  \
   template <int ByColumnsA, int ByColumnsB>                                                                         \
-  inline void tm_wmma_mma_m##m##n##n##k##k##_##types(C *c, const A *a, const A *b, tm_u32 line = TM_LINE) {         \
-    static const tm_product product = {m, n, k, tm_is_##tab, tm_is_##tab, tm_is_##tc};                              \
+  inline void tm_wmma_mma_m##M##n##N##k##K##_##types(C *c, const A *a, const A *b, tm_u32 line = TM_LINE) {         \
+    static const tm_product product = {M, N, K, tm_is_##tab, tm_is_##tab, tm_is_##tc};                              \
     tm_sim_wmma(&product, c, a, b, line);                                                                           \
   }
-#define TM_WMMA_OPERANDS(m, n, k, type, T) TM_WMMA_LOAD(a, 0, m, n, k, type, T) TM_WMMA_LOAD(b, 1, m, n, k, type, T)
-#define TM_WMMA_RESULTS(m, n, k, type, T) TM_WMMA_LOAD(c, 2, m, n, k, type, T) TM_WMMA_STORE(m, n, k, type, T)
-#define TM_WMMA_SHAPE(m, n, k)                                        \
-  TM_WMMA_OPERANDS(m, n, k, f16, tm_f16)                              \
-  TM_WMMA_OPERANDS(m, n, k, bf16, tm_bf16)                            \
-  TM_WMMA_OPERANDS(m, n, k, i8, signed char)                          \
-  TM_WMMA_OPERANDS(m, n, k, u8, unsigned char)                        \
-  TM_WMMA_RESULTS(m, n, k, f32, float)                                \
-  TM_WMMA_RESULTS(m, n, k, f16, tm_f16)                               \
-  TM_WMMA_RESULTS(m, n, k, i32, int)                                  \
-  TM_WMMA_MMA(m, n, k, f16_f32, f16, f32, tm_f16, float)              \
-  TM_WMMA_MMA(m, n, k, f16_f16, f16, f16, tm_f16, tm_f16)             \
-  TM_WMMA_MMA(m, n, k, bf16_f32, bf16, f32, tm_bf16, float)           \
-  TM_WMMA_MMA(m, n, k, i8_i32, i8, i32, signed char, int)             \
-  TM_WMMA_MMA(m, n, k, u8_i32, u8, i32, unsigned char, int)
+#define TM_WMMA_OPERANDS(M, N, K, type, T) TM_WMMA_LOAD(a, 0, M, N, K, type, T) TM_WMMA_LOAD(b, 1, M, N, K, type, T)
+#define TM_WMMA_RESULTS(M, N, K, type, T) TM_WMMA_LOAD(c, 2, M, N, K, type, T) TM_WMMA_STORE(M, N, K, type, T)
+#define TM_WMMA_SHAPE(M, N, K)                                        \
+  TM_WMMA_OPERANDS(M, N, K, f16, tm_f16)                              \
+  TM_WMMA_OPERANDS(M, N, K, bf16, tm_bf16)                            \
+  TM_WMMA_OPERANDS(M, N, K, i8, signed char)                          \
+  TM_WMMA_OPERANDS(M, N, K, u8, unsigned char)                        \
+  TM_WMMA_RESULTS(M, N, K, f32, float)                                \
+  TM_WMMA_RESULTS(M, N, K, f16, tm_f16)                               \
+  TM_WMMA_RESULTS(M, N, K, i32, int)                                  \
+  TM_WMMA_MMA(M, N, K, f16_f32, f16, f32, tm_f16, float)              \
+  TM_WMMA_MMA(M, N, K, f16_f16, f16, f16, tm_f16, tm_f16)             \
+  TM_WMMA_MMA(M, N, K, bf16_f32, bf16, f32, tm_bf16, float)           \
+  TM_WMMA_MMA(M, N, K, i8_i32, i8, i32, signed char, int)             \
+  TM_WMMA_MMA(M, N, K, u8_i32, u8, i32, unsigned char, int)
 TM_WMMA_SHAPE(16, 16, 16)
 TM_WMMA_SHAPE(32, 8, 16)
 TM_WMMA_SHAPE(8, 32, 16)

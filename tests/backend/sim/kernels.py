@@ -14,7 +14,9 @@ from taskmap.backend.store import KernelStore
 SEEDS = (0, 1, 2, 3)
 
 
-def kernel(body: str, parameters: str, *, threads: int, grid: Sequence[int] = (1,), shared: int = 0, **more: Any) -> CudaSource:
+def kernel(
+    body: str, parameters: str, *, threads: int, grid: Sequence[int] = (1,), shared: int = 0, **more: Any
+) -> CudaSource:
     """A kernel with this body."""
     text = f'extern "C" __global__ void __launch_bounds__({threads}) tm_k({parameters})\n{{\n{body}\n}}\n'
     return CudaSource("tm_k", text, ("base", "portable"), False, tuple(grid), threads, shared, (), **more)
