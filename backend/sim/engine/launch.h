@@ -1,6 +1,7 @@
 /* Runs a grid: clusters in the order of the seed, each with fresh fibers, and gives back what was found. */
 #pragma once
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "cluster.h"
@@ -32,15 +33,21 @@ inline void end_thread(Worker &w, Fiber &f) {
     w.report->add(kWgmma, place, nullptr, "the thread ends before its wgmma has been waited for");
 }
 
+inline bool is_prepared(const Worker &w, size_t fibers, size_t blocks) {
+  return !w.checked && w.fibers.size() == fibers && w.blocks.size() == blocks &&
+         w.blocks[0].storage.size() >= w.run->shared_bytes + 1024;
+}
+
 inline void prepare(Worker &w) {
   const tm_sim_run &run = *w.run;
   const uint32_t size = run.cluster.x * run.cluster.y * run.cluster.z;
+  if (is_prepared(w, size * run.threads, size)) return;
   w.fibers = std::vector<Fiber>(size * run.threads);
   w.blocks = std::vector<Block>(size);
   for (uint32_t rank = 0; rank < size; rank++) {
     Block &b = w.blocks[rank];
     b.rank = rank;
-    b.storage.resize(run.shared_bytes + 1024 + 64);
+    b.storage.resize(run.shared_bytes + 1024);
     b.shared = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(b.storage.data()) + 1023) & ~uintptr_t(1023));
     b.warps = std::vector<Warp>((run.threads + 31) / 32);
     b.warpgroups = std::vector<Warpgroup>(run.threads / 128);
@@ -54,15 +61,13 @@ inline void prepare(Worker &w) {
     b.bounds.push_back({b.shared, b.shared + run.shared_bytes, &b.memory, "shared memory"});
   }
   w.order.resize(w.fibers.size());
-  for (uint32_t i = 0; i < w.fibers.size(); i++) w.order[i] = i;
-  if (run.seed == 1) std::reverse(w.order.begin(), w.order.end());
 }
 
 inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
   const tm_sim_run &run = *w.run;
   w.gang = index + 1;
   w.started = 0;
-  w.ready.clear();
+  w.ready.reset(w.fibers.size());
   w.agents.clear();
   w.cluster = Barrier{};
   w.cluster_phase = 0;
@@ -133,6 +138,7 @@ inline void run_clusters(Worker &w, const std::vector<uint32_t> &order, std::ato
   const tm_dim &c = run.cluster;
   const uint32_t across = run.grid.x / c.x, down = run.grid.y / c.y;
   prepare(w);
+  for (uint32_t i = 0; i < w.order.size(); i++) w.order[i] = run.seed == 1 ? uint32_t(w.order.size()) - 1 - i : i;
   for (size_t i = next++; i < order.size() && !stopped; i = next++) {
     const uint32_t k = order[i];
     run_cluster(w, k, {k % across * c.x, k / across % down * c.y, k / across / down * c.z});
@@ -167,6 +173,32 @@ inline void set_regions(Worker &w) {
   }
 }
 
+/* Workers that have run without checks, with their stacks, for the next launch. */
+class Pool {
+ public:
+  std::unique_ptr<Worker> take() {
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (idle_.empty()) return std::make_unique<Worker>();
+    std::unique_ptr<Worker> w = std::move(idle_.back());
+    idle_.pop_back();
+    return w;
+  }
+  void give(std::unique_ptr<Worker> w) {
+    if (w->checked || w->stopped) return;
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (idle_.size() < 16) idle_.push_back(std::move(w));
+  }
+
+ private:
+  std::mutex lock_;
+  std::vector<std::unique_ptr<Worker>> idle_;
+};
+
+inline Pool &pool() {
+  static Pool *workers = new Pool; /* never destroyed: a run may outlive static objects at the end of the process */
+  return *workers;
+}
+
 inline void add_counters(tm_sim_counters &to, const tm_sim_counters &from) {
   tm_u64 *t = reinterpret_cast<tm_u64 *>(&to);
   const tm_u64 *f = reinterpret_cast<const tm_u64 *>(&from);
@@ -193,8 +225,9 @@ TM_EXPORT tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<Report> reports(count);
   for (uint32_t i = 0; i < count; i++) {
-    workers.push_back(std::make_unique<Worker>());
+    workers.push_back(run->checked ? std::make_unique<Worker>() : pool().take());
     Worker &w = *workers.back();
+    w.counters = {};
     w.run = run;
     w.report = &reports[i];
     w.checked = run->checked;
@@ -218,6 +251,7 @@ TM_EXPORT tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
     add_counters(*counters, workers[i]->counters);
     for (const tm_sim_problem &p : reports[i].problems())
       if (found < most) problems[found++] = p;
+    pool().give(std::move(workers[i]));
   }
   return found;
 }

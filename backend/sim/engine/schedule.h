@@ -101,11 +101,7 @@ inline Fiber *take_next(Worker &w) {
   const bool more = w.started < w.order.size();
   const bool start = more && (w.ready.empty() || (w.run->seed > 1 && w.random() % 4 == 0));
   if (start) return &w.fibers[w.order[w.started++]];
-  if (!w.ready.empty()) {
-    Fiber *f = w.ready.front();
-    w.ready.pop_front();
-    return f;
-  }
+  if (!w.ready.empty()) return w.ready.pop();
   if (w.live) report_deadlock(w);
   return nullptr;
 }

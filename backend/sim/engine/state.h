@@ -194,6 +194,25 @@ struct Agent {
   Fiber *owner;
 };
 
+/* Fibers that are ready, taken from the front; each is in it at most once. */
+class Queue {
+ public:
+  void reset(size_t most) {
+    size_t size = 1;
+    while (size <= most) size *= 2;
+    items_.resize(size);
+    first_ = last_ = 0;
+  }
+  bool empty() const { return first_ == last_; }
+  void push_front(Fiber *f) { items_[--first_ & (items_.size() - 1)] = f; }
+  void push_back(Fiber *f) { items_[last_++ & (items_.size() - 1)] = f; }
+  Fiber *pop() { return items_[first_++ & (items_.size() - 1)]; }
+
+ private:
+  std::vector<Fiber *> items_;
+  size_t first_ = 0, last_ = 0;
+};
+
 /* Runs blocks one cluster after the other. One worker checks; several may share a grid that is only run. */
 struct Worker {
   const tm_sim_run *run = nullptr;
@@ -206,7 +225,7 @@ struct Worker {
   std::vector<Fiber> fibers;
   std::vector<Block> blocks;
   std::vector<Agent> agents;
-  std::deque<Fiber *> ready;
+  Queue ready;
   std::vector<uint32_t> order;
   size_t started = 0;
   uint32_t live = 0, gang = 0;
