@@ -210,9 +210,17 @@ class Builder:
         """One instruction of the table, for its effect."""
         self.emit(Invoke(instruction, operands, self.source))
 
-    def move(self, dst: Region | Buffer, src: Region | Buffer) -> None:
-        """dst = src, element by element."""
-        self.emit(Move(region_of(dst), region_of(src), self.source))
+    def move(
+        self,
+        dst: Region | Buffer,
+        src: Region | Buffer,
+        *,
+        mapping: TaskMapping | None = None,
+        worker: Expr | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        """dst = src, element by element; on a GPU shared out by ``mapping``: see ``Move``."""
+        self.emit(Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous))
 
     def matmul(self, c: Region | Buffer, a: Region | Buffer, b: Region | Buffer) -> None:
         """c += a @ b on regions whose last two dimensions are the matrices."""

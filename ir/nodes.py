@@ -417,11 +417,19 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Move(Stmt):
-    """dst = src, element by element; regions of equal shape (dimensions of extent one aside)."""
+    """dst = src, element by element; regions of equal shape (dimensions of extent one aside).
+
+    On a GPU, a region of a distributed register buffer is moved by those who hold it. Else, with a mapping, worker
+    ``worker`` (by default the thread) moves its tasks, each a chunk of the regions: their shape by the mapping's.
+    asynchronous: by cp.async, where there is one; to be committed and waited for.
+    """
 
     dst: Region
     src: Region
     source: SourceLocation | None = None
+    mapping: TaskMapping | None = None
+    worker: Expr | None = None
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,11 @@ def _let(p: _Printer, s: Let) -> str:
     return f"{p.name(s.var)}{vector} = {value}"
 
 
+def _move(p: _Printer, s: Move) -> str:
+    by = "" if s.mapping is None else f", by=({s.mapping}).on({'thread' if s.worker is None else p.expr(s.worker)})"
+    return f"move({p.region(s.dst)}, {p.region(s.src)}{by}{', asynchronous=True' if s.asynchronous else ''})"
+
+
 _EXPR: dict[type, Callable[[_Printer, Any], tuple[int, str]]] = {
     Const: _Printer.const,
     Var: lambda p, e: (_ATOM, p.name(e)),
@@ -223,7 +228,7 @@ _STMT: dict[type, Callable[[_Printer, Any], str]] = {
     Barrier: lambda p, s: "barrier()",
     Evaluate: lambda p, s: p.expr(s.value),
     Invoke: lambda p, s: f"{s.instruction.name}({', '.join(map(p.operand, s.operands))})",
-    Move: lambda p, s: f"move({p.region(s.dst)}, {p.region(s.src)})",
+    Move: _move,
     MatMul: lambda p, s: f"{p.region(s.c)} += {p.region(s.a)} @ {p.region(s.b)}",
 }
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from taskmap.ir.builder import Builder, region, region_of
-from taskmap.ir.construct import as_expr, call, cast, load, value_of
+from taskmap.ir.construct import as_expr, call, cast, index_of, load, value_of
 from taskmap.ir.errors import ScriptError
 from taskmap.ir.functions import FUNCTIONS
 from taskmap.ir.instruction import Instruction, Parameter, Place
 from taskmap.ir.instructions import instruction_named
+from taskmap.ir.mapping_lower import OnWorker
 from taskmap.ir.nodes import (
     Buffer,
     Dim,
@@ -171,9 +172,18 @@ def barrier() -> None:
     _current("barrier()").builder.barrier()
 
 
-def move(dst: Region | Buffer, src: Region | Buffer) -> None:
-    """dst = src, element by element: a spec, for lowering to decompose."""
-    _current("move()").builder.move(dst, src)
+def move(
+    dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = None, asynchronous: bool = False
+) -> None:
+    """dst = src, element by element: a spec, for lowering to decompose.
+
+    by: on a GPU, mapping.on(thread): each worker copies its tasks, which are chunks of the region. asynchronous: by
+    cp.async, where there is one.
+    """
+    if by is not None and not isinstance(by, OnWorker):
+        raise TypeError(f"move(by=...) takes mapping.on(worker), not {by!r}")
+    mapping, worker = (None, None) if by is None else (by.mapping, index_of(by.worker))
+    _current("move()").builder.move(dst, src, mapping=mapping, worker=worker, asynchronous=asynchronous)
 
 
 def matmul(c: Region | Buffer, a: Region | Buffer, b: Region | Buffer) -> None:

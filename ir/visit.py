@@ -220,7 +220,7 @@ _STMT_EXPRS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Barrier: lambda s: (),
     Evaluate: lambda s: (s.value,),
     Invoke: _invoke_exprs,
-    Move: lambda s: (*_region_exprs(s.dst), *_region_exprs(s.src)),
+    Move: lambda s: (*_region_exprs(s.dst), *_region_exprs(s.src), *([] if s.worker is None else [s.worker])),
     MatMul: lambda s: (*_region_exprs(s.c), *_region_exprs(s.a), *_region_exprs(s.b)),
 }
 
@@ -232,7 +232,12 @@ _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], Stmt]] = {
     Let: lambda s, fn: Let(s.var, fn(s.value), s.source),
     Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
     Invoke: lambda s, fn: replace(s, operands=tuple([_map_operand(o, fn) for o in s.operands])),
-    Move: lambda s, fn: replace(s, dst=_map_region(s.dst, fn), src=_map_region(s.src, fn)),
+    Move: lambda s, fn: replace(
+        s,
+        dst=_map_region(s.dst, fn),
+        src=_map_region(s.src, fn),
+        worker=None if s.worker is None else fn(s.worker),
+    ),
     MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.interior import SplitInterior
+from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
 from taskmap.ir.lower.invokes import LowerInvokes
 from taskmap.ir.lower.names import NameIndices
 from taskmap.ir.lower.note import NoteMappings
@@ -52,6 +53,7 @@ def cuda_pipeline(target: Target, table: tuple[Instruction, ...] = INSTRUCTIONS)
     them, and the text stays short."""
     return (
         NoteMappings(),
+        LowerGpuSpecs(target, table),
         LowerSpecs(target, table),
         LowerInvokes(),
         DistributeRegisters(),

@@ -236,6 +236,19 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, multiples: Multiples)
         )
 
 
+def torn(r: Region, d: int, count: int, alignment: int = 1) -> str:
+    """Why ``count`` neighbours along dimension d of a region are not neighbours in memory; "" where they are."""
+    b = r.buffer
+    if isinstance(b.layout, Layout):
+        return _layout_flaw(b.layout, d, count, alignment)
+    if count > 1 and constant_dim(strides_of(b)[d]) != 1:
+        return f"dimension {d} of {b!r} is strided."
+    others = (n for k, n in enumerate(strides_of(b)) if k != d)
+    if any((known := constant_dim(n)) is not None and known % alignment for n in others):
+        return f"rows of {b!r} are not aligned to {alignment} elements."
+    return ""
+
+
 def _is_certain(e: Expr) -> bool:
     """Whether that nothing is known to divide ``e`` means that nothing does: it is a constant."""
     return value_of(e) is not None
