@@ -269,17 +269,19 @@ class _Matmul:
         while width < 8 and fills(p.n, 2 * width):
             width *= 2
 
-        def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
-            test = as_expr(True)
+        def test(i: Expr, j: Expr, local: Values) -> Expr:
+            inside = as_expr(True)
             if not fills(p.m, c.block_m):
-                test = test & local.simplifier(row + i < p.m)
+                inside = inside & local.simplifier(row + i < p.m)
             if not fills(p.n, c.block_n):
-                test = test & local.simplifier(column + j < p.n)
-            with b.when(test):
-                at = {**fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
-                finish.element(local.nested(), value, at)
+                inside = inside & local.simplifier(column + j < p.n)
+            return inside
 
-        engine.finish(values, width, element)
+        def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
+            at = {**fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
+            finish.element(local.nested(), value, at)
+
+        engine.finish(values, width, test, element)
 
 
 __all__ = ["Axes", "Product", "SharedTile", "find_product", "schedule_product", "shared_bytes", "unravel", "validity"]

@@ -21,7 +21,7 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.launch import WARP, place_of
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.shared_tile import SharedTile
-from taskmap.schedules.cuda.simt import Finish
+from taskmap.schedules.cuda.simt import Finish, Test
 from taskmap.schedules.values import Values
 
 
@@ -103,8 +103,8 @@ class Mma:
         to, shape = ((origin, 0), (mn[1], k[1])) if is_left else ((0, origin), (k[1], mn[1]))
         self.b.invoke(load, region(held, to, shape), region(tile.buffer, first, tile.shape(mn[1], k[1])))
 
-    def finish(self, values: Values, width: int, body: Finish) -> None:
-        """``body`` for every element of the tile, in pairs of columns where ``width`` allows."""
+    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+        """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
         b, c = self.b, self.config
         lanes = min(2, width)
         spec = spec_of(self.instruction)
@@ -113,7 +113,7 @@ class Mma:
         with b.mapped(["i", "g"], spatial(*c.warps) * repeat(rows, columns) * inner, THREAD) as (i, g):
             values.bind(i, c.block_m)
             values.bind(g, c.block_n // lanes)
-            with b.loop("v", lanes, LoopKind.VECTOR) as v:
+            with b.when(test(i, g * lanes, values)), b.loop("v", lanes, LoopKind.VECTOR) as v:
                 inside = values.nested()
                 inside.bind(v, lanes)
                 j = g * lanes + v

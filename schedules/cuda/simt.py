@@ -25,6 +25,9 @@ from taskmap.schedules.values import Values
 _LANES = (4, 8)
 _WIDEST = 4
 
+Test = Callable[[Expr, Expr, Values], Expr]
+"""Whether neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column, values)."""
+
 Finish = Callable[[Expr, Expr, Expr, Values], None]
 """What is done with an element of the tile: (row, column, value, values)."""
 
@@ -75,8 +78,8 @@ class Simt:
                 at = g * width + v
                 b.store(held, (at,), cast(tile.buffer[tile.at(stage, at, kk, inside)], self.dtype))
 
-    def finish(self, values: Values, width: int, body: Finish) -> None:
-        """``body`` for every element of the tile, in vectors of up to ``width`` columns."""
+    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+        """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
         b, c = self.b, self.config
         (down, across), (rm, rn), (vm, vn) = _shape(c)
         lanes = math.gcd(vn, width)
@@ -84,7 +87,7 @@ class Simt:
         with b.mapped(["i", "g"], groups, THREAD) as (i, g):
             values.bind(i, c.block_m)
             values.bind(g, c.block_n // lanes)
-            with b.loop("v", lanes, LoopKind.VECTOR) as v:
+            with b.when(test(i, g * lanes, values)), b.loop("v", lanes, LoopKind.VECTOR) as v:
                 inside = values.nested()
                 inside.bind(v, lanes)
                 j = g * lanes + v

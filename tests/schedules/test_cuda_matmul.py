@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from taskmap.graph.graph import Node
-from taskmap.graph.ops import activations, arithmetic
+from taskmap.graph.ops import activations, arithmetic, matmul
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.evaluate import size_of
 from taskmap.ir.nodes import Dim, Var
@@ -16,7 +17,8 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16, f32, f64
 from taskmap.schedules.cuda.matmul import find_product, schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from tests.schedules.cuda_running import check_kernel, cuda
+from taskmap.schedules.cuda.matmul_space import choose, space
+from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case
@@ -36,12 +38,12 @@ def case_of(task: Task, dims: dict[Var, int] | None = None, seed: int = 0) -> Ca
     return Case(task, arrays, dims or {})
 
 
-def run(nodes: Sequence[Node], config: MatmulConfig, dims: dict[Var, int] | None = None, isa: str = "sm_80") -> None:
+def run(nodes: Sequence[Node], config: MatmulConfig, dims: dict[Var, int] | None = None, isa: str = "sm_80") -> str:
+    """The text of the kernel, which ran in the simulator and gave what the definition says."""
     task = fused(nodes)
     p = find_product(task)
     assert p is not None
-    case = case_of(task, dims)
-    check_kernel(case, schedule_product(p, config, cuda(isa)), LOOSE)
+    return check_kernel(case_of(task, dims), schedule_product(p, config, cuda(isa)), LOOSE, isa).text
 
 
 @pytest.mark.parametrize("config", SIMT, ids=str)
@@ -64,11 +66,73 @@ def test_sizes_known_later(sizes: tuple[int, int, int]) -> None:
 
 def test_what_comes_before_and_after_is_fused() -> None:
     a, w = tensor(20, 24), tensor(24, 16)
-    from taskmap.graph.ops import matmul
-
     y = matmul.mm(activations.relu(arithmetic.mul(a, 2.0)), w)
     y = activations.gelu(arithmetic.add(y, tensor(16)))
     run([arithmetic.add(y, tensor(20, 16))], SIMT[0])
+
+
+TENSOR = (
+    MatmulConfig("f16_f32", 32, 32, 32, 16, 16, 3),
+    MatmulConfig("f16_f32", 64, 16, 16, 32, 16, 2, group=2),
+    MatmulConfig("f16_f32", 16, 64, 64, 16, 32, 4),
+)
+
+
+def tensor_config(c: MatmulConfig, dtype: DType) -> MatmulConfig:
+    return replace(c, engine=f"mma_m16n8k16_{dtype}_f32")
+
+
+@pytest.mark.parametrize("config", TENSOR, ids=str)
+@pytest.mark.parametrize("form", ["plain", "left", "right", "batched", "several"])
+def test_tensor_cores(config: MatmulConfig, form: str) -> None:
+    stages = 2 if form == "several" else config.stages  # its factors are gathered, and go through registers
+    text = run([product(form, 64, 48, 32, f16, "generic", 2)], tensor_config(replace(config, stages=stages), f16))
+    assert "tm_mma_m16n8k16_f16_f32" in text
+    assert ("cp_async" in text) == (form != "several")
+
+
+@pytest.mark.parametrize("form", ["plain", "left", "right", "batched"])
+def test_tensor_cores_at_edges(form: str) -> None:
+    text = run([product(form, 40, 24, 56, bf16, "generic", 2)], tensor_config(TENSOR[0], bf16))
+    assert "zfill_16" in text
+    text = run([product(form, 37, 19, 41, f16, "generic", 2)], tensor_config(replace(TENSOR[0], stages=2), f16))
+    assert "cp_async" not in text
+
+
+def test_factors_of_few_bytes_are_copied_in_few() -> None:
+    a = tensor(20, 36, dtype=f16)
+    assert "zfill_8" in run([matmul.mm(a, tensor(36, 12, dtype=f16))], tensor_config(TENSOR[0], f16))
+
+
+def test_what_comes_before_a_tensor_product_goes_through_registers() -> None:
+    a, w = tensor(40, 48, dtype=f16), tensor(48, 32, dtype=f16)
+    y = matmul.mm(activations.relu(arithmetic.mul(a, 2.0)), w)
+    y = arithmetic.add(activations.gelu(arithmetic.add(y, tensor(32, dtype=f16))), tensor(40, 32, dtype=f16))
+    run([y], tensor_config(replace(TENSOR[0], stages=2), f16))
+    p = find_product(fused([y]))
+    assert p is not None
+    reason = validity(p, tensor_config(TENSOR[0], f16), cuda())
+    assert reason is not None
+    assert "two stages" in reason
+
+
+def test_tensor_products_in_the_interpreter() -> None:
+    for form in ("plain", "right"):
+        task = fused([product(form, 17, 16, 24, f16, "generic")])
+        p = find_product(task)
+        assert p is not None
+        config = MatmulConfig("mma_m16n8k16_f16_f32", 16, 16, 16, 16, 8, 2)
+        check_interpreted(case_of(task), schedule_product(p, config, cuda()), LOOSE)
+
+
+def test_a_space_is_small_and_its_best_configuration_works() -> None:
+    for dtype, sizes in ((f16, (64, 64, 64)), (f32, (37, 41, 29)), (bf16, (1, 64, 128)), (f64, (16, 16, 16))):
+        task = fused([product("plain", *sizes, dtype, "generic")])
+        p = find_product(task)
+        assert p is not None
+        found = space(p, cuda())
+        assert 0 < len(found) <= 200
+        check_kernel(case_of(task), schedule_product(p, choose(p, cuda()), cuda()), LOOSE)
 
 
 def test_refusals_say_why() -> None:
@@ -81,6 +145,7 @@ def test_refusals_say_why() -> None:
         (MatmulConfig("simt", 64, 64, 8, 32, 32, stages=1), "one stage"),
         (MatmulConfig("simt", 512, 512, 64, 128, 64), "bytes of shared memory"),
         (MatmulConfig("simt", 16, 16, 2, 16, 16), "chunks of 4"),
+        (MatmulConfig("mma_m16n8k16_f16_f32", 64, 64, 32, 32, 32), "does not multiply f32 by f32"),
     ):
         reason = validity(p, config, target)
         assert reason is not None, config
