@@ -9,6 +9,7 @@ from taskmap.ir.types import DType
 from taskmap.schedules.cpu.attention import schedule_attention
 from taskmap.schedules.cpu.contraction import panel_width, schedule_matmul
 from taskmap.schedules.cpu.convolution import schedule_convolution
+from taskmap.schedules.cpu.correlation import schedule_correlation
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 from taskmap.schedules.cuda.choose import schedule_cuda
@@ -22,7 +23,7 @@ def schedule(task: Task, target: Target) -> Kernel:
     """
     if target.kind == "cuda":
         return schedule_cuda(task, target)
-    for template in (schedule_attention, schedule_convolution, schedule_matmul):
+    for template in (schedule_attention, schedule_convolution, schedule_correlation, schedule_matmul):
         kernel = template(task, target)
         if kernel is not None and local_bytes(kernel) <= STACK_BYTES:
             return kernel

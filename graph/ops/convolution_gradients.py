@@ -77,7 +77,8 @@ def _correlation(still: Node, moving: Node, w: Node, s: Window, groups: int) -> 
 
         return at
 
-    return define("convolution_weight_gradient", [still, moving], w.shape, element, w.dtype)
+    attrs = {"correlation": (s.stride, s.padding, s.dilation), "groups": groups}
+    return define("convolution_weight_gradient", [still, moving], w.shape, element, w.dtype, **attrs)
 
 
 def bias_gradient(grad: Node) -> Node:
