@@ -137,3 +137,7 @@ class InputError(TaskmapError):
 
 class SimulationError(TaskmapError):
     """A kernel did something in the simulator that no kernel may do on a GPU: a race, an access out of bounds, ..."""
+
+
+class TuningError(TaskmapError):
+    """The tuning cache cannot be used, or a record that it should take is malformed."""
