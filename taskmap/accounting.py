@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.executable import TimedRun
+from taskmap.backend.kernel_source import KernelSource
 from taskmap.driver import Compilation, Fallback
 from taskmap.graph.graph import Graph, Node, Origin
 from taskmap.graph.inlining import views_of_memory
@@ -16,6 +18,7 @@ from taskmap.ir.cost import Sizes, bytes_moved, operations
 from taskmap.ir.errors import InputError
 from taskmap.ir.task import Task
 from taskmap.node_names import anchor_text, operator_name, source_name, value_text
+from taskmap.platform import Source
 from taskmap.report import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Report, Role
 
 _INPUTS = ("input", "constant")
@@ -209,6 +212,7 @@ class _GraphAccount:
                 for n, reason in group.refused
                 if n in self.ids
             ),
+            resources=_taken(kernel.source, self.compilation.resources),
         )
 
     def _extern(self, node: Node) -> ExternReport:
@@ -245,6 +249,14 @@ def _each(
     """The statistic of each step's times; nothing where nothing ran."""
     times = zip(*(run.seconds for run in runs), strict=True)
     return {step: statistic(seconds) for step, seconds in zip(steps, times, strict=False)}
+
+
+def _taken(source: Source, resources: Mapping[str, Resources]) -> str:
+    taken = resources.get(source.symbol)
+    if taken is None or isinstance(source, KernelSource):
+        return ""
+    shared = f", {source.shared_bytes} bytes of dynamic shared memory" if source.shared_bytes else ""
+    return f"{taken}{shared}, {source.threads} threads in a block"
 
 
 def _is_view(node: Node, group: Group) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from taskmap.constants import FrozenGraph
 from taskmap.driver import Compilation, Fallback, new_session
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
+from taskmap.placing import device_among
 from taskmap.private_compile import private_compile, reachable, unchanged
 from taskmap.report import Report
 from taskmap.torch_backend import compile_captured
@@ -27,20 +28,24 @@ SECONDS = 4.0
 """Runs are measured until there are RUNS of them, or FEWEST_RUNS that took this long."""
 
 
-def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
-    """What `torch.compile(model, backend="taskmap")` makes of ``model`` when it is called with these arguments.
+def explain(
+    model: Callable[..., Any], *args: Any, options: Mapping[str, object] | None = None, **kwargs: Any
+) -> Report:
+    """What `torch.compile(model, backend="taskmap", options=options)` makes of ``model`` called with these arguments.
 
     The model, a module or a function, is compiled as it would be here (inference under no_grad, else training) and run
     several times, every kernel timed by itself; in training so are the gradients of all that it returns. Nothing else
-    changes: compilations made before stay, buffers, arguments, ``grad`` and random numbers are as before. Raises
-    InputError when ``model`` cannot be called, and what calling it raises.
+    changes: compilations made before stay, buffers, arguments, ``grad`` and random numbers are as before. A model with
+    an argument called options is explained through a function that calls it. Raises InvalidOptionError, InputError when
+    ``model`` cannot be called, and what calling it raises.
     """
     function = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
     if not callable(function):
         raise InputError(
             f"cannot explain {type(model).__name__}", hint="Pass a module or a function, then its arguments."
         )
-    session = new_session(Options(profile=True))
+    chosen = replace(Options.from_user(None, options), profile=True, cuda_graphs=False)
+    session = new_session(chosen, device_among(reachable(function, (args, kwargs))))
     record: list[Compilation | Fallback] = []
     session.record = record
     backend = partial(compile_captured, session=session)

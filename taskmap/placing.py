@@ -18,8 +18,13 @@ def device_of(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.
 
     The tensors that the graph takes decide; for a graph that takes none, those that it makes.
     """
-    found = list(_devices(example_inputs)) or list(_devices(_values(gm)))
-    return next((d for d in found if d.type == "cuda"), CPU)
+    tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
+    return device_among(tensors or _values(gm))
+
+
+def device_among(values: Iterable[Any]) -> torch.device:
+    """The device of the first tensor on a GPU, or else the CPU."""
+    return next((x.device for x in values if isinstance(x, torch.Tensor) and x.device.type == "cuda"), CPU)
 
 
 def chosen_target(options: Options, device: torch.device) -> str:
@@ -33,12 +38,6 @@ def chosen_target(options: Options, device: torch.device) -> str:
             hint=f"Move the model and its inputs: .to({wanted!r}), or leave the option 'target' out.",
         )
     return options.target
-
-
-def _devices(values: Iterable[Any]) -> Iterator[torch.device]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value.device
 
 
 def _values(gm: torch.fx.GraphModule) -> Iterator[Any]:

@@ -79,7 +79,8 @@ class GroupReport:
     lies. bytes: of inputs and outputs. operations: a multiply-add is two. seconds: the median of the measured runs.
     fastest: the shortest of them, well below the median where something else kept the processor busy. calls: how often
     one call of the model runs it. share: of all the time measured per call. once: it runs only when a frozen parameter
-    has changed, and has no share. What is not known, as the time of a graph that did not run, is None.
+    has changed, and has no share. resources: the registers and shared memory that it takes of a GPU, where its compiler
+    was asked; "" for a CPU. What is not known, as the time of a graph that did not run, is None.
     """
 
     number: int
@@ -107,6 +108,7 @@ class GroupReport:
     share: float | None
     once: bool
     refused: tuple[Refusal, ...]
+    resources: str = ""
 
     @property
     def gflops(self) -> float | None:

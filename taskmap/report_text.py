@@ -81,6 +81,7 @@ def _group(g: GroupReport) -> str:
     calls = "" if g.calls == 1 else f"{g.calls:g} calls"
     measured = " · ".join(text for text in (_time(g.seconds), calls, _percent(g.share), *rates) if text)
     right = [("schedule", g.schedule), ("work", _work(g)), ("measured", measured or "not run")]
+    right += [("takes", g.resources)] if g.resources else []
     lines += _columns(left, right)
     lines += [line for text in _few(_refusals(g.refused)) for line in _wrapped("refused", text)]
     return "\n".join(lines)

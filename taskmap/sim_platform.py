@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
+from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
+from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
+from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.sequence import SequenceExecutable
 from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.sim.run import SimKernel, build_kernel
 from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
+from taskmap.ir.errors import CompilerNotFoundError, UnsupportedError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.options import Options
@@ -83,7 +88,20 @@ class SimBuilder:
             program: SequenceExecutable(program, places, SimLauncher(program, kernels, workers), options.profile)
             for program, places in programs.items()
         }
-        return Ready(executables, None, {})
+        sources = [kernel.source for kernel in kernels.values()]
+        return Ready(executables, None, self._resources(sources) if options.profile or dump.wanted else {})
+
+    def _resources(self, sources: list[CudaSource]) -> dict[str, Resources]:
+        """What the kernels would take of the GPU, for people who look; nothing where no CUDA compiler is installed."""
+        platform = self.platform
+        store = KernelStore(platform.store.path, suffix=SUFFIX)
+        try:
+            toolchain = find_cuda_toolchain(platform.target.isa, fast_math=platform.options.fast_math)
+            allowed = [replace(source, allow=ALLOWANCES) for source in sources]
+            made = compile_cuda(allowed, toolchain, store, Counters())
+        except (CompilerNotFoundError, UnsupportedError):
+            return {}
+        return {symbol: binary.resources for symbol, binary in made.items()}
 
     def close(self) -> None:
         """Give up what has not been built."""

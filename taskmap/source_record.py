@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.ir.construct import binary, index
 from taskmap.ir.nodes import Binary, Const, Dim, Var
+from taskmap.ir.types import dtype_named
 from taskmap.platform import Source
 
 
@@ -33,6 +35,7 @@ def record_of(source: Source) -> dict[str, Any]:
         "cluster": list(source.cluster),
         "isa": source.isa,
         "allow": list(source.allow),
+        "maps": [_map_record(m, source.dims) for m in source.maps],
     }
 
 
@@ -60,6 +63,7 @@ def source_from(record: Mapping[str, Any]) -> Source:
         cluster=(x, y, z),
         isa=record["isa"],
         allow=tuple(record["allow"]),
+        maps=tuple(_map_from(m, dims) for m in record["maps"]),
     )
 
 
@@ -88,3 +92,27 @@ def _size_from(record: Any, dims: Sequence[Var]) -> Dim:
             return binary(op, index(_size_from(a, dims)), index(_size_from(b, dims)))
         case _:
             raise ValueError(f"{record!r} is no size")
+
+
+def _map_record(m: MapParameter, dims: Sequence[Var]) -> dict[str, Any]:
+    return {
+        "buffer": m.buffer,
+        "dtype": m.dtype.name,
+        "shape": [_size_record(d, dims) for d in m.shape],
+        "strides": [_size_record(d, dims) for d in m.strides],
+        "box": list(m.box),
+        "swizzle": m.swizzle,
+        "offset": _size_record(m.offset, dims),
+    }
+
+
+def _map_from(record: Mapping[str, Any], dims: Sequence[Var]) -> MapParameter:
+    return MapParameter(
+        buffer=record["buffer"],
+        dtype=dtype_named(record["dtype"]),
+        shape=tuple(_size_from(d, dims) for d in record["shape"]),
+        strides=tuple(_size_from(d, dims) for d in record["strides"]),
+        box=tuple(record["box"]),
+        swizzle=record["swizzle"],
+        offset=_size_from(record["offset"], dims),
+    )

@@ -11,6 +11,9 @@ from taskmap.backend.cuda.products import is_made, made_family
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.nodes import Dim, Var
 
+ALLOWANCES = ("spills", "serialized")
+"""What a kernel may be allowed although it makes it slow: registers in memory, wgmma one after the other."""
+
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _DEVICE = Path(__file__).parent / "device"
 
@@ -23,7 +26,7 @@ class CudaSource:
     that it stands on, in order. needs_error: it takes an ``int *`` last, which it sets where an index is out of range.
     grid: blocks, up to three sizes over ``dims``, its symbolic sizes in the order of its parameters. threads: of a
     block. shared_bytes: dynamic shared memory of a block. cluster: blocks of a cluster. isa: what it was generated for.
-    allow: of "spills" and "serialized" (wgmma), those that are no error. maps: the tensor maps that it takes, after its
+    allow: those of ALLOWANCES that are no error. maps: the tensor maps that it takes, after its
     sizes and before the error flag.
     """
 

@@ -10,11 +10,13 @@ import pytest
 import torch
 
 from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.sizes import sizes_function
 from taskmap.ir.construct import ceil_div
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.target import cpu_target
+from taskmap.ir.types import f16
 from taskmap.ledger import metrics
 from taskmap.task_store import TaskKernel, TaskStore, entry_key
 
@@ -37,7 +39,10 @@ def test_an_entry_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_an_entry_for_a_gpu_comes_back_with_its_grid(tmp_path: Path) -> None:
     n, m = Var("n"), Var("m")
     grid: tuple[Dim, ...] = (ceil_div(n * 2, 256), m, 3)
-    source = CudaSource("f", "text", ("base",), True, grid, 256, 1024, (n, m), (2, 1, 1), "sm_90a", ("spills",))
+    seen = MapParameter(1, f16, (64, 128), (128, 1), (32, 64), 128, 8)
+    source = CudaSource(
+        "f", "text", ("base",), True, grid, 256, 1024, (n, m), (2, 1, 1), "sm_90a", ("spills",), (seen,)
+    )
     store = TaskStore(tmp_path)
     store.add("ab12", TaskKernel(source, "by hand"))
     found = store.find("ab12")
