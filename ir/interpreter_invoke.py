@@ -44,8 +44,9 @@ from taskmap.ir.instruction_specs import (
 from taskmap.ir.interpreter_block import Until
 from taskmap.ir.interpreter_memory import Access, Memory
 from taskmap.ir.interpreter_values import Expressions, Frame, Value
+from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.fragments import Fragment, fragment, matrices
-from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Invoke, Load, Region, TensorMap
+from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Invoke, Load, Region, TensorMap
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import DType
 
@@ -258,6 +259,14 @@ class _Call:
         (_, region, given), *_ = [x for x in self.of_place(*places, effect=effect) if x[0].name != "barrier"]
         return self.elements(region.buffer, *given)
 
+    def geometry(self, b: Buffer) -> tuple[Coords, Coords, int]:
+        """Shape, strides and offset of a buffer that may have been flattened, by the kernel's sizes."""
+
+        def size(d: Dim) -> int:
+            return d if isinstance(d, int) else int(Expressions().compile(d)(self.frame))
+
+        return tuple(map(size, b.shape)), tuple(map(size, strides_of(b))), size(b.offset)
+
     def mbarrier(self) -> Mbarrier:
         key = self.mbarrier_place()
         try:
@@ -309,8 +318,11 @@ def _tensor(call: _Call) -> None:
     start = [int(call.named(f"c{d}")) for d in reversed(range(spec.rank))]
     grid = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, described.box, strict=True)), indexing="ij")
     flat = [g.reshape(-1) for g in grid]
-    inside = np.all([(g >= 0) & (g < n) for g, n in zip(flat, tensor.shape, strict=True)], axis=0)
+    shape, strides, offset = call.geometry(described.seen)
+    inside = np.all([(g >= 0) & (g < n) for g, n in zip(flat, shape, strict=True)], axis=0)
     at = tuple(g[inside] for g in flat)
+    if tensor.buffer.rank != len(shape):  # flattened: by address
+        at = (offset + sum(g * step for g, step in zip(at, strides, strict=True)),)
     box = call.memory("w" if spec.kind == "load" else "r", places=(Place.SHARED,))
     if box.count != len(inside):
         raise VerifyError(f"a box of {len(inside)} elements does not fit {box.count} in shared memory")

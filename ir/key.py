@@ -31,7 +31,7 @@ _MEANING: dict[type, tuple[str, ...]] = {
     Task: ("inputs", "stages", "outputs", "dims", "anchor"),
     Stage: ("out", "axes", "body", "label", "attrs"),
     Kernel: ("buffers", "outputs", "dims", "body", "grid", "threads", "cluster", "min_blocks", "maps"),
-    TensorMap: ("buffer", "box", "swizzle"),
+    TensorMap: ("buffer", "box", "swizzle", "tensor"),
 }
 
 

@@ -447,12 +447,20 @@ class TensorMap:
     """How the copy engine of a GPU sees a tensor: in boxes of ``box`` elements, one extent for each dimension of
     ``buffer``, whose 16-byte chunks are swizzled in shared memory over ``swizzle`` bytes (0: not). An argument of the
     kernel; it is made when the kernel is launched.
+
+    tensor: the shape and strides of what is stored in ``buffer``, where that has been flattened.
     """
 
     name: str
     buffer: Buffer
     box: tuple[int, ...]
     swizzle: int = 0
+    tensor: Buffer | None = None
+
+    @property
+    def seen(self) -> Buffer:
+        """The buffer as a tensor of the box's rank."""
+        return self.tensor or self.buffer
 
 
 @dataclass(frozen=True, slots=True)

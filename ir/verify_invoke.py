@@ -177,8 +177,8 @@ def maps(kernel: Kernel) -> Iterator[Flaw]:
     for m in kernel.maps:
         if m.buffer not in kernel.buffers:
             yield Flaw(f"the tensor map {m.name} is of {m.buffer!r}, which is not a parameter.")
-        if len(m.box) != m.buffer.rank or not 1 <= len(m.box) <= 5:
-            yield Flaw(f"the box {m.box} of {m.name} does not fit {m.buffer!r}.")
+        if len(m.box) != m.seen.rank or not 1 <= len(m.box) <= 5:
+            yield Flaw(f"the box {m.box} of {m.name} does not fit {m.seen!r}.")
         if m.swizzle not in (0, 32, 64, 128):
             yield Flaw(f"{m.name} is swizzled over {m.swizzle} bytes, not over 0, 32, 64 or 128.")
         elif m.swizzle and (known := constant_dim(m.box[-1])) and known * m.buffer.dtype.bytes > m.swizzle:

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
+from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.interval import Interval
+from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
     Allocate,
     Barrier,
@@ -34,6 +36,7 @@ from taskmap.ir.nodes import (
     Scope,
     Stmt,
     Store,
+    TensorMap,
     Var,
 )
 from taskmap.ir.source import SourceLocation
@@ -53,7 +56,7 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     when compiling, and more shared memory than a block of the target has.
     """
     target = target or cuda_target("sm_80")
-    emitter = _Emitter(kernel, target)
+    emitter = _Emitter(kernel, target, Expressions(target=target))
     text = emitter.function()
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
     digest = hashlib.sha256("\n".join([text, target.isa]).encode()).hexdigest()[:8]
@@ -67,15 +70,23 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
         threads=kernel.threads,
         shared_bytes=emitter.shared_bytes,
         dims=kernel.dims,
+        cluster=(*kernel.cluster, 1, 1, 1)[:3] if kernel.cluster else (1, 1, 1),
+        maps=tuple(_map_parameter(kernel, m) for m in kernel.maps),
         isa=target.isa,
     )
+
+
+def _map_parameter(kernel: Kernel, m: TensorMap) -> MapParameter:
+    seen = m.seen
+    position = kernel.buffers.index(m.buffer)
+    return MapParameter(position, seen.dtype, seen.shape, strides_of(seen), m.box, m.swizzle, seen.offset)
 
 
 @dataclass(slots=True)
 class _Emitter:
     kernel: Kernel
     target: Target
-    c: Expressions = field(default_factory=Expressions)
+    c: Expressions
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     shared_bytes: int = 0
@@ -100,11 +111,16 @@ class _Emitter:
             c.indices.add(d)
             c.wide.add(d)
             c.facts = c.facts.within(d, c.ranges[d])
+        for m in kernel.maps:
+            c.name(m)
         self.workers()
         self.body(kernel.body)
-        if c.needs_error:
-            params.append("tm_global<int> error")
-        head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) @SYMBOL@('
+        params[len(kernel.buffers) + len(kernel.dims) :] = [
+            *(f"const __grid_constant__ tm_tensor_map {c.name(m)}" for m in kernel.maps),
+            *(["tm_global<int> error"] if c.needs_error else []),
+        ]
+        bounds = f"{kernel.threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{kernel.threads}"
+        head = f'extern "C" __global__ void __launch_bounds__({bounds}) @SYMBOL@('
         signature = _wrapped(head, params)
         return "".join(self.header()) + f"{signature}\n{{\n" + "\n".join(self.lines) + "\n}\n"
 

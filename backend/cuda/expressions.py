@@ -42,6 +42,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
+from taskmap.ir.target import Target
 from taskmap.ir.types import DType, boolean, i64
 from taskmap.ir.visit import walk_exprs
 
@@ -69,13 +70,7 @@ _ORDER = frozenset(("lt", "le", "gt", "ge"))
 _INT = Interval(-(1 << 31), (1 << 31) - 1)
 
 _RESERVED = frozenset(keyword.kwlist) | frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
-    constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast
-    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
-    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed
-    sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
-    typename union unsigned using virtual void volatile wchar_t while xor xor_eq half linux unix errno stdin stdout
-    stderr assert i386 signbit isnan isinf isfinite y0 y1 yn j0 j1 jn""".split()
+    ["alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "class", "compl", "concept", "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "half", "linux", "unix", "errno", "stdin", "stdout", "stderr", "assert", "i386", "signbit", "isnan", "isinf", "isfinite", "y0", "y1", "yn", "j0", "j1", "jn"]
 )
 
 
@@ -116,6 +111,7 @@ class Expressions:
     multiples: Multiples = field(default_factory=Multiples)
     needs_error: bool = False
     families: set[str] = field(default_factory=set)
+    target: Target | None = None
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
     _plain: dict[Expr, bool] = field(default_factory=dict)
     _addressing: bool = False
@@ -381,6 +377,8 @@ class Expressions:
             raise CodegenError(
                 f"{instruction.name} cannot be written in CUDA C++", why=f"it is for {instruction.targets}."
             )
+        if self.target is not None and not instruction.targets(self.target):
+            raise CodegenError(f"{self.target} does not have {instruction.name}", why=f"it takes {instruction.targets}.")
         if instruction.family:
             self.families.add(instruction.family)
         constants, args = [], []

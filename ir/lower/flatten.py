@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import cast as typed
 
 from taskmap.ir.construct import binary, constant_dim, index, load, product
-from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Invoke, Kernel, Load, Ramp, Region, Stmt, Store
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Invoke, Kernel, Load, Ramp, Region, Stmt, Store, TensorMap
 from taskmap.ir.visit import expr_map, map_body
 
 
@@ -79,6 +79,13 @@ class Flatten:
                 flat[b] = b if _is_flat(b) else _flat(b)
             return flat[b]
 
+        maps = {m: m if _is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen) for m in kernel.maps}
+
+        def in_operand(o: Region | Expr | TensorMap) -> Region | Expr | TensorMap:
+            if isinstance(o, TensorMap):
+                return maps[o]
+            return in_region(o) if isinstance(o, Region) else o
+
         def in_expr(e: Expr) -> Expr | None:
             if not isinstance(e, Load) or flattened(e.buffer) is e.buffer:
                 return None
@@ -89,7 +96,7 @@ class Flatten:
 
         def in_stmt(s: Stmt) -> Stmt | None:
             if isinstance(s, Invoke):
-                return replace(s, operands=tuple(in_region(o) if isinstance(o, Region) else o for o in s.operands))
+                return replace(s, operands=tuple(in_operand(o) for o in s.operands))
             if not isinstance(s, (Store, Allocate)) or flattened(s.buffer) is s.buffer:
                 return None
             if isinstance(s, Allocate):
@@ -101,4 +108,5 @@ class Flatten:
             body=map_body(kernel.body, in_stmt, expr_map(in_expr)),
             buffers=tuple(flattened(b) for b in kernel.buffers),
             outputs=tuple(flattened(b) for b in kernel.outputs),
+            maps=tuple(maps.values()),
         )

@@ -9,6 +9,7 @@ left. A kernel's text becomes what its author wrote, and what a loop does not ch
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir import polynomial as poly
@@ -114,7 +115,7 @@ def _with(p: Poly, name: _Name) -> Poly | None:
         if any(m != ratio and p.get(m) != c for m, c in scaled.items()):
             continue
         candidate = poly.add(poly.add(p, scaled, -1), poly.multiply({ratio: scale}, poly.atom(name.var)))
-        if _length(candidate) < _length(p):
+        if _length(candidate) <= _length(p):
             return candidate
     return None
 
@@ -151,6 +152,13 @@ def _written(p: Poly, atom: ExprMap) -> Expr:
             else:
                 outside[monomial] = coefficient
         return _sum(outside, atom, binary("mul", _written(inside, atom), atom(factor)))
+    steps = Counter(abs(c) for m, c in p.items() if m and abs(c) > 1)
+    for step, count in steps.items():
+        alike = {m: c // step for m, c in p.items() if m and abs(c) == step}
+        if count > 1 and any(c > 0 for c in alike.values()):
+            rest = {m: c for m, c in p.items() if m not in alike}
+            product = binary("mul", _written(alike, atom), step)
+            return binary("add", product, _written(rest, atom)) if len(rest) > 1 else _sum(rest, atom, product)
     return _sum(p, atom, None)
 
 
