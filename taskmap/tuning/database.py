@@ -70,14 +70,14 @@ class Database:
         """All records, or those of one operator, in the order of their keys. Rows that make no sense are left out."""
         where, values = (f" WHERE {_OF}", _fields(operator)) if operator else ("", ())
         query = f"SELECT line FROM records{where} ORDER BY name, shapes, dtypes, layout, target, config"
-        lines = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
+        lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
         return list(_readable(lines))
 
     def best(self, operator: Operator, here: Conditions) -> Record | None:
         """The fastest record of ``operator`` that counts under the conditions ``here``."""
         query = f"SELECT line FROM records WHERE {_OF} AND verdict = ? ORDER BY median, config"
         values = (*_fields(operator), Verdict.OK.value)
-        lines = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
+        lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
         now = time.time()
         return next((r for r in _readable(lines) if r.stale(here, now) is None), None)
 

@@ -142,9 +142,14 @@ def _read(content: Mapping[str, Any]) -> Record:
 
 
 def _conditions(content: Mapping[str, Any]) -> Conditions:
-    names = {f.name for f in fields(Conditions)} - {"threads", "clock"}
-    numbers = {"threads": int(content["threads"]), "clock": float(content["clock"])}
-    return Conditions(**{name: _text(content[name]) for name in names}, **numbers)
+    return Conditions(
+        device=_text(content["device"]),
+        threads=int(content["threads"]),
+        compiler=_text(content["compiler"]),
+        version=_text(content["version"]),
+        driver=_text(content["driver"]),
+        clock=float(content["clock"]),
+    )
 
 
 def _texts(content: Mapping[str, Any], kind: type[Operator]) -> dict[str, str]:

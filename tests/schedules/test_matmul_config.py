@@ -9,7 +9,7 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.nodes import Buffer, Reduce, Var
-from taskmap.ir.target import cpu_target
+from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32
 from taskmap.schedules.cpu.contraction import schedule_matmul
@@ -39,7 +39,7 @@ sizes = st.builds(
 
 @settings(deadline=None, max_examples=80)
 @given(sizes, st.sampled_from(TARGETS))
-def test_a_space_is_small_and_valid_and_begins_with_the_default(s: Sizes, target: object) -> None:
+def test_a_space_is_small_and_valid_and_begins_with_the_default(s: Sizes, target: Target) -> None:
     found = space(s, target)
     assert 1 <= len(found) <= 200
     assert len(set(found)) == len(found)
@@ -56,10 +56,11 @@ def test_a_prime_size_has_the_space_of_its_neighbour() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(1, 20), st.sampled_from(TARGETS), st.data())
-def test_every_configuration_computes_the_product(m: int, n: int, k: int, target: object, data: st.DataObject) -> None:
+def test_every_configuration_computes_the_product(m: int, n: int, k: int, target: Target, data: st.DataObject) -> None:
     task = product(m, n, k)
     config = data.draw(st.sampled_from(space(Sizes(m, n, k, 1, 4), target)))
     kernel = schedule_matmul(task, target, config)
+    assert kernel is not None
     draw = np.random.default_rng(m * n + k)
     a, b = (draw.normal(size=shape).astype(np.float32) for shape in ((m, k), (k, n)))
     got = interpret(kernel, {kernel.buffers[0]: a, kernel.buffers[1]: b}, {})[kernel.outputs[0]]
