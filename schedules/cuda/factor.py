@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, product, value_of
+from taskmap.ir.construct import const, constant_dim, product, select, value_of
 from taskmap.ir.nodes import Cast, Dim, Expr, Let, Load, Select, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
@@ -44,9 +44,15 @@ class Factor:
 
 
 def bare(expr: Expr) -> Expr:
-    """``expr`` without conversions to a wider type of the same kind: they lose nothing, and are done after loading."""
+    """``expr`` without conversions to a wider type of the same kind: they lose nothing, and are done after loading.
+
+    Where a condition chooses between an element and 0, the element is stripped.
+    """
     while isinstance(expr, Cast) and _widens(expr):
         expr = expr.a
+    if isinstance(expr, Select) and value_of(expr.b) == 0:
+        inner = bare(expr.a)
+        return expr if inner is expr.a else select(expr.cond, inner, const(0, inner.dtype))
     return expr
 
 
