@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+_PAUSE_HARD = 2  # OpenMP 5.0, omp_pause_hard: give up all threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ def ensure_openmp() -> bool:
     system's libgomp is loaded; a torch imported later shares it, because the loader matches the name libgomp.so.1.
     """
     if hasattr(ctypes.CDLL(None), "GOMP_parallel"):
+        _survive_fork()
         return True
     for name in (*_mapped_runtimes(), "libgomp.so.1"):
         try:
@@ -43,8 +48,21 @@ def ensure_openmp() -> bool:
         except OSError:
             continue
         if hasattr(runtime, "GOMP_parallel"):
+            _survive_fork()
             return True
     return False
+
+
+@lru_cache(maxsize=1)
+def _survive_fork() -> None:
+    """Have every os.fork give up the forking thread's pool of OpenMP threads first.
+
+    A child has none of its parent's threads, and libgomp would wait for them without end. Parent and child make new
+    ones when they next need them. A runtime older than OpenMP 5.0 cannot do it; there a child hangs as before.
+    """
+    pause = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
+    if pause is not None and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lambda: pause(_PAUSE_HARD))
 
 
 def _mapped_runtimes() -> list[str]:

@@ -174,16 +174,25 @@ _PREDICATES: dict[str, Callable[..., Any]] = {
     "signbit": np.signbit,
 }
 
+
+def _fma(x: Array, y: Array, z: Array) -> Array:
+    """x y + z, in f32 rounded but once (but for double rounding in f64), in f64 twice."""
+    wide = np.multiply(x, y, dtype=np.float64) + z
+    return np.asarray(wide).astype(np.asarray(x).dtype)
+
+
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(name, 1, Result.SAME, f) for name, f in _UNARY.items()},
     **{name: Function(name, 2, Result.SAME, f) for name, f in _BINARY.items()},
     **{name: Function(name, 1, Result.BOOL, f) for name, f in _PREDICATES.items()},
+    "fma": Function("fma", 3, Result.SAME, _fma),
     "checked_index": Function("checked_index", 2, Result.INDEX, _checked_index),
 }
 """Every function by name.
 
 ``remainder`` has the divisor's sign and ``fmod`` the dividend's; ``floor_div`` is floor(a / b) computed exactly, as
 Python's ``//`` on floats; ``round`` goes to even; ``sign`` of NaN is 0; ``fmin`` and ``fmax`` ignore a NaN.
+``fma(x, y, z)`` is x y + z, rounded once where the hardware can; nothing else in a kernel is fused into one rounding.
 ``checked_index(i, size)`` wraps a negative index once and reports one that is still out of range.
 """
 

@@ -1,4 +1,5 @@
-"""What CPUs compute in one instruction on floats: rounding to integers, square root, minimum and maximum, scaling.
+"""What CPUs compute in one instruction on floats: multiply-add, rounding to integers, square root, minimum and
+maximum, scaling.
 
 GNU C has no operators for these, and no headers are included, so each is a compiler built-in where the target has it,
 and plain vector arithmetic elsewhere.
@@ -48,16 +49,31 @@ _POW2 = {  # n + magic + bias leaves n, biased, in the last bits, and the shift 
 _SCALE = """\
   $V h = tm_round_$V(n * 0.5$f);
   return x * tm_pow2_$V(h) * tm_pow2_$V(n - h);"""
+# Where the CPU cannot round x * y + z once, it is rounded twice. That happens to a whole target, never to some lanes.
+_FMA = """\
+#if defined(__FMA__) || defined(__FP_FAST_FMA$F)
+$fused
+#else
+  return x * y + z;
+#endif"""
+_FMA_LANES = """\
+  $V r = x;
+#pragma GCC unroll 64
+  for (int l = 0; l < $L; l++) r[l] = __builtin_fma$f(x[l], y[l], z[l]);
+  return r;"""
 
 
 def native(name: str, v: Vector) -> str | None:
     """Definition of `tm_<name>_V` for f32 and f64, or None where `name` is not one of these functions.
 
+    fma(x, y, z): x y + z;
     round (ties to even), floor, ceil, trunc, sqrt; max, min: the other operand is a NaN where one is;
     atmost(x, bound), atleast(x, bound): a NaN in x comes through, one in bound does not;
     pow2(n): 2^n for an integral n in [-127, 128], with 0 and inf at the ends;
     scale(x, n): x 2^n, rounded once, for an integral n in [-252, 256] (f64: [-2044, 2048]).
     """
+    if name == "fma":
+        return _fma(v)
     if name in _SCALAR:
         return _one_operand(name, v)
     if name in ("max", "min", "atmost", "atleast"):
@@ -109,6 +125,19 @@ def _one_operand(name: str, v: Vector) -> str:
     calls = {size: call.replace("$mode", str(_ROUND_MODE[name])) for size, call in calls.items()}
     fast = _register(v, calls, {64: "__AVX512F__", 32: "__AVX__", 16: "__SSE4_1__"})
     return _define(v, name, "$V x", _in_clang(name, _either(fast, _ROUND.replace("$fix", _FIX[name]))))
+
+
+def _fma(v: Vector) -> str:
+    if v.lanes == 1:
+        body = "  return __builtin_fma$f(x, y, z);"
+    else:
+        calls = {64: "vfmadd{p}512_mask(x, y, z, -1, 4)", 32: "vfmadd{p}256(x, y, z)", 16: "vfmadd{p}(x, y, z)"}
+        body = _either(_register(v, calls, {64: "__AVX512F__", 32: "__FMA__", 16: "__FMA__"}), _FMA_LANES)
+        clang = "__builtin_elementwise_fma"
+        guard = f"#if defined(__clang__) && __has_builtin({clang})"
+        body = f"{guard}\n  return {clang}(x, y, z);\n#else\n{body}\n#endif"
+    text = _FMA.replace("$fused", body).replace("$F", "F" if v.dtype == "f32" else "")
+    return _define(v, "fma", "$V x, $V y, $V z", text)
 
 
 def _two_operands(name: str, v: Vector) -> str:

@@ -32,6 +32,7 @@ MASKS = ("m64", "m32", "m16", "m8")
 
 _DTYPE = "f64|f32|f16|bf16|[iu](?:64|32|16|8)|b8|m(?:64|32|16|8)"
 _LANES = "|".join(map(str, LANES))
+_CONSTANT = re.compile(r"-?\d[\w.]*(?:p[+-]?\w+)?")
 _VECTOR = re.compile(rf"({_DTYPE})x({_LANES})")
 
 # -Wpsabi would warn of vector arguments of functions that are always inlined, whose ABI does not matter. One note of
@@ -140,3 +141,16 @@ def typedef(name: str) -> str:
     if name.endswith("_u"):
         return f"typedef {vector.element} {name} __attribute__(({size}, aligned({vector.bits // 8}), may_alias));"
     return f"typedef {vector.element} {name} __attribute__(({size}));"
+
+
+def fused(x: str, y: str, z: str, vector: str = "$V") -> str:
+    """C of x * y + z, rounded once where the CPU can; constants among the operands become vectors."""
+    operands = (f"tm_splat_{vector}({e})" if _CONSTANT.fullmatch(e) else e for e in (x, y, z))
+    return f"tm_fma_{vector}({', '.join(operands)})"
+
+
+def horner(name: str, x: str, coefficients: str) -> str:
+    """C that declares ``name`` as the polynomial in ``x`` with these coefficients, highest power first."""
+    first, second, *rest = coefficients.split()
+    lines = [f"  $V {name} = {fused(x, first, second)};", *(f"  {name} = {fused(name, x, c)};" for c in rest)]
+    return "\n".join(lines) + "\n"

@@ -53,7 +53,8 @@ class Toolchain:
     """A C compiler with everything that decides what it makes of a source.
 
     command: program and leading arguments. identity: version and target, whatever the program's path. fast_math: give
-    up IEEE arithmetic for speed. contract: a * b + c may be one fused operation. timeout: seconds that one
+    up IEEE arithmetic for speed. contract: any a * b + c may be one fused operation; without it, those alone that the C
+    writes as such, so that what one operator rounds is rounded before another adds to it. timeout: seconds that one
     compilation may take.
     """
 
@@ -62,7 +63,7 @@ class Toolchain:
     family: Family
     isa: Isa
     fast_math: bool = False
-    contract: bool = True
+    contract: bool = False
     timeout: float = 300.0
 
     @property
@@ -81,7 +82,7 @@ class Toolchain:
             *_COMPILE_FLAGS,
             *_ISA_FLAGS[self.isa],
             "-fopenmp" if self.openmp else "-fopenmp-simd",
-            "-ffp-contract=fast" if self.contract else "-ffp-contract=off",
+            "-ffp-contract=fast" if self.contract or self.fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if self.fast_math else ()),
         )
 
@@ -113,7 +114,7 @@ def find_toolchain(
     *,
     isa: str | None = None,
     fast_math: bool = False,
-    contract: bool = True,
+    contract: bool = False,
     timeout: float = 300.0,
     environ: Mapping[str, str] | None = None,
 ) -> Toolchain:

@@ -30,7 +30,8 @@ _INTERNAL = frozenset(["atmost", "atleast", "pow2", "scale", "far_sin", "far_cos
     *math_float32.SHARED,
     *math_libm.SHARED,
 }
-FUNCTIONS = UNARY | BINARY | PREDICATES
+TERNARY = frozenset(["fma"])
+FUNCTIONS = UNARY | BINARY | TERNARY | PREDICATES
 
 _LANEWISE = """\
   $V r = x;
@@ -57,14 +58,18 @@ def function(name: str, v: Vector, vector_bytes: int) -> str:
     return native(name, v) or _signature(name, v) + "{\n" + _float(name, v) + "\n}"
 
 
+def _operands(name: str) -> tuple[str, ...]:
+    return ("x", "y", "z")[: 3 if name in TERNARY else 2 if name in BINARY else 1]
+
+
 def _signature(name: str, v: Vector) -> str:
-    arguments = "$V x, $V y" if name in BINARY else "$V x"
+    arguments = ", ".join(f"$V {x}" for x in _operands(name))
     return v.render(f"TM_INLINE {'$M' if name in PREDICATES else '$V'} tm_{name}_$V({arguments}) ")
 
 
 def _through_f32(name: str, v: Vector) -> str:
     wide = v.of("f32")
-    arguments = ", ".join(f"tm_cast_$V_to_$F({x})".replace("$V", "${V}") for x in ("x", "y")[: 1 + (name in BINARY)])
+    arguments = ", ".join(f"tm_cast_$V_to_$F({x})".replace("$V", "${V}") for x in _operands(name))
     back = f"tm_mask_{wide.mask.name}_to_{v.mask.name}" if name in PREDICATES else "tm_cast_${F}_to_$V"
     return v.render(f"{{ return {back}(tm_{name}_$F({arguments})); }}")
 
@@ -72,8 +77,7 @@ def _through_f32(name: str, v: Vector) -> str:
 def _by_halves(name: str, v: Vector) -> str:
     result = v.mask if name in PREDICATES else v
     halves = (
-        f"tm_{name}_$H(" + ", ".join(f"tm_{part}_$V({x})" for x in ("x", "y")[: 1 + (name in BINARY)]) + ")"
-        for part in ("lo", "hi")
+        f"tm_{name}_$H(" + ", ".join(f"tm_{part}_$V({x})" for x in _operands(name)) + ")" for part in ("lo", "hi")
     )
     return v.render(f"{{ return tm_join_{result.name}({', '.join(halves)}); }}")
 

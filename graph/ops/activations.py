@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.arithmetic import clamp
-from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise
+from taskmap.graph.ops.arithmetic import clamp, held
+from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise, refuse_bools, require_floats
 from taskmap.graph.ops.promotion import Scalar
 from taskmap.ir.construct import call, cast, compare, const, maximum, minimum, select, unary
 from taskmap.ir.errors import UnsupportedError
@@ -17,8 +17,9 @@ from taskmap.ir.nodes import Expr
 
 
 def relu(x: Node) -> Node:
-    """max(x, 0); NaN stays."""
-    return pointwise("relu", (x,), lambda a: maximum(a, const(0, a.dtype)))
+    """max(x, 0); NaN stays, and so does -0."""
+    refuse_bools("relu", x)
+    return pointwise("relu", (x,), lambda a: select(a < const(0, a.dtype), const(0, a.dtype), a))
 
 
 def sigmoid_of(x: Expr) -> Expr:
@@ -28,6 +29,7 @@ def sigmoid_of(x: Expr) -> Expr:
 
 def silu(x: Node) -> Node:
     """x * sigmoid(x)."""
+    require_floats("silu", x)
     return pointwise("silu", (x,), lambda a: a * sigmoid_of(a))
 
 
@@ -43,14 +45,13 @@ def gelu_of(a: Expr, approximate: str) -> Expr:
 
 def gelu(x: Node, approximate: str = "none") -> Node:
     """x * Φ(x), Φ the distribution function of the normal distribution."""
+    require_floats("gelu", x)
     return pointwise("gelu", (x,), lambda a: gelu_of(a, approximate))
 
 
 def hardtanh(x: Node, min_val: Scalar = -1, max_val: Scalar = 1) -> Node:
     """x held between min_val and max_val."""
-    return pointwise(
-        "hardtanh", (x,), lambda a: minimum(maximum(a, number(min_val, a.dtype)), number(max_val, a.dtype))
-    )
+    return pointwise("hardtanh", (x,), lambda a: held(a, number(min_val, a.dtype), number(max_val, a.dtype)))
 
 
 def relu6(x: Node) -> Node:
@@ -92,6 +93,7 @@ def elu(x: Node, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) 
 
 def softplus(x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> Node:
     """log(1 + exp(beta * x)) / beta, linear where beta * x exceeds the threshold."""
+    require_floats("softplus", x)
 
     def element(a: Expr) -> Expr:
         scaled = a * number(beta, a.dtype)
@@ -103,6 +105,7 @@ def softplus(x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> Node:
 
 def mish(x: Node) -> Node:
     """x * tanh(log(1 + exp(x)))."""
+    require_floats("mish", x)
     return pointwise("mish", (x,), lambda a: a * call("tanh", _log1p_exp(a)))
 
 

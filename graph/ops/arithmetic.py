@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise
+from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise, refuse_bools, require_floats
 from taskmap.graph.ops.promotion import Operand, Scalar, result_type
 from taskmap.ir.construct import binary, call, cast, compare, const, eq, maximum, minimum, ne, select, unary
 from taskmap.ir.errors import UnsupportedError
@@ -16,15 +16,16 @@ def add(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
     dtype = result_type(x, y)
     if dtype.is_bool:
         return pointwise("add", (x, y), lambda a, b: a | (b if alpha else const(False, boolean)))
+    _check_alpha(alpha, dtype)
     factor = number(alpha, compute_type(dtype))
     return pointwise("add", (x, y), lambda a, b: a + (b if _is_one(alpha) else b * factor))
 
 
 def sub(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
-    """x - alpha * y."""
+    """x - alpha * y; neither may be of bools."""
+    refuse_bools("subtraction", x, y)
     dtype = result_type(x, y)
-    if dtype.is_bool:
-        raise UnsupportedError("subtraction of bools is not defined")
+    _check_alpha(alpha, dtype)
     factor = number(alpha, compute_type(dtype))
     return pointwise("sub", (x, y), lambda a, b: a - (b if _is_one(alpha) else b * factor))
 
@@ -32,6 +33,11 @@ def sub(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
 def rsub(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
     """y - alpha * x."""
     return sub(y, x, alpha)
+
+
+def _check_alpha(alpha: Scalar, dtype: DType) -> None:
+    if isinstance(alpha, bool) and not dtype.is_bool:
+        raise UnsupportedError(f"a bool as the factor of {dtype}")
 
 
 def _is_one(alpha: Scalar) -> bool:
@@ -177,13 +183,23 @@ def _ignoring_nan(op: str, x: Operand, y: Operand) -> Node:
     return pointwise(op, (x, y), maximum if op == "fmax" else minimum)
 
 
+def held(a: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    """``a`` held between bounds that are not NaN: a NaN stays, and so does a zero at a bound of the other sign."""
+    bounded = a if low is None else select(a < low, low, a)
+    return bounded if high is None else select(bounded > high, high, bounded)
+
+
 def clamp(x: Node, low: Operand | None = None, high: Operand | None = None) -> Node:
     """min(max(x, low), high), either bound optional; NaN stays, and a NaN bound gives NaN."""
     bounds = [b for b in (low, high) if b is not None]
     dtype = result_type(x, *bounds)
+    if dtype.is_bool:
+        raise UnsupportedError("clamp of bools is not defined")
 
     def element(a: Expr, *limits: Expr) -> Expr:
         rest = iter(limits)
+        if not any(isinstance(b, Node) or b != b for b in bounds):
+            return held(a, None if low is None else next(rest), None if high is None else next(rest))
         bounded = a if low is None else maximum(a, next(rest))
         return bounded if high is None else minimum(bounded, next(rest))
 
@@ -196,7 +212,9 @@ def atan2(x: Operand, y: Operand) -> Node:
 
 
 def hypot(x: Operand, y: Operand) -> Node:
-    """sqrt(x² + y²) without overflow."""
+    """sqrt(x² + y²) without overflow; floats only."""
+    if not result_type(x, y).is_float:
+        raise UnsupportedError("hypot of integers is not defined")
     return pointwise("hypot", (x, y), lambda a, b: call("hypot", a, b))
 
 
@@ -220,7 +238,8 @@ def addcdiv(x: Node, y: Node, z: Node, value: Scalar = 1) -> Node:
 
 
 def lerp(x: Node, y: Node, weight: Operand) -> Node:
-    """x + weight * (y - x), written from the nearer end: from y where |weight| is at least one half."""
+    """x + weight * (y - x), written from the nearer end: from y where |weight| is at least one half. Floats only."""
+    require_floats("lerp", x, y)
 
     def element(a: Expr, b: Expr, w: Expr) -> Expr:
         near = compare("lt", unary("abs", w), number(0.5, w.dtype))

@@ -9,14 +9,23 @@ from taskmap.graph.graph import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.graph.ops.promotion import Scalar, scalar_type
 from taskmap.ir.construct import cast, const, eq, select
+from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.types import DType, f64
 
 
 def full(shape: Sequence[Dim], value: Scalar, dtype: DType | None = None) -> Node:
-    """A tensor of one value."""
+    """A tensor of one value, which must be one of its type."""
     result = dtype or scalar_type(value)
+    if result.is_int and not isinstance(value, (bool, Expr)) and not _fits(value, result):
+        raise UnsupportedError(f"{value} as {result}")
     return define("full", [], shape, lambda: lambda *axes: number(value, result), result)
+
+
+def _fits(value: float, dtype: DType) -> bool:
+    """Negative numbers wrap in unsigned types, as in PyTorch."""
+    low = -(1 << dtype.bits) + 1 if dtype.kind == "u" else -(1 << (dtype.bits - 1))
+    return low <= value < 1 << (dtype.bits - (dtype.kind != "u"))
 
 
 def arange(start: Scalar, length: Dim, step: Scalar, dtype: DType) -> Node:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from taskmap.graph.build import elementwise
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.promotion import Operand, float_type, result_type
+from taskmap.graph.ops.promotion import Operand, float_type, result_type, scalar_type
 from taskmap.ir.construct import as_expr, call, cast, const
-from taskmap.ir.errors import GraphError
+from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Expr, ExprLike
 from taskmap.ir.types import DType, boolean, compute_type
 
@@ -38,6 +38,19 @@ def pointwise(
         )
 
     return elementwise(op, nodes, apply, dtype or within)
+
+
+def refuse_bools(op: str, *operands: Operand) -> None:
+    """Raises UnsupportedError where an operand is of bools: PyTorch runs the operator then, and says so to the user."""
+    dtypes = [x.dtype if isinstance(x, Node) else scalar_type(x) for x in operands]
+    if any(dtype.is_bool for dtype in dtypes):
+        raise UnsupportedError(f"{op} of bools is not defined")
+
+
+def require_floats(op: str, *operands: Node) -> None:
+    """Raises UnsupportedError where an operand is not of floats and the operator does not promote to them."""
+    if not all(x.dtype.is_float for x in operands):
+        raise UnsupportedError(f"{op} of {operands[0].dtype} is not defined")
 
 
 def number(value: float | bool | Expr, dtype: DType) -> Expr:

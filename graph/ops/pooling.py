@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.ops.convolution import Window, output_size, spread, tap_positions, window
-from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select
+from taskmap.ir.construct import call, cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import boolean, compute_type, i64
@@ -35,7 +35,8 @@ def max_pool(
     dilation: Sequence[Dim] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Node, Node]:
-    """The largest element of each window (NaN if there is one), and its row-major number in the spatial dimensions.
+    """The largest element of each window (NaN if there is one), and its row-major number in the spatial dimensions: of
+    the first where several are as large, of the last NaN.
 
     A tap outside x is moved to the nearest tap of the same window that is inside: it adds no element, so nothing needs
     to be masked.
@@ -66,11 +67,20 @@ def max_pool(
 
     def winner(f: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
-            flat, total = Var("k"), math.prod(kernel)
-            place = positions(axes[-rank:], _digits(flat, kernel))
-            first = reduce("argmax", [(flat, total)], cast(load(f, (*axes[:-rank], *place)), wide))
+            total = math.prod(kernel)
+
+            def element(flat: Expr) -> Expr:
+                return cast(load(f, (*axes[:-rank], *positions(axes[-rank:], _digits(flat, kernel)))), wide)
+
+            k = Var("k")
+            chosen = reduce("argmax", [(k, total)], element(k))
+            if wide.is_float:  # eager takes the last NaN: its loop goes on from one to the next
+                k = Var("k")
+                none = index(-1)
+                last = reduce("max", [(k, total)], select(call("isnan", element(k), dtype=boolean), k, none))
+                chosen = select(compare("lt", last, 0), chosen, last)
             number: Expr = index(0)
-            for p, n in zip(positions(axes[-rank:], _digits(first, kernel)), sizes, strict=True):
+            for p, n in zip(positions(axes[-rank:], _digits(chosen, kernel)), sizes, strict=True):
                 number = number * n + p
             return number
 

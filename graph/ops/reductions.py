@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, elementwise, reduction
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.pointwise import pointwise, to_dtype
+from taskmap.graph.ops.pointwise import pointwise, refuse_bools, to_dtype
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import (
     as_expr,
@@ -27,6 +27,7 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, boolean, compute_type, f32, i64, u8
 
 Dims = int | Sequence[int] | None
+_SHORT_ROW = 1 << 14
 LONGEST_PREFIX = 1024
 
 
@@ -137,12 +138,13 @@ def argmin(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
 
 
 def _position(op: str, x: Node, dim: int | None, keepdim: bool) -> Node:
+    refuse_bools(op, x)
     if not x.shape:
         return elementwise(op, (x,), lambda e: const(0, i64), i64)
     if dim is None:
         flat = _position(op, reshape(x, [product(x.shape)]), 0, False)
         return reshape(flat, [1] * len(x.shape)) if keepdim else flat
-    wide = u8 if x.dtype.is_bool else compute_type(x.dtype)
+    wide = compute_type(x.dtype)
     return fold(op, x, dim, keepdim, op, lambda e: cast(e, wide), same, i64)
 
 
@@ -151,7 +153,11 @@ def mean_and_variance(
 ) -> tuple[Node, Node]:
     """Mean and variance in two passes: the mean first, then the squares of the distances from it.
 
-    Both in ``dtype`` (default: the type in which x is computed). The divisor is the count less ``correction``, not
+    Along rows both are corrected by the sum of the distances, which is what rounding left in the mean, so that equal
+    elements have themselves as mean and no variance (Chan, Golub and LeVeque, "Algorithms for computing the sample
+    variance", 1983): a norm divides by next to nothing there. Other sums would need a third pass for it.
+
+    Both are in ``dtype`` (default: the type in which x is computed). The divisor is the count less ``correction``, not
     below 0.
     """
     result = dtype or compute_type(x.dtype)
@@ -159,11 +165,40 @@ def mean_and_variance(
         raise UnsupportedError(f"the variance of {x.dtype} is not defined")
     center = mean(x, dim, True, compute_type(x.dtype))
     number = count(x, dim)
-    distances = pointwise("squared_distance", (x, center), lambda a, m: (a - m) * (a - m), within=center.dtype)
     divisor = _divisor(number, correction, center.dtype)
+    if _along_rows(x, dim):
+        return _corrected(x, center, dim, keepdim, divisor, _divisor(number, 0, center.dtype), result)
+    distances = pointwise("squared_distance", (x, center), lambda a, m: (a - m) * (a - m), within=center.dtype)
     variance = fold("var", distances, dim, keepdim, "sum", same, lambda total: total / divisor, result)
     kept = center if keepdim or not x.shape else reshape(center, variance.shape)
     return to_dtype(kept, result), variance
+
+
+def _along_rows(x: Node, dim: Dims) -> bool:
+    """Whether what is reduced is a row of elements: the last dimensions, fewer than all or few elements."""
+    dims = sorted(dims_of(x, dim))
+    if not dims or dims != list(range(len(x.shape) - len(dims), len(x.shape))):
+        return False
+    return len(dims) < len(x.shape) or constant_dim(count(x, dim)) in range(_SHORT_ROW)
+
+
+def _corrected(
+    x: Node, first: Node, dim: Dims, keepdim: bool, divisor: Expr, number: Expr, result: DType
+) -> tuple[Node, Node]:
+    distances = pointwise("distance", (x, first), lambda a, m: a - m, within=first.dtype)
+    rest = mean(distances, dim, True)
+    squares = sum_(pointwise("square", (distances,), lambda d: d * d), dim, True)
+    center = pointwise("mean", (first, rest), lambda m, d: m + d, result, first.dtype)
+
+    def corrected(s: Expr, d: Expr) -> Expr:
+        return maximum(s - d * d * number, const(0.0, s.dtype)) / divisor
+
+    variance = pointwise("var", (squares, rest), corrected, result, first.dtype)
+    if keepdim:
+        return center, variance
+    dims = dims_of(x, dim)
+    kept = [n for d, n in enumerate(x.shape) if d not in dims]
+    return reshape(center, kept), reshape(variance, kept)
 
 
 def _divisor(number: Dim, correction: float, dtype: DType) -> Expr:

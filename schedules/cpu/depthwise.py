@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taskmap.ir.construct import cast, ceil_div, constant_dim, index
+from taskmap.ir.construct import call, cast, ceil_div, constant_dim, index
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
@@ -118,7 +118,8 @@ class Depthwise(Template):
                     for tap, w in zip(taps, weights, strict=True):
                         for i in range(size):
                             element = loaded[strip.at(phase, y, x0 + i, tap, channel)]
-                            b.store(acc, i, acc[i] + element * w)
+                            fused = self.accumulate.is_float
+                            b.store(acc, i, call("fma", element, w, acc[i]) if fused else acc[i] + element * w)
                     finish = Epilogue(self.task, c.stage, c.reduce, b)
                     for i in range(size):
                         place = self.output(phase, block, y, x0 + i)

@@ -44,7 +44,7 @@ def test_each_input_changes_the_key(changed: dict[str, Any]) -> None:
     assert key(**changed) != key()
 
 
-@pytest.mark.parametrize("option", [{"fast_math": True}, {"contract": False}, {"isa": "generic"}], ids=str)
+@pytest.mark.parametrize("option", [{"fast_math": True}, {"contract": True}, {"isa": "generic"}], ids=str)
 def test_each_option_of_the_toolchain_changes_the_key(option: dict[str, Any]) -> None:
     def of(toolchain: Toolchain) -> str:
         return key(compiler=toolchain.identity, flags=toolchain.flags, isa=toolchain.isa)

@@ -41,13 +41,13 @@ void tm_matmul(const f32 *restrict pin0_0, const f32 *restrict pin1_1, const f32
     ra_7_5 = in0_15;
     const f32 in0_16 = pin0_0[(k0_6 + 120LL)];
     ra_7_6 = in0_16;
-    racc_5_0 = (racc_5_0 + (tm_splat_f32x16(ra_7_0) * rb_8_0));
-    racc_5_16 = (racc_5_16 + (tm_splat_f32x16(ra_7_1) * rb_8_0));
-    racc_5_32 = (racc_5_32 + (tm_splat_f32x16(ra_7_2) * rb_8_0));
-    racc_5_48 = (racc_5_48 + (tm_splat_f32x16(ra_7_3) * rb_8_0));
-    racc_5_64 = (racc_5_64 + (tm_splat_f32x16(ra_7_4) * rb_8_0));
-    racc_5_80 = (racc_5_80 + (tm_splat_f32x16(ra_7_5) * rb_8_0));
-    racc_5_96 = (racc_5_96 + (tm_splat_f32x16(ra_7_6) * rb_8_0));
+    racc_5_0 = tm_fma_f32x16(tm_splat_f32x16(ra_7_0), rb_8_0, racc_5_0);
+    racc_5_16 = tm_fma_f32x16(tm_splat_f32x16(ra_7_1), rb_8_0, racc_5_16);
+    racc_5_32 = tm_fma_f32x16(tm_splat_f32x16(ra_7_2), rb_8_0, racc_5_32);
+    racc_5_48 = tm_fma_f32x16(tm_splat_f32x16(ra_7_3), rb_8_0, racc_5_48);
+    racc_5_64 = tm_fma_f32x16(tm_splat_f32x16(ra_7_4), rb_8_0, racc_5_64);
+    racc_5_80 = tm_fma_f32x16(tm_splat_f32x16(ra_7_5), rb_8_0, racc_5_80);
+    racc_5_96 = tm_fma_f32x16(tm_splat_f32x16(ra_7_6), rb_8_0, racc_5_96);
   }
   tm_store_f32x16(ttile_4 + 0LL, racc_5_0);
   tm_store_f32x16(ttile_4 + 24LL, racc_5_16);
@@ -95,13 +95,13 @@ void tm_matmul(const f32 *restrict pin0_0, const f32 *restrict pin1_1, const f32
     ra_19_5 = in0_27;
     const f32 in0_28 = pin0_0[(k0_18 + 120LL)];
     ra_19_6 = in0_28;
-    racc_17_0 = (racc_17_0 + (tm_splat_f32x8(ra_19_0) * rb_20_0));
-    racc_17_8 = (racc_17_8 + (tm_splat_f32x8(ra_19_1) * rb_20_0));
-    racc_17_16 = (racc_17_16 + (tm_splat_f32x8(ra_19_2) * rb_20_0));
-    racc_17_24 = (racc_17_24 + (tm_splat_f32x8(ra_19_3) * rb_20_0));
-    racc_17_32 = (racc_17_32 + (tm_splat_f32x8(ra_19_4) * rb_20_0));
-    racc_17_40 = (racc_17_40 + (tm_splat_f32x8(ra_19_5) * rb_20_0));
-    racc_17_48 = (racc_17_48 + (tm_splat_f32x8(ra_19_6) * rb_20_0));
+    racc_17_0 = tm_fma_f32x8(tm_splat_f32x8(ra_19_0), rb_20_0, racc_17_0);
+    racc_17_8 = tm_fma_f32x8(tm_splat_f32x8(ra_19_1), rb_20_0, racc_17_8);
+    racc_17_16 = tm_fma_f32x8(tm_splat_f32x8(ra_19_2), rb_20_0, racc_17_16);
+    racc_17_24 = tm_fma_f32x8(tm_splat_f32x8(ra_19_3), rb_20_0, racc_17_24);
+    racc_17_32 = tm_fma_f32x8(tm_splat_f32x8(ra_19_4), rb_20_0, racc_17_32);
+    racc_17_40 = tm_fma_f32x8(tm_splat_f32x8(ra_19_5), rb_20_0, racc_17_40);
+    racc_17_48 = tm_fma_f32x8(tm_splat_f32x8(ra_19_6), rb_20_0, racc_17_48);
   }
   tm_store_f32x8(ttile_4 + 16LL, racc_17_0);
   tm_store_f32x8(ttile_4 + 40LL, racc_17_8);
@@ -114,12 +114,12 @@ void tm_matmul(const f32 *restrict pin0_0, const f32 *restrict pin1_1, const f32
     const f32x16 mm_30 = tm_load_f32x16(ttile_4 + (row_29 * 24LL));
     const f32x16 in2_31 = tm_load_f32x16(pin2_2 + 0LL);
     const f32x16 add_32 = (mm_30 + in2_31);
-    const f32x16 relu_33 = tm_max_f32x16(add_32, tm_splat_f32x16(0.0f));
+    const f32x16 relu_33 = tm_select_f32x16(((m32x16)(add_32 < tm_splat_f32x16(0.0f))), tm_splat_f32x16(0.0f), add_32);
     tm_store_f32x16(pout0_3 + (row_29 * 24LL), relu_33);
     const f32x8 mm_34 = tm_load_f32x8(ttile_4 + ((row_29 * 24LL) + 16LL));
     const f32x8 in2_35 = tm_load_f32x8(pin2_2 + 16LL);
     const f32x8 add_36 = (mm_34 + in2_35);
-    const f32x8 relu_37 = tm_max_f32x8(add_36, tm_splat_f32x8(0.0f));
+    const f32x8 relu_37 = tm_select_f32x8(((m32x8)(add_36 < tm_splat_f32x8(0.0f))), tm_splat_f32x8(0.0f), add_36);
     tm_store_f32x8(pout0_3 + ((row_29 * 24LL) + 16LL), relu_37);
   }
 }

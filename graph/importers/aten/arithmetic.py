@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.table import lowering
 from taskmap.graph.ops import arithmetic as ops
-from taskmap.graph.ops.pointwise import pointwise
+from taskmap.graph.ops.pointwise import pointwise, refuse_bools
 from taskmap.graph.ops.promotion import Operand, Scalar
 from taskmap.ir.construct import unary
 from taskmap.ir.errors import UnsupportedError
@@ -49,7 +49,8 @@ def neg(x: Node) -> Node:
 
 @lowering("abs.default")
 def absolute(x: Node) -> Node:
-    return pointwise("abs", (x,), lambda a: a if a.dtype.kind in "bu" else unary("abs", a))
+    refuse_bools("abs", x)
+    return pointwise("abs", (x,), lambda a: a if a.dtype.kind == "u" else unary("abs", a))
 
 
 @lowering("square.default")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.table import lowering
-from taskmap.graph.ops.pointwise import float_pointwise, math_function, pointwise
+from taskmap.graph.ops.pointwise import float_pointwise, math_function, pointwise, refuse_bools, require_floats
 from taskmap.ir.construct import call, const, select
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import boolean
@@ -27,7 +27,11 @@ def _of_floats(name: str) -> Callable[[Node], Node]:
 
 
 def _rounding(name: str) -> Callable[[Node], Node]:
-    return lambda x: pointwise(name, (x,), lambda a: call(name, a) if a.dtype.is_float else a)
+    def lowered(x: Node) -> Node:
+        refuse_bools(name, x)
+        return pointwise(name, (x,), lambda a: call(name, a) if a.dtype.is_float else a)
+
+    return lowered
 
 
 for _name in OF_FLOATS:
@@ -38,6 +42,7 @@ for _name in ROUNDINGS:
 
 @lowering("frac.default")
 def frac(x: Node) -> Node:
+    require_floats("frac", x)
     return pointwise("frac", (x,), lambda a: a - call("trunc", a))
 
 
