@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction
+from taskmap.ir.lower.collapse import CollapseLoops
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.interior import SplitInterior
 from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
@@ -62,6 +63,7 @@ def cuda_pipeline(target: Target, table: tuple[Instruction, ...] = INSTRUCTIONS)
         Tidy(names=True),
         Vectorize(),
         Tidy(divisions=True, names=True),
+        CollapseLoops(),
         NameIndices(),
     )
 

@@ -21,11 +21,12 @@ from taskmap.ir.layout import Layout
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.mapping import TaskMapping
-from taskmap.ir.nodes import Body, Dim, Expr, If, Invoke, Kernel, Let, Region, Stmt, TensorMap
+from taskmap.ir.nodes import Body, Dim, Expr, If, Invoke, Kernel, Let, Region, Stmt, TensorMap, Var
 from taskmap.ir.printer import print_expr
-from taskmap.ir.visit import stmt_bodies, with_bodies
+from taskmap.ir.visit import stmt_bodies, walk_exprs, with_bodies
 from taskmap.ir.workers import THREAD
 
+_WARP = 32
 _MEMORY = (Place.SHARED, Place.GLOBAL, Place.MEMORY)
 
 
@@ -40,39 +41,54 @@ class LowerInvokes:
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel. Raises LoweringError for operands that an instruction cannot take."""
-        body = _body(kernel.body, Multiples())
-        return kernel if body is kernel.body else replace(kernel, body=body)
+        lane = Var("lane")
+        body = _body(kernel.body, _Known(Multiples(), lane))
+        if body is kernel.body:
+            return kernel
+        if any(e is lane for e in walk_exprs(body)):
+            body = (Let(lane, THREAD % _WARP, None), *body)
+        return replace(kernel, body=body)
 
 
-def _body(body: Body, multiples: Multiples) -> Body:
-    """``multiples``: what is known to divide the variables in scope."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known to divide the variables in scope, and the name of this thread's number in its warp."""
+
+    multiples: Multiples
+    lane: Var
+
+    def assume(self, cond: Expr) -> _Known:
+        return replace(self, multiples=self.multiples.assume(cond))
+
+
+def _body(body: Body, known: _Known) -> Body:
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, Invoke):
-            out.append(_invoke(s, multiples))
+            out.append(_invoke(s, known))
             continue
         if isinstance(s, Let) and s.value.dtype.is_int and s.value.lanes == 1:
-            multiples.define(s.var, s.value)
+            known.multiples.define(s.var, s.value)
         inner = stmt_bodies(s)
         if isinstance(s, If):
-            out.append(with_bodies(s, [_body(s.then, multiples.assume(s.cond)), _body(s.orelse, multiples)]))
+            out.append(with_bodies(s, [_body(s.then, known.assume(s.cond)), _body(s.orelse, known)]))
         else:
-            out.append(with_bodies(s, [_body(b, multiples) for b in inner]) if inner else s)
+            out.append(with_bodies(s, [_body(b, known) for b in inner]) if inner else s)
     same = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
     return body if same else tuple(out)
 
 
-def _invoke(s: Invoke, multiples: Multiples) -> Stmt:
+def _invoke(s: Invoke, known: _Known) -> Stmt:
     instruction = s.instruction
     if len(s.operands) != len(instruction.parameters):
         raise LoweringError(
             f"{instruction.name} takes {len(instruction.parameters)} operands, not {len(s.operands)}", where=s.source
         )
-    tiles = _tiles(s, multiples)
+    tiles = _tiles(s, known.multiples)
     operands: list[Region | Expr | TensorMap] = []
     for parameter, operand in zip(instruction.parameters, s.operands, strict=True):
         if isinstance(operand, Region) and parameter.place in _MEMORY:
-            operands.append(_in_memory(s, parameter, operand, tiles, multiples))
+            operands.append(_in_memory(s, parameter, operand, tiles, known))
         else:
             operands.append(operand)
     return replace(s, operands=tuple(operands))
@@ -134,10 +150,10 @@ def _check_start(s: Invoke, r: Region, shape: Sequence[int], multiples: Multiple
 
 
 def _in_memory(
-    s: Invoke, parameter: Parameter, r: Region, tiles: list[tuple[Region, Fragment]], multiples: Multiples
+    s: Invoke, parameter: Parameter, r: Region, tiles: list[tuple[Region, Fragment]], known: _Known
 ) -> Region:
     """What lies behind this thread's address."""
-    instruction = s.instruction
+    instruction, multiples, lane = s.instruction, known.multiples, known.lane
     size = r.buffer.dtype.bytes
     if parameter.owner is None:
         if parameter.bytes:
@@ -146,7 +162,6 @@ def _in_memory(
     if not isinstance(instruction.spec, MatrixMoveSpec):
         raise _refused(s, "how its workers share the address of a tile is not known.")
     columns = instruction.spec.columns
-    lane = THREAD % instruction.workers
     if not tiles:  # each thread's registers are its own array: so is the row that it points to
         _check_chunk(s, r, _last_long(r), columns, multiples)
         return r

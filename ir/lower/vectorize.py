@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir import polynomial as poly
+from taskmap.ir.alignment import Multiples
 from taskmap.ir.construct import binary, const, load, value_of, widen
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.nodes import (
     Allocate,
+    Binary,
     Body,
     Buffer,
     Const,
@@ -71,6 +73,7 @@ class _Lanes:
     privates: dict[Expr, Expr] = field(default_factory=dict)
     addresses: dict[Expr, Expr] = field(default_factory=dict)
     simplifier: Simplifier = field(default_factory=Simplifier)
+    multiples: Multiples = field(default_factory=Multiples)
 
     def body(self, body: Body) -> Body:
         return tuple(self.stmt(s) for s in body)
@@ -139,6 +142,9 @@ class _Lanes:
     def _address(self, position: Expr) -> Expr:
         if position.lanes > 1:
             return self.expr(position)
+        mixed = self._mixed(position)
+        if mixed is not None:
+            return mixed
         p = self.simplifier.poly(position)
         if all(self.scalar(a) or a is self.lane for m in p for a in m):
             stride: poly.Poly = {}
@@ -156,6 +162,18 @@ class _Lanes:
                 return poly.to_expr(base)
             return Ramp(poly.to_expr(base), poly.to_expr(stride), self.count)
         return self.expr(position)
+
+    def _mixed(self, position: Expr) -> Expr | None:
+        """A swizzled address: neighbours stay neighbours where only bits above them are mixed."""
+        if not isinstance(position, Binary) or position.op != "xor":
+            return None
+        where, bits = self._address(position.a), position.b
+        if not isinstance(where, Ramp) or value_of(where.stride) != 1 or not self.scalar(bits):
+            return None
+        step = 1 << (self.count - 1).bit_length()
+        if self.multiples.of(where.base) % step or self.multiples.of(bits) % step:
+            return None
+        return Ramp(binary("xor", where.base, self.expr(bits)), const(1, i64), self.count)
 
     def scalar(self, e: Expr) -> bool:
         return e is not self.lane and self.expr(e).lanes == 1
