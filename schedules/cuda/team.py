@@ -2,8 +2,8 @@
 
     spatial(teams, size).on(thread)            a block is so many teams, neighbours in a team side by side
 
-Partners exchange values across all distances that are powers of two (a butterfly), so a result does not depend on
-which thread asks, nor on timing.
+Partners exchange values across all distances that are powers of two (a butterfly): lanes of a warp by shuffles, warps
+through shared memory. A result does not depend on which thread asks, nor on timing.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import binary
-from taskmap.ir.nodes import Buffer, Expr, Scope
+from taskmap.ir.construct import const, eq, index
+from taskmap.ir.instructions import instruction_named
+from taskmap.ir.nodes import Expr, Intrinsic, Scope
+from taskmap.ir.types import i32
+from taskmap.schedules.cuda.launch import WARP
 
 Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
 """(mine, other) -> both together, for a tuple of values that are reduced as one."""
@@ -31,22 +34,26 @@ class Team:
 
     def all(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
         """The values of all threads of the team together. Every thread of the block must arrive here."""
-        if self.size == 1:
-            return list(values)
-        return self._through_memory(list(values), combine)
+        b, within = self.b, min(self.size, WARP)
+        found = self.in_warp(list(values), combine, within)
+        warps = self.size // WARP
+        if warps < 2:
+            return found
+        cells = [b.allocate("exchange", v.dtype, (self.teams, warps), Scope.SHARED) for v in found]
+        with b.when(eq(self.lane % WARP, 0)):
+            for cell, v in zip(cells, found, strict=True):
+                b.store(cell, (self.number, self.lane // WARP), v)
+        b.barrier()
+        parts = [b.let("part", cell[self.number, self.lane % warps]) for cell in cells]
+        return self.in_warp(parts, combine, warps)
 
-    def _through_memory(self, values: list[Expr], combine: Combine) -> list[Expr]:
-        b = self.b
-        shape = (self.teams, self.size)
-        cells: list[Buffer] = [b.allocate("exchange", v.dtype, shape, Scope.SHARED) for v in values]
-        distance = self.size // 2
+    def in_warp(self, values: list[Expr], combine: Combine, size: int) -> list[Expr]:
+        """The same among ``size`` neighbouring lanes of a warp, by shuffles."""
+        b, shuffle = self.b, instruction_named("shuffle_xor")
+        distance = size // 2
         while distance:
-            for cell, v in zip(cells, values, strict=True):
-                b.store(cell, (self.number, self.lane), v)
-            b.barrier()
-            partner = binary("xor", self.lane, distance)
-            others = [b.let("other", cell[self.number, partner]) for cell in cells]
+            by = const(distance, i32)
+            others = [b.let("other", Intrinsic(shuffle, (index(WARP), v, by), v.dtype, 1)) for v in values]
             values = [b.let("both", v) for v in combine(values, others)]
-            b.barrier()
             distance //= 2
         return values
