@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,13 +19,14 @@ from numpy.typing import NDArray
 
 from taskmap.ir.construct import index
 from taskmap.ir.errors import InputError, TaskmapError, VerifyError
-from taskmap.ir.evaluate import convert
+from taskmap.ir.evaluate import NUMPY_TYPES, convert
 from taskmap.ir.instruction_meaning import multiply
 from taskmap.ir.instruction_specs import BarrierSpec, MbarrierSpec
 from taskmap.ir.interpreter_block import Block, Meeting, Together
 from taskmap.ir.interpreter_invoke import Invocations, Meetings, exchanged, may_wait, needs_company, value_alone
 from taskmap.ir.interpreter_memory import Access, Memory, Storage, adopt, row_major, span
 from taskmap.ir.interpreter_values import Expressions, Frame, Value
+from taskmap.ir.mapping_digits import Task
 from taskmap.ir.nodes import (
     Allocate,
     Barrier,
@@ -159,6 +161,9 @@ class _Machine:
             try:
                 if isinstance(asked.site, Intrinsic):
                     return exchanged(asked.site, [r.args for r in requests])
+                if isinstance(asked.site, MatMul):
+                    self.matmul_together(asked.site, [frames[t] for t in group])
+                    return [None] * len(group)
                 assert isinstance(asked.site, Invoke)
                 self.invocations.together(asked.site, [frames[t] for t in group])
             except TaskmapError as error:
@@ -239,6 +244,13 @@ class _Machine:
         """A statement whose own expressions are ready to be evaluated."""
         if isinstance(stmt, Invoke):
             return self.invoked(stmt)
+        if isinstance(stmt, MatMul) and stmt.c.buffer.owner is not None:
+            request = Together(stmt, "a product", stmt.c.buffer.owner.num_workers, (), stmt.source)
+
+            def product(frame: Frame) -> Meeting:
+                yield request
+
+            return product
         if isinstance(stmt, If):
             cond = self.expressions.compile(stmt.cond)
             then, orelse = self.generator(stmt.then), self.generator(stmt.orelse)
@@ -393,15 +405,46 @@ class _Machine:
 
     def move(self, stmt: Move) -> Plain:
         dst, src = self.region(stmt.dst), self.region(stmt.src)
+        parts = self.parts(stmt)
 
         def run(frame: Frame) -> None:
             (to, to_extents), (start, extents) = dst(frame), src(frame)
             if [n for n in to_extents if n != 1] != [n for n in extents if n != 1]:
                 raise VerifyError(f"a region of {extents} is moved to one of {to_extents}")
-            values = self.read(frame, stmt.src.buffer, start, extents)
-            self.write(frame, stmt.dst.buffer, to, convert(values, stmt.dst.buffer.dtype).reshape(to_extents))
+            if parts is None:
+                values = self.read(frame, stmt.src.buffer, start, extents)
+                self.write(frame, stmt.dst.buffer, to, convert(values, stmt.dst.buffer.dtype).reshape(to_extents))
+                return
+            for offset, shape in parts(frame, [n for n in extents if n != 1]):
+                here, there = _spread(offset, shape, to, to_extents), _spread(offset, shape, start, extents)
+                values = self.read(frame, stmt.src.buffer, *there)
+                self.write(frame, stmt.dst.buffer, here[0], convert(values, stmt.dst.buffer.dtype).reshape(here[1]))
 
         return run
+
+    def parts(self, stmt: Move) -> Callable[[Frame, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
+        """The parts of a copy that one thread does, offset and shape; None when it does all of it."""
+        owners = [r.buffer.owner for r in (stmt.dst, stmt.src) if r.buffer.owner is not None]
+        mapping = stmt.mapping or (owners[0] if owners and self.on_gpu else None)
+        if mapping is None:
+            return None
+        worker = self.expressions.compile(stmt.worker if stmt.worker is not None else THREAD)
+        long = [d for d, n in enumerate(mapping.task_shape) if n != 1]
+        tasks = lru_cache(maxsize=None)(mapping)
+
+        def each(frame: Frame, extents: Sequence[int]) -> Iterator[tuple[Task, Sequence[int]]]:
+            counts = [mapping.task_shape[d] for d in long]
+            if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
+                counts, kept = list(mapping.task_shape), list(range(len(mapping.task_shape)))
+                if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
+                    raise VerifyError(f"{mapping} cannot share out a copy of {list(extents)}")
+            else:
+                kept = long
+            shape = [n // c for n, c in zip(extents, counts, strict=True)]
+            for task in tasks(worker(frame) % mapping.num_workers):
+                yield tuple(task[d] * n for d, n in zip(kept, shape, strict=True)), shape
+
+        return each
 
     def matmul(self, stmt: MatMul) -> Plain:
         regions = [(r.buffer, self.region(r)) for r in (stmt.c, stmt.a, stmt.b)]
@@ -415,10 +458,56 @@ class _Machine:
 
         return run
 
+    def matmul_together(self, stmt: MatMul, frames: Sequence[Frame]) -> None:
+        """A product into a tile that several threads hold: every operand is read where it is, each result written by
+        those who hold it."""
+        tiles = []
+        for r in (stmt.c, stmt.a, stmt.b):
+            start, extents = self.region(r)(frames[0])
+            tiles.append(self.gather(frames, r.buffer, start, extents))
+        c, a, b = tiles
+        if a.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
+            raise VerifyError(f"matrices of {a.shape} and {b.shape} do not make one of {c.shape}")
+        result = multiply(c, a, b, stmt.c.buffer.dtype)
+        start, _ = self.region(stmt.c)(frames[0])
+        for frame, at in self.held(frames, stmt.c.buffer, start, result.shape):
+            indices = [s + i for s, i in zip(start, at, strict=True)]
+            frame.buffer(stmt.c.buffer).store(indices, result[at], frame.access_to(stmt.c.buffer))
+
+    def held(
+        self, frames: Sequence[Frame], b: Buffer, start: Sequence[int], shape: Sequence[int]
+    ) -> Iterator[tuple[Frame, tuple[Array, ...]]]:
+        """For each thread the elements of a part of a distributed buffer that it holds, counted from the start."""
+        assert b.owner is not None
+        for frame in frames:
+            tasks = np.array(b.owner(frame.vars[THREAD] % b.owner.num_workers), np.int64).reshape(-1, len(shape))
+            at = tasks - np.array(start, np.int64)
+            inside = np.all((at >= 0) & (at < np.array(shape)), axis=1)
+            if inside.any():
+                yield frame, tuple(at[inside].T)
+
+    def gather(self, frames: Sequence[Frame], b: Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
+        """A part of a buffer that a group of threads sees as one."""
+        if b.owner is None:
+            frame = frames[0]
+            if b.scope in (Scope.GLOBAL, Scope.SHARED):
+                kept = frame.access, frame.shared_access
+                # Read on behalf of all: whoever else writes it meanwhile races, this thread included.
+                frame.access, frame.shared_access = (replace(a, worker=-2) for a in kept)
+                values = self.read(frame, b, start, shape)
+                frame.access, frame.shared_access = kept
+                return values
+            raise VerifyError(f"{b!r} is each thread's own: threads cannot multiply it together")
+        tile = np.zeros(tuple(shape), NUMPY_TYPES[b.dtype.name])
+        for frame, at in self.held(frames, b, start, shape):
+            indices = [s + i for s, i in zip(start, at, strict=True)]
+            tile[at] = frame.buffer(b).load(indices, frame.access_to(b), False)
+        return tile
+
 
 def _meets(s: Stmt) -> bool:
     """Whether a statement itself makes threads meet or wait."""
-    if isinstance(s, Barrier) or any(_exchanges(root) for root in stmt_exprs(s)):
+    if isinstance(s, Barrier) or (isinstance(s, MatMul) and s.c.buffer.owner is not None) or any(_exchanges(root) for root in stmt_exprs(s)):
         return True
     return isinstance(s, Invoke) and (needs_company(s.instruction) or may_wait(s.instruction))
 
@@ -445,6 +534,16 @@ def _orders(s: Invoke) -> bool:
     """Whether an instruction orders some threads, or copies that nobody waits for here."""
     spec = s.instruction.spec
     return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (isinstance(spec, BarrierSpec) and spec.among == "cluster")
+
+
+def _spread(
+    offset: Sequence[int], shape: Sequence[int], start: Sequence[int], extents: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Start and extents of a part of a region, whose dimensions of one element the part does not mention."""
+    at, size = list(start), [1] * len(extents)
+    for d, o, n in zip([d for d, n in enumerate(extents) if n != 1], offset, shape, strict=True):
+        at[d], size[d] = at[d] + o, n
+    return tuple(at), tuple(size)
 
 
 _PLAIN: dict[type, Callable[[_Machine, Any], Plain]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskmap.ir.errors import VerifyError
-from taskmap.ir.nodes import Barrier, Expr, Invoke
+from taskmap.ir.nodes import Barrier, Expr, Stmt
 from taskmap.ir.source import SourceLocation
 
 Value = Any
@@ -21,7 +21,7 @@ Value = Any
 class Together:
     """A thread has come to what its group executes together; ``site`` is the statement or the expression."""
 
-    site: Invoke | Expr
+    site: Stmt | Expr
     name: str
     workers: int
     args: Sequence[Value] = ()
