@@ -41,6 +41,9 @@ class SimLauncher:
         self.views = {symbol: views_of(source.maps, source.dims) for symbol, source in sources.items() if source.maps}
         self.entries = {symbol: self.kernels[symbol].entry for symbol in self.program.symbols}
 
+    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+        """Nothing is left to say: a run says at once what became of it."""
+
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> SimCall:
         """A run of the program."""
         return SimCall(self, self.arenas.take(arena_bytes) if arena_bytes else NO_ARENA, out_of_range)

@@ -214,7 +214,11 @@ template <class To, class T> inline To tm_cast(const tm_element_of<T> &x);
 
 template <class T>
 struct tm_parameter {
-  static T from(const void *p) { return *static_cast<const T *>(p); }
+  static T from(const void *p) {
+    T value;
+    __builtin_memcpy(&value, p, sizeof value); /* the host's copy need not be aligned as T */
+    return value;
+  }
 };
 template <class T, int Space>
 struct tm_parameter<tm_pointer<T, Space>> {
@@ -255,7 +259,11 @@ inline void tm_store(T *p, const tm_vec<T, N> &v) { __builtin_memcpy(p, &v, size
 
 template <class T>
 struct tm_parameter {
-  static T from(const void *p) { return *static_cast<const T *>(p); }
+  static T from(const void *p) {
+    T value;
+    __builtin_memcpy(&value, p, sizeof value); /* the host's copy need not be aligned as T */
+    return value;
+  }
 };
 template <class T>
 struct tm_parameter<T *> {

@@ -89,7 +89,7 @@ TM_EXPORT void *tm_sim_atomic(void *at, tm_u32 bytes, const tm_bounds *bounds, t
                     describe(span).c_str());
   }
   if (!check_access(w, access, span, bytes)) return w.scratch;
-  if (w.counted) count_access(w, f, access.site, at, bytes, true, is_shared(bounds));
+  if (w.counted) count_access(w, f, access.site, at, bytes, true, bounds);
   synchronise_atomically(w, f, at);
   return at;
 }

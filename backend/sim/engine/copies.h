@@ -42,7 +42,7 @@ TM_EXPORT void tm_sim_copy(void *to, const tm_bounds *to_bounds, const void *fro
   if (!f.copies_agent) f.copies_agent = w.new_agent(AgentKind::copies, &f);
   Access access = access_of(f, site_of_line(line));
   access.agent = f.copies_agent;
-  access.clock = f.copies_open;
+  access.clock = f.copies_last = f.copies_open;
   bool good = !copied || check_access(w, access, {copy.from, copied, from_bounds, false}, 1);
   if (good && copied && reinterpret_cast<uintptr_t>(from) % bytes) {
     w.report->add(kMisaligned, w.place(f, access.site), nullptr, "%s by cp.async, which is not a multiple of %u",
@@ -52,8 +52,8 @@ TM_EXPORT void tm_sim_copy(void *to, const tm_bounds *to_bounds, const void *fro
   good &= check_access(w, access, {copy.to, bytes, to_bounds, true}, bytes);
   if (!good) return;
   if (w.counted) {
-    if (copied) count_access(w, f, access.site, copy.from, copied, false, false);
-    count_access(w, f, access.site, copy.to, bytes, true, true);
+    if (copied) count_access(w, f, access.site, copy.from, copied, false, from_bounds);
+    count_access(w, f, access.site, copy.to, bytes, true, to_bounds);
   }
   /* The copy may begin at once, so that what it reads has to be there; a late one lands with the same bytes or, where
    * the source changes, with what another thread may not write yet. */

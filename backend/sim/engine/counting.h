@@ -16,8 +16,11 @@ inline void count(Worker &w, tm_kind kind) {
 
 inline bool is_shared(const tm_bounds *bounds) { return static_cast<const Region *>(bounds->region)->shared; }
 
-inline void count_access(Worker &w, Fiber &f, uint32_t site, const void *at, uint32_t bytes, bool write, bool shared) {
+/* Offsets in buffers stand for addresses: on a GPU a buffer begins at a multiple of 256 bytes. */
+inline void count_access(Worker &w, Fiber &f, uint32_t site, const void *at, uint32_t bytes, bool write,
+                         const tm_bounds *bounds) {
   tm_sim_counters &c = w.counters;
+  const bool shared = is_shared(bounds);
   (shared ? (write ? c.shared_written : c.shared_read) : (write ? c.global_written : c.global_read)) += bytes;
   const tm_kind kind = shared ? (write ? tm_kind_shared_store : tm_kind_shared_load)
                               : (write ? tm_kind_global_store : tm_kind_global_load);
@@ -29,7 +32,7 @@ inline void count_access(Worker &w, Fiber &f, uint32_t site, const void *at, uin
   Request &r = trace.requests[n];
   r.lanes |= 1u << f.lane;
   r.bytes = std::max(r.bytes, bytes);
-  r.at[f.lane] = reinterpret_cast<uintptr_t>(at);
+  r.at[f.lane] = uint64_t(static_cast<const char *>(at) - (shared ? f.shared : bounds->low));
 }
 
 /* Words of shared memory that some lanes want at once: each bank gives one at a time. */

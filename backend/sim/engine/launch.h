@@ -25,9 +25,9 @@ inline void end_thread(Worker &w, Fiber &f) {
   w.live--;
   if (!w.checked) return;
   const Place place = w.place(f, f.line ? site_of_line(f.line) : 0);
-  if (!f.copies.empty())
+  if (f.copies_last > f.copies_done)
     w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its cp.async has been waited for");
-  if (!f.bulk.empty())
+  if (f.bulk_last > f.bulk_read.done)
     w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its bulk store has read shared memory");
   if (f.wgmma_issued > f.wgmma_done)
     w.report->add(kWgmma, place, nullptr, "the thread ends before its wgmma has been waited for");
@@ -110,7 +110,7 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     if (!w.checked) continue;
     f.base = nothing;
     f.own = 1;
-    f.copies_agent = f.copies_done = 0;
+    f.copies_agent = f.copies_done = f.copies_last = f.bulk_last = 0;
     f.copies_open = 1;
     f.copies.clear();
     f.copy_groups.clear();
@@ -283,7 +283,7 @@ TM_EXPORT const void *tm_sim_read(const void *at, tm_u32 bytes, const tm_bounds 
   Worker &w = *worker;
   const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
   const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, false}, bytes);
-  if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, false, is_shared(bounds));
+  if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, false, bounds);
   if (good) return at;
   memset(w.scratch, 0, sizeof w.scratch);
   return w.scratch;
@@ -295,7 +295,7 @@ TM_EXPORT void *tm_sim_write(void *at, tm_u32 bytes, const tm_bounds *bounds,
   Worker &w = *worker;
   const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
   const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, true}, bytes);
-  if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, true, is_shared(bounds));
+  if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, true, bounds);
   return good ? at : w.scratch;
 }
 }

@@ -175,6 +175,7 @@ struct Fiber : tm_thread {
   ClockRef base;
   uint32_t own = 1;
   uint32_t copies_agent = 0, copies_done = 0, copies_open = 1; /* cp.async: all up to tag `done` have landed */
+  uint32_t copies_last = 0, bulk_last = 0; /* the tag of the latest */
   std::deque<uint32_t> copy_groups;
   std::vector<Copy> copies;
   uint32_t bulk_reads = 0, bulk_writes = 0; /* agents of bulk stores: what they read, and what they write */

@@ -202,7 +202,7 @@ inline void store_async(Worker &w, uint32_t line, Check check, Copy copy) {
     f.bulk_reads = w.new_agent(AgentKind::bulk, &f);
     f.bulk_writes = w.new_agent(AgentKind::bulk, &f);
   }
-  const uint32_t tag = f.bulk_read.open, site = site_of_line(line);
+  const uint32_t tag = f.bulk_last = f.bulk_read.open, site = site_of_line(line);
   if (!check(Access{&f, f.bulk_reads, tag, site, false, true}, Access{&f, f.bulk_writes, tag, site, false, true})) return;
   if (w.run->late) f.bulk.push_back({tag, copy});
   else copy();
@@ -235,7 +235,7 @@ TM_EXPORT void tm_sim_tma(tm_u32 kind, const tm_tensor_map *map, void *shared, c
           return check_shared(w, reads, *from, at, bytes, bounds, map->swizzle, false) &&
                  check_rows(w, writes, rows, map->bounds, true);
         },
-        [map, rows, from, at, adds] { shared_to_box(*map, rows, *from, at, adds); });
+        [map = *map, rows, from, at, adds] { shared_to_box(map, rows, *from, at, adds); });
   }
   const bool multicast = blocks >> 16;
   for (uint32_t rank = 0; rank < w.blocks.size(); rank++) {
@@ -250,7 +250,7 @@ TM_EXPORT void tm_sim_tma(tm_u32 kind, const tm_tensor_map *map, void *shared, c
           return check_rows(w, a, rows, map->bounds, false) &&
                  check_shared(w, a, *to, there, bytes, part, map->swizzle, true);
         },
-        [map, rows, to, there] { box_to_shared(*map, rows, *to, there); });
+        [map = *map, rows, to, there] { box_to_shared(map, rows, *to, there); });
   }
 }
 

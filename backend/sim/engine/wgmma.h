@@ -109,15 +109,15 @@ inline bool check_matrix(Worker &w, const Access &a, Block &block, const Matrix 
   return true;
 }
 
-/* Each warp reads its rows of the left operand; the right one is read by all, and checked for the first. */
+/* Each warp reads its rows of the left operand and all of the right one, in its own time. */
 inline bool check_wgmma(Worker &w, Block &block, Warpgroup &group, void **operands, uint32_t tag, uint32_t line) {
   bool good = true;
   for (uint32_t warp = 0; warp < 4; warp++) {
     const Wgmma &x = *static_cast<Wgmma *>(operands[32 * warp]);
     const tm_product &s = *x.shape;
-    const Access a{x.by, group.agent, tag, site_of_line(line), false, true};
+    const Access a{x.by, group.agent + warp, tag, site_of_line(line), false, true};
     if (!x.a) good &= check_matrix(w, a, block, Matrix(x.a_matrix, bytes_of(s.a), x.transpose_a), 16 * warp, 16, s.k);
-    if (!warp) good &= check_matrix(w, a, block, Matrix(x.b_matrix, bytes_of(s.b), x.transpose_b), 0, s.n, s.k);
+    good &= check_matrix(w, a, block, Matrix(x.b_matrix, bytes_of(s.b), x.transpose_b), 0, s.n, s.k);
   }
   return good;
 }
@@ -139,7 +139,10 @@ inline void run_wgmma(Worker &w, Block &block, Warpgroup &group, uint32_t line) 
   count(w, tm_kind_wgmma);
   count_product(w, *first.shape);
   if (w.checked) {
-    if (!group.agent) group.agent = w.new_agent(AgentKind::wgmma, first.by);
+    for (uint32_t warp = 0; warp < 4 && (!group.agent || warp); warp++) {
+      const uint32_t agent = w.new_agent(AgentKind::wgmma, lanes[32 * warp].by);
+      if (!warp) group.agent = agent;
+    }
     if (!check_wgmma(w, block, group, group.operands, tag, line)) return;
   }
   const bool whole = first.shape->c == tm_is_i32;
@@ -217,7 +220,7 @@ TM_EXPORT void tm_sim_wgmma_wait(tm_u32 pending, tm_u32 line) {
   }
   if (!group.agent) return;
   auto known = std::make_shared<Clock>(*f.base);
-  known->raise(group.agent, f.wgmma_done);
+  known->raise(group.agent + f.thread.x % 128 / 32, f.wgmma_done);
   f.base = known;
 }
 }
