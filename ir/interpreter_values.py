@@ -135,6 +135,16 @@ def as_value(x: Value, dtype: DType, lanes: int = 1) -> Value:
     return int(item) if dtype == i64 else bool(item) if dtype == boolean else item
 
 
+def _given(e: Intrinsic, frame: Frame) -> Value:
+    """The threads have met, and each was given its result, before an instruction of several is evaluated."""
+    if id(e) not in frame.exchanged:
+        by = f"{e.instruction.workers} workers"
+        raise VerifyError(
+            f"{e.instruction.name} is one instruction of {by}", why="the kernel is run by a single thread."
+        )
+    return frame.exchanged[id(e)]
+
+
 def _rounded(dtype: DType, lanes: int) -> Callable[[Value], Value]:
     if dtype == bf16:
         return lambda x: round_bf16(np.asarray(x))[()]
@@ -301,8 +311,8 @@ class Expressions:
 
     def intrinsic(self, e: Intrinsic) -> Eval:
         instruction = e.instruction
-        if instruction.workers > 1:  # the threads have met, and each was given its result, before this is evaluated
-            return lambda frame: frame.exchanged[id(e)]
+        if instruction.workers > 1:
+            return lambda frame: _given(e, frame)
         if instruction.targets.kind == "cuda":
             assert self._of_gpu is not None
             return self._of_gpu(e)
