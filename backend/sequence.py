@@ -44,6 +44,9 @@ class Call(Protocol):
 class Launcher(Protocol):
     """What runs the kernels of one program. ``out_of_range`` makes the error of a step."""
 
+    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+        """Raises what became of earlier runs."""
+
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> Call:
         """A run of the program, with an arena of so many bytes. Raises what became of runs before it."""
 
@@ -117,6 +120,10 @@ class SequenceExecutable:
         call.finish()
         if points is not None:
             self.runs.append(TimedRun(tuple(dims), call.elapsed(points)))
+
+    def check(self) -> None:
+        """Raises what became of earlier runs."""
+        self.launcher.check(self._out_of_range)
 
     def release(self) -> None:
         """Nothing is kept between calls."""

@@ -41,6 +41,9 @@ class CpuPlatform:
     suffix: str = ".c"
     alignment: int | None = None
 
+    def capturer(self) -> None:
+        """There is no queue of a GPU to be recorded."""
+
     def arranged(self, graph: Graph) -> Graph:
         """The graph with packed weights."""
         return PackWeights(partial(packed_width, target=self.target)).run(graph)

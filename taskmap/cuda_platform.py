@@ -17,13 +17,14 @@ from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surr
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.sequence import SequenceExecutable
 from taskmap.backend.store import KernelStore
+from taskmap.cuda_graphs import TorchCapturer
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
-from taskmap.platform import VECTOR_BYTES, Programs, Ready, Show, Source
+from taskmap.platform import VECTOR_BYTES, Capturer, Programs, Ready, Show, Source
 from taskmap.target import gpu_target
 
 
@@ -40,6 +41,10 @@ class CudaPlatform:
     surroundings: Surroundings
     suffix: str = ".cu"
     alignment: int | None = VECTOR_BYTES
+
+    def capturer(self) -> Capturer | None:
+        """CUDA graphs, where the options want them; not while steps are timed one by one."""
+        return TorchCapturer(self.device) if self.options.cuda_graphs and not self.options.profile else None
 
     def arranged(self, graph: Graph) -> Graph:
         """The graph as it is: templates for GPUs read weights as the model has them."""

@@ -20,6 +20,7 @@ from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.memory_plan import plan_memory
 from taskmap.constants import FrozenGraph
 from taskmap.cpu_platform import cpu_platform
+from taskmap.cuda_graphs import ReplayedGraph
 from taskmap.cuda_platform import cuda_platform
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
@@ -141,7 +142,7 @@ def compile_graph(
             ready = builder.finish(memory, parts.prepare is not None, dump, show)
     for symbol, taken in ready.resources.items():
         dump.write(f"{symbol}_resources.txt", taken)
-    call = _callable(parts, ready, session.platform)
+    call = _callable(parts, ready, session.platform, graph.constant_inputs if name == "inference" else None)
     LEDGER.add("graphs")
     LEDGER.add("externs", sum(isinstance(step, Node) for step in planned.steps))
     compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call, ready.resources)
@@ -156,11 +157,23 @@ def prepared(graph: Graph, platform: Platform, dump: Dump) -> Graph:
     return platform.arranged(graph)
 
 
-def _callable(parts: Parts, ready: Ready, platform: Platform) -> CompiledGraph | FrozenGraph:
+def _callable(
+    parts: Parts, ready: Ready, platform: Platform, constant_inputs: frozenset[int] | None
+) -> CompiledGraph | FrozenGraph:
+    """The graph's parts, ready to be called. Launches are replayed where ``constant_inputs`` are given: for inference,
+    whose results nothing keeps for long.
+    """
+
     def runs(part: Part) -> CompiledGraph:
         return CompiledGraph(part.binding, ready.executables[part.program], platform.device, platform.alignment)
 
+    capturer = None if constant_inputs is None else platform.capturer()
     main = runs(parts.main)
+    if capturer is not None:
+        executable = ready.executables[parts.main.program]
+        main = ReplayedGraph(
+            parts.main.binding, executable, platform.device, platform.alignment, capturer, constant_inputs
+        )
     if parts.prepare is None:
         return main
     return FrozenGraph(main, runs(parts.prepare), parts.watched, ready.differ)

@@ -57,6 +57,13 @@ class Ready:
     resources: Mapping[str, Resources]
 
 
+class Capturer(Protocol):
+    """What records the work that a function gives to a GPU."""
+
+    def capture(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Call ``function`` and record the work; the result gives the same work to the GPU again."""
+
+
 class Builder(Protocol):
     """Compiles the kernels of one graph while others are still being made: `add` each, then `finish`."""
 
@@ -91,6 +98,9 @@ class Platform(Protocol):
     @property
     def alignment(self) -> int | None:
         """Bytes of which the address of every tensor that kernels use must be a multiple; None for any."""
+
+    def capturer(self) -> Capturer | None:
+        """What records the launches of one compiled graph for replay, where the options want that."""
 
     def arranged(self, graph: Graph) -> Graph:
         """A graph after the passes, its weights arranged as the target's templates read them."""

@@ -39,7 +39,7 @@ class CompiledGraph:
         self._alignment = alignment
         self._empty = _allocator(device)
         self._specs = _Specs(binding)
-        self._read_dims = _dims_reader(binding)
+        self.read_dims = _dims_reader(binding)
         fixed = {slot: t if self._is_usable(t) else self._conform(t, t.stride()) for slot, t in binding.fixed.items()}
         self.tail: list[torch.Tensor | None] = [fixed.get(i) for i in range(binding.inputs, binding.slots)]
         self.constants = array("q", [fixed[s].data_ptr() for s in binding.constants if s in fixed])
@@ -59,9 +59,18 @@ class CompiledGraph:
         return self._run(values, constants)
 
     def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
+        dims = self.read_dims(values)
+        places = self.places(dims)
+        self.execute(values, constants, dims, places)
+        return self.results(values, places, dims)
+
+    def places(self, dims: Sequence[int]) -> dict[Any, Place]:
+        """Where everything lies at these sizes."""
+        return self._specs.static or self._specs.resolve(dims)
+
+    def execute(self, values: list[Any], constants: array[int], dims: Sequence[int], places: dict[Any, Place]) -> None:
+        """Run all steps; what they make goes into its slots of ``values``."""
         binding, specs = self.binding, self._specs
-        dims = self._read_dims(values)
-        places = specs.static or specs.resolve(dims)
         for slot in specs.checked:
             given, strides = values[slot], places[slot][1]
             if given.stride() != strides or given.is_neg() or not (self._alignment is None or self._is_usable(given)):
@@ -72,9 +81,7 @@ class CompiledGraph:
         if not binding.externs:
             io = array("q", [values[s].data_ptr() for s in binding.io])
             self.executable(io, dims, constants)
-            if specs.plain is not None:
-                return [values[s] for s in specs.plain]
-            return [self._output(out, values, places, dims) for out in specs.outputs]
+            return
         io = array("q", [_address(values[s]) for s in binding.io])
 
         def extern(index: int, io: array[int]) -> None:
@@ -83,6 +90,12 @@ class CompiledGraph:
                 io[entry] = _address(values[slot])
 
         self.executable(io, dims, constants, extern)
+
+    def results(self, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> list[Any]:
+        """What the graph returns, given all slots."""
+        specs = self._specs
+        if specs.plain is not None:
+            return [values[s] for s in specs.plain]
         return [self._output(out, values, places, dims) for out in specs.outputs]
 
     def _extern(self, step: ExternBinding, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> None:

@@ -41,6 +41,9 @@ class SimPlatform:
     suffix: str = ".cu"
     alignment: int | None = VECTOR_BYTES
 
+    def capturer(self) -> None:
+        """There is no queue of a GPU to be recorded."""
+
     def arranged(self, graph: Graph) -> Graph:
         """The graph as it is, which is what the GPU would get."""
         return graph

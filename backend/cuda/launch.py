@@ -102,7 +102,7 @@ class CudaLauncher:
         self.driver.ensure_context(self.device)
         if not self._allowed:
             self._prepare()
-        self.check_flags(out_of_range)
+        self.check(out_of_range)
         memory = self.surroundings.allocate(arena_bytes) if arena_bytes else (0, None)
         try:
             frames = self._frames.pop()  # atomic: two threads never get the same one
@@ -110,7 +110,7 @@ class CudaLauncher:
             frames = self._new_frames()
         return CudaCall(self, frames, memory, self.surroundings.stream(), out_of_range)
 
-    def check_flags(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
         """Raises the error of a kernel that has met an index out of range, once."""
         if self._flags is None or not any(self._flags):
             return
@@ -172,7 +172,7 @@ class CudaCall:
         launcher.driver.launch(launcher.kernels[symbol].loaded, config, frame.parameters)
         if launcher.blocking:
             launcher.driver.synchronize(self.stream, symbol)
-            launcher.check_flags(self._out_of_range)
+            launcher.check(self._out_of_range)
 
     def now(self) -> Any:
         """An event of the stream."""
