@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.ops.convolution import Window, output_size, spread, tap_positions, window
-from taskmap.ir.construct import call, cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select
+from taskmap.ir.construct import (
+    call,
+    cast,
+    compare,
+    const,
+    constant_dim,
+    eq,
+    index,
+    load,
+    maximum,
+    minimum,
+    reduce,
+    select,
+)
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import boolean, compute_type, i64
@@ -65,36 +77,26 @@ def max_pool(
 
         return at
 
-    def winner(f: Buffer) -> Callable[..., ExprLike]:
+    def winner(f: Buffer, best: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
-            total = math.prod(kernel)
-
-            def element(flat: Expr) -> Expr:
-                return cast(load(f, (*axes[:-rank], *positions(axes[-rank:], _digits(flat, kernel)))), wide)
-
-            k = Var("k")
-            chosen = reduce("argmax", [(k, total)], element(k))
-            if wide.is_float:  # eager takes the last NaN: its loop goes on from one to the next
-                k = Var("k")
-                none = index(-1)
-                last = reduce("max", [(k, total)], select(call("isnan", element(k), dtype=boolean), k, none))
-                chosen = select(compare("lt", last, 0), chosen, last)
+            taps = [Var(f"k{d}") for d in range(rank)]
+            place = positions(axes[-rank:], taps)
+            element = cast(load(f, (*axes[:-rank], *place)), wide)
             number: Expr = index(0)
-            for p, n in zip(positions(axes[-rank:], _digits(chosen, kernel)), sizes, strict=True):
+            for p, n in zip(place, sizes, strict=True):
                 number = number * n + p
-            return number
+            # The smallest number of an equal element is the largest below zero; a NaN counts from zero on, so that
+            # the last one wins.
+            key = select(eq(element, cast(best[axes], wide)), -1 - number, const(-(1 << 63), i64))
+            if wide.is_float:
+                key = select(call("isnan", element, dtype=boolean), number, key)
+            found = reduce("max", list(zip(taps, kernel, strict=True)), key)
+            return maximum(found, -1 - found)
 
         return at
 
-    return define("max_pool", [x], shape, value, x.dtype), define("max_pool_indices", [x], shape, winner, i64)
-
-
-def _digits(flat: Expr, kernel: tuple[int, ...]) -> list[Expr]:
-    digits: list[Expr] = []
-    for d, size in enumerate(kernel):
-        quotient = flat // math.prod(kernel[d + 1 :])
-        digits.append(quotient if d == 0 else quotient % size)
-    return digits
+    pooled = define("max_pool", [x], shape, value, x.dtype)
+    return pooled, define("max_pool_indices", [x, pooled], shape, winner, i64)
 
 
 def _tap(o: Expr, k: Expr, s: Window, d: int) -> Expr:

@@ -48,15 +48,19 @@ class SplitInterior:
 @dataclass(slots=True)
 class _Clamps:
     """The clamps in addresses of a vector loop. A clamp's slack, linear in the lane, is how far it is from acting:
-    n - 1 - x for min(x, n - 1)."""
+    n - 1 - x for min(x, n - 1). It may also be linear in the loops inside, over the taps of a window say."""
 
     loop: For
     simplifier: Simplifier = field(default_factory=Simplifier)
     slacks: list[Poly] = field(default_factory=list)
     inner: set[Var] = field(init=False)
+    extents: dict[Var, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.inner = {s.var for s in walk_stmts(self.loop.body) if isinstance(s, (For, Let))}
+        named = [s for s in walk_stmts(self.loop.body) if isinstance(s, (For, Let))]
+        self.inner = {s.var for s in named}
+        loops = [(s.var, value_of(s.extent)) for s in (self.loop, *named) if isinstance(s, For)]
+        self.extents = {v: int(n) for v, n in loops if n is not None}
 
     def find(self) -> None:
         """Collect them, each once."""
@@ -87,23 +91,26 @@ class _Clamps:
         return None
 
     def step(self, p: Poly) -> int | None:
-        """By how much p grows from lane to lane; None where that is not constant, or p changes inside the loop."""
-        lane = self.loop.var
-        if not all(atom is lane or self.is_fixed(atom) for monomial in p for atom in monomial):
+        """By how much p grows from lane to lane; None where that is not constant, or p is not linear in a loop inside,
+        or changes inside otherwise."""
+        moving = [v for v in self.extents if v is self.loop.var or v in self.inner]
+        if not all(atom in moving or self.is_fixed(atom) for monomial in p for atom in monomial):
             return None
-        return poly.degree_of(p, lane)
+        if any(poly.degree_of(p, v) is None for v in moving):
+            return None
+        return poly.degree_of(p, self.loop.var)
 
     def is_fixed(self, e: Expr) -> bool:
         """Whether e is the same for all lanes and throughout the loop."""
         return not any(x is self.loop.var or x in self.inner or isinstance(x, Load) for x in walk_exprs(e))
 
     def holds(self) -> Expr:
-        """No clamp acts on any lane. A slack is linear, so it is least in the first lane or in the last."""
-        last = int(value_of(self.loop.extent) or 1) - 1
+        """No clamp acts on any lane. A slack is linear, so it is least in the first lane or in the last; so with the
+        loops inside."""
         total: Expr = const(True, boolean)
         for p in self.slacks:
-            worst = index(0 if (self.step(p) or 0) > 0 else last)
-            least = self.simplifier(substitute(poly.to_expr(p), {self.loop.var: worst}))
+            worst = {v: index(0 if (poly.degree_of(p, v) or 0) > 0 else n - 1) for v, n in self.extents.items()}
+            least = self.simplifier(substitute(poly.to_expr(p), worst))
             total = total & compare("ge", least, index(0))
         return total
 
