@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, elementwise, reduction
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.pointwise import pointwise, refuse_bools, to_dtype
+from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import (
     as_expr,
@@ -138,13 +138,12 @@ def argmin(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
 
 
 def _position(op: str, x: Node, dim: int | None, keepdim: bool) -> Node:
-    refuse_bools(op, x)
     if not x.shape:
         return elementwise(op, (x,), lambda e: const(0, i64), i64)
     if dim is None:
         flat = _position(op, reshape(x, [product(x.shape)]), 0, False)
         return reshape(flat, [1] * len(x.shape)) if keepdim else flat
-    wide = compute_type(x.dtype)
+    wide = u8 if x.dtype.is_bool else compute_type(x.dtype)
     return fold(op, x, dim, keepdim, op, lambda e: cast(e, wide), same, i64)
 
 

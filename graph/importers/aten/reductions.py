@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.table import lowering
 from taskmap.graph.ops import reductions as ops
+from taskmap.graph.ops.pointwise import refuse_bools
 from taskmap.graph.ops.reductions import Dims
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.types import DType
@@ -22,8 +23,6 @@ lowering("amax.default", "max.default")(ops.amax)
 lowering("amin.default", "min.default")(ops.amin)
 lowering("any.default", "any.dim", "any.dims")(ops.any_)
 lowering("all.default", "all.dim", "all.dims")(ops.all_)
-lowering("argmax.default")(ops.argmax)
-lowering("argmin.default")(ops.argmin)
 lowering("logsumexp.default")(ops.logsumexp)
 lowering("cumsum.default")(ops.cumsum)
 lowering("cumprod.default")(ops.cumprod)
@@ -74,3 +73,15 @@ def norm(x: Node, p: float | None, dim: Sequence[int], keepdim: bool = False) ->
 @lowering("norm.Scalar")
 def norm_of_all(x: Node, p: float = 2) -> Node:
     return ops.vector_norm(x, float(p))
+
+
+@lowering("argmax.default")
+def argmax(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+    refuse_bools("argmax", x)
+    return ops.argmax(x, dim, keepdim)
+
+
+@lowering("argmin.default")
+def argmin(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+    refuse_bools("argmin", x)
+    return ops.argmin(x, dim, keepdim)
