@@ -7,6 +7,7 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.cuda.attention import schedule_attention
 from taskmap.schedules.cuda.matmul import Product, find_product, schedule_product
 from taskmap.schedules.cuda.matmul_space import choose
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
@@ -15,6 +16,9 @@ from taskmap.schedules.cuda.rows import schedule_rows
 
 def schedule_cuda(task: Task, target: Target) -> Kernel:
     """The kernel of ``task`` on the GPU ``target``. Raises ScheduleError when no template or rule takes the task."""
+    attention = schedule_attention(task, target)
+    if attention is not None:
+        return attention
     rows = find_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):

@@ -69,10 +69,10 @@ class Mma:
             values.bind(step, c.block_k // spec.k)
             kk = step * spec.k
             for i in range(0, c.warp_m, spec.m):
-                self.read(values, left, self.left, (row + i, spec.m), (kk, spec.k), stage, is_left=True)
+                read_fragments(b, values, left, self.left, (row + i, spec.m), (kk, spec.k), stage)
             pair = 2 * spec.n if c.warp_n % (2 * spec.n) == 0 else spec.n
             for j in range(0, c.warp_n, pair):
-                self.read(values, right, self.right, (column + j, pair), (kk, spec.k), stage, is_left=False)
+                read_fragments(b, values, right, self.right, (column + j, pair), (kk, spec.k), stage)
             for i in range(0, c.warp_m, spec.m):
                 for j in range(0, c.warp_n, spec.n):
                     b.invoke(
@@ -81,27 +81,6 @@ class Mma:
                         region(self.left, (row + i, 0), (spec.m, spec.k)),
                         region(self.right, (0, column + j), (spec.k, spec.n)),
                     )
-
-    def read(
-        self,
-        values: Values,
-        tile: SharedTile,
-        held: Buffer,
-        mn: tuple[Expr, int],
-        k: tuple[Expr, int],
-        stage: Expr,
-        *,
-        is_left: bool,
-    ) -> None:
-        """A part of a factor from shared memory into its fragments, by whole 8×8 matrices."""
-        matrices = mn[1] * k[1] * tile.buffer.dtype.bytes // 128
-        turned = "" if tile.along_k else "_trans"
-        suffix = "" if tile.buffer.dtype.bytes == 2 else f"_b{tile.buffer.dtype.bits}"
-        load = instruction_named(f"ldmatrix_x{matrices}{turned}{suffix}")
-        origin = values.simplifier(mn[0])
-        first = tile.at(stage, origin, k[0], values)
-        to, shape = ((origin, 0), (mn[1], k[1])) if is_left else ((0, origin), (k[1], mn[1]))
-        self.b.invoke(load, region(held, to, shape), region(tile.buffer, first, tile.shape(mn[1], k[1])))
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
@@ -118,6 +97,23 @@ class Mma:
                 inside.bind(v, lanes)
                 j = g * lanes + v
                 body(i, j, self.total[i, j], inside)
+
+
+def read_fragments(
+    b: Builder, values: Values, tile: SharedTile, held: Buffer, mn: tuple[Expr, int], k: tuple[Expr, int], stage: Expr
+) -> None:
+    """A part of a factor, (first, extent) along mn and k, from shared memory into its fragments, by whole 8×8 matrices.
+
+    ``held`` has all of mn, and the part of k at hand.
+    """
+    size = tile.buffer.dtype.bytes
+    turned = "" if tile.along_k else "_trans"
+    suffix = "" if size == 2 else f"_b{8 * size}"
+    load = instruction_named(f"ldmatrix_x{mn[1] * k[1] * size // 128}{turned}{suffix}")
+    origin = values.simplifier(mn[0])
+    first = tile.at(stage, origin, k[0], values)
+    to, shape = ((origin, 0), (mn[1], k[1])) if tile.is_left else ((0, origin), (k[1], mn[1]))
+    b.invoke(load, region(held, to, shape), region(tile.buffer, first, tile.shape(mn[1], k[1])))
 
 
 def spec_of(instruction: Instruction) -> MatMulSpec:

@@ -28,11 +28,11 @@ class Share:
 
 
 def share(rows: int, chunks: int, threads: int) -> Share | str:
-    """``rows`` × ``chunks`` among ``threads`` threads, or among fewer; the reason when they cannot have equal parts."""
+    """``rows`` × ``chunks`` among ``threads`` threads, or fewer, in equal parts; why not when that cannot be."""
     across = min(chunks, threads)
     if chunks % across:
         return f"{threads} threads do not divide the {chunks} chunks of a row"
-    down = max(1, min(rows, threads // across))
-    if rows % down:
-        return f"{threads} threads, {across} to a row, do not divide {rows} rows"
+    down = 1
+    while 2 * down * across <= threads and rows % (2 * down) == 0:
+        down *= 2
     return Share(rows, chunks, down * across, (rows // down, chunks // across), (down, across))
