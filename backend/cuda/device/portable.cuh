@@ -86,6 +86,10 @@ template <class T> TM_FN T tm_floordiv(T a, T b)
   if (b == static_cast<T>(-1) && b < 0) return tm_neg<T>(a);
   return static_cast<T>(a / b - (a % b != 0 && (a < 0) != (b < 0)));
 }
+template <> TM_FN unsigned char tm_floordiv<unsigned char>(unsigned char a, unsigned char b)
+{
+  return static_cast<unsigned char>(b == 0 ? 255 : a / b);
+}
 template <class T> TM_FN T tm_mod(T a, T b) { return b == 0 ? a : tm_sub<T>(a, tm_mul<T>(b, tm_floordiv<T>(a, b))); }
 
 // An index that may count from the end. One that is out of range sets the flag and becomes 0.
@@ -145,6 +149,11 @@ TM_FLOATS_2(hypot, hypot)
 #undef TM_FLOATS
 #undef TM_FLOATS_2
 
+TM_FN float tm_fma(float x, float y, float z) { return fmaf(x, y, z); }
+TM_FN double tm_fma(double x, double y, double z) { return fma(x, y, z); }
+TM_FN tm_f16 tm_fma(tm_f16 x, tm_f16 y, tm_f16 z) { return tm_f16(fmaf(tm_value(x), tm_value(y), tm_value(z))); }
+TM_FN tm_bf16 tm_fma(tm_bf16 x, tm_bf16 y, tm_bf16 z) { return tm_bf16(fmaf(tm_value(x), tm_value(y), tm_value(z))); }
+
 template <class T> TM_FN T tm_reciprocal(T x) { return T(1) / x; }
 template <class T> TM_FN T tm_sigmoid(T x) { return T(1) / (T(1) + tm_exp(-x)); }
 template <class T> TM_FN T tm_sign(T x) { return T((x > T(0)) - (x < T(0))); }
@@ -194,6 +203,7 @@ template <class T> TM_FN T tm_digamma(T x)
 template <class T> TM_FN T tm_min(T a, T b) { return a != a || a < b ? a : b; }
 template <class T> TM_FN T tm_max(T a, T b) { return a != a || a > b ? a : b; }
 template <class T> TM_FN T tm_abs(T a) { return a < T(0) ? tm_neg<T>(a) : a; }
+template <> TM_FN unsigned char tm_abs<unsigned char>(unsigned char a) { return a; }
 
 #define TM_OF_HALVES(name)                                                                   \
   TM_FN tm_f16 tm_##name(tm_f16 x) { return tm_f16(tm_##name(tm_value(x))); }                \
@@ -343,6 +353,12 @@ TM_PREDICATES(TM_VECTOR_PREDICATE)
 TM_INTEGER_2(TM_VECTOR_2)
 TM_VECTOR_1(neg)
 TM_VECTOR_1(not)
+
+template <class T, int N> TM_FN tm_vec<T, N> tm_fma(tm_vec<T, N> x, tm_vec<T, N> y, tm_vec<T, N> z)
+{
+  TM_LANES x[i] = tm_fma(x[i], y[i], z[i]);
+  return x;
+}
 
 #define TM_FOLD(name, step)                                                                  \
   template <class T, int N> TM_FN T tm_lanes_##name(tm_vec<T, N> x)                          \

@@ -75,6 +75,8 @@ TM_MATH_1(sin) TM_MATH_1(cos) TM_MATH_1(tan) TM_MATH_1(asin) TM_MATH_1(acos) TM_
 TM_MATH_1(cosh) TM_MATH_1(tanh) TM_MATH_1(asinh) TM_MATH_1(acosh) TM_MATH_1(atanh) TM_MATH_1(erf) TM_MATH_1(erfc)
 TM_MATH_1(lgamma) TM_MATH_1(sqrt) TM_MATH_1(floor) TM_MATH_1(ceil) TM_MATH_1(trunc) TM_MATH_1(rint) TM_MATH_1(fabs)
 TM_MATH_2(pow) TM_MATH_2(atan2) TM_MATH_2(fmod) TM_MATH_2(fmin) TM_MATH_2(fmax) TM_MATH_2(copysign) TM_MATH_2(hypot)
+extern "C" float fmaf(float, float, float);
+extern "C" double fma(double, double, double);
 }
 #undef TM_MATH_1
 #undef TM_MATH_2
@@ -92,7 +94,7 @@ inline double erfinv(double x) {
                    : x * (2.83297682 + (s - 3) * (1.00167406 + (s - 3) * 0.00943887047));
   for (int i = 0; i < 4; i++) {
     const double rest = x < 0 ? erfc(-y) - (1 + x) : (1 - x) - erfc(y);
-    const double step = (x < 0 ? -rest : rest) * -0.88622692545275801365 * exp(y * y);
+    const double step = rest * 0.88622692545275801365 * exp(y * y);
     y -= step / (1 + y * step);
   }
   return y;
