@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -12,8 +15,10 @@ from taskmap.schedules.cpu.convolution import schedule_convolution
 from taskmap.schedules.cpu.correlation import schedule_correlation
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
-from taskmap.schedules.cuda.choose import schedule_cuda
+from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.stack import STACK_BYTES, local_bytes
+
+_schedule_cuda: Callable[[Task, Target], Kernel] = lazily("taskmap.schedules.cuda.choose", "schedule_cuda")
 
 
 def schedule(task: Task, target: Target) -> Kernel:
@@ -22,8 +27,8 @@ def schedule(task: Task, target: Target) -> Kernel:
     Raises ScheduleError when no template or rule takes the task.
     """
     if target.kind == "cuda":
-        return schedule_cuda(task, target)
-    for template in (schedule_attention, schedule_convolution, schedule_correlation, schedule_matmul):
+        return _schedule_cuda(task, target)
+    for template in (schedule_attention, schedule_convolution, schedule_correlation, schedule_matmul, schedule_scan):
         kernel = template(task, target)
         if kernel is not None and local_bytes(kernel) <= STACK_BYTES:
             return kernel

@@ -80,7 +80,7 @@ def find_correlation(task: Task) -> Convolution | None:
         stage, fold, moving.buffer, still, fold.axes[0][1], groups,
         channels=columns, out_channels=rows // groups, image=three(moving.buffer.shape[2:], 1),
         out=three([n for _, n in fold.axes[1:]], 1), kernel=known[0],
-        phases=tuple(phases(*one, transposed=False) for one in zip(*known, strict=True)),
+        phases=tuple(phases(k, s, p, d, transposed=False) for k, s, p, d in zip(*known, strict=True)),
         rank=rank,
     )  # fmt: skip
     return conv if _matches(conv, still, moving) else None

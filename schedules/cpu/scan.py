@@ -1,0 +1,111 @@
+"""Prefix sums and products: one walk along the axis, each element from the one before.
+
+The definition is a reduction of its own for every element, sum over r of (r <= i ? x[r] : 0); as loops that would take
+a square of the axis' length. Vectors run over another axis where the scanned one is not contiguous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, constant_dim, index
+from taskmap.ir.nodes import Cast, Compare, Const, Dim, Expr, Kernel, Reduce, Scope, Select, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import f32, f64
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.access import require_count, storage_order
+from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.values import Values, combine, identity
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """``stage`` folds ``value``, of the reduction's variable, over a prefix of its ``axis``."""
+
+    stage: Stage
+    reduce: Reduce
+    axis: int
+    value: Expr
+
+
+def find_scan(task: Task) -> Scan | None:
+    """The scan of a task whose one reduction is one."""
+    found = [(s, e) for s in task.stages for e in walk_exprs(s.body) if isinstance(e, Reduce)]
+    if len(found) != 1:
+        return None
+    ((stage, fold),) = found
+    body = stage.body
+    while isinstance(body, Cast):
+        body = body.a
+    if body is not fold or fold.op not in ("sum", "prod") or len(fold.axes) != 1:
+        return None
+    ((r, extent),) = fold.axes
+    kept = fold.body
+    if not isinstance(kept, Select) or not isinstance(kept.cond, Compare) or kept.cond.op != "le":
+        return None
+    neutral = identity(fold.op, fold.dtype)
+    if kept.cond.a is not r or not isinstance(kept.b, Const) or kept.b.value != neutral.value:
+        return None
+    axis = next((d for d, v in enumerate(stage.axes) if v is kept.cond.b), None)
+    if axis is None or constant_dim(stage.shape[axis]) != constant_dim(extent) or constant_dim(extent) is None:
+        return None
+    if any(e is stage.axes[axis] for e in walk_exprs(kept.a)):
+        return None
+    return Scan(stage, fold, axis, kept.a)
+
+
+def schedule_scan(task: Task, target: Target) -> Kernel | None:
+    """The kernel of a task anchored by a scan, or None for any other task."""
+    scan = find_scan(task)
+    if scan is None:
+        return None
+    stage = scan.stage
+    require_count(task, task.outputs, stage.shape)
+    exact = f64 if scan.reduce.dtype == f32 else scan.reduce.dtype  # one rounding each, as PyTorch does it
+    lanes = target.lanes(exact.bytes)
+    others = [d for d in storage_order(stage.out) if d != scan.axis]
+    inner = others.pop() if others and _steps_by_one(stage, others[-1]) else None
+    b = Builder()
+    values = Values(task, b)
+    ((r, extent),) = scan.reduce.axes
+
+    def walk(at: dict[int, Expr], local: Values) -> None:
+        total = b.allocate("total", exact, (1,), Scope.REGISTER, init=identity(scan.reduce.op, exact))
+        with b.loop(r.name, extent) as i:
+            local.bind(i, extent)
+            inside = local.nested()
+            place = _axes(stage, {**at, scan.axis: i})
+            value = inside.expand(scan.value, {**place, r: i})
+            b.store(total, 0, combine(scan.reduce.op, total[0], cast(value, exact)))
+            result = b.let("prefix", cast(total[0], scan.reduce.dtype))
+            Epilogue(task, stage, scan.reduce, b).element(inside, result, place)
+
+    sizes: list[Dim] = [stage.shape[d] for d in others]
+    names = [f"o{d}" for d in others]
+    with parallel_grid(b, names, sizes, values, bool(others), 8 * target.cores) as outer:
+        at = dict(zip(others, outer, strict=True))
+        if inner is None:
+            walk(at, values.nested())
+        else:
+            axis = inner
+            vector_loop(
+                b, "v", stage.shape[axis], lanes, values.nested(), lambda i, local, *_: walk({**at, axis: i}, local)
+            )
+    buffers = (*task.inputs, *task.outputs)
+    note = f"cpu.scan(length={constant_dim(extent)}, lanes={1 if inner is None else lanes})"
+    return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
+
+
+def _steps_by_one(stage: Stage, axis: int) -> bool:
+    """Whether neighbours along an axis are neighbours in memory: the last axis, as far as is known."""
+    strides = stage.out.strides
+    if strides is None:
+        return axis == len(stage.axes) - 1
+    return constant_dim(strides[axis]) == 1 and constant_dim(stage.shape[axis]) != 1
+
+
+def _axes(stage: Stage, at: dict[int, Expr]) -> dict[Var, Expr]:
+    return {v: at.get(d, index(0)) for d, v in enumerate(stage.axes)}
