@@ -1,0 +1,104 @@
+"""The assembly of what schedules make: tensor instructions where there are some, 16-byte accesses, nothing spilled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from taskmap.backend.counters import Counters
+from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.sass import count, instructions, sass
+from taskmap.backend.cuda.toolchain import find_cuda_toolchain
+from taskmap.backend.store import KernelStore
+from taskmap.driver import new_session
+from taskmap.errors import CompilerFailedError
+from taskmap.options import Options
+from taskmap.torch_backend import compile_captured
+
+pytest.importorskip("nvidia")
+TARGETS = ("sm_80", "sm_90a")
+
+
+def kernels(model: nn.Module, *args: torch.Tensor, gpu: str) -> list[tuple[CudaBinary, Counter[str]]]:
+    """The kernels of a model, with how often each instruction stands in them."""
+    session = new_session(Options(target="cuda-sim", gpu=gpu))
+    with torch.no_grad():
+        torch.compile(model.eval(), backend=partial(compile_captured, session=session))(*args)
+    sources = [k.source for k in session.kernels.values() if isinstance(k.source, CudaSource)]
+    made = compile_cuda(sources, find_cuda_toolchain(gpu), KernelStore(suffix=SUFFIX), Counters())
+    return [(binary, instructions(sass(binary.image))) for binary in made.values()]
+
+
+class Attention(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+def test_products_of_f16_use_tensor_instructions(gpu: str) -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.GELU()).half()
+    ((binary, found),) = kernels(model, torch.randn(256, 256).half(), gpu=gpu)
+    assert binary.resources.spills == 0
+    assert count(found, "HMMA") + count(found, "HGMMA") > 0
+    narrow = sum(n for name, n in found.items() if name.startswith("LDGSTS") and "128" not in name.split("."))
+    assert narrow == 0
+    assert count(found, "LDGSTS", "128") + count(found, "LDG", "128") + count(found, "UTMALDG") > 0
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+def test_attention_uses_tensor_instructions(gpu: str) -> None:
+    q, k, v = (torch.randn(1, 2, 128, 64).half() for _ in range(3))
+    ((binary, found),) = kernels(Attention(), q, k, v, gpu=gpu)
+    assert binary.resources.spills == 0
+    assert count(found, "HMMA") + count(found, "HGMMA") > 0
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_element_wise_kernels_move_16_bytes(gpu: str, dtype: torch.dtype) -> None:
+    ((binary, found),) = kernels(nn.GELU(), torch.randn(8192).to(dtype), gpu=gpu)
+    assert binary.resources.spills == 0
+    assert count(found, "LDG") == count(found, "LDG", "128") > 0
+    assert count(found, "STG") == count(found, "STG", "128") > 0
+
+
+@pytest.mark.parametrize("model", [nn.Softmax(-1), nn.LayerNorm(1024)])
+def test_rows_move_16_bytes_and_stay_in_registers(model: nn.Module) -> None:
+    ((binary, found),) = kernels(model, torch.randn(64, 1024), gpu="sm_80")
+    assert binary.resources.spills == 0
+    assert count(found, "STG") == count(found, "STG", "128") > 0
+    assert count(found, "LDL") == count(found, "STL") == 0
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+def test_nothing_spills_in_a_network(gpu: str) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.SiLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, groups=16),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10), nn.LogSoftmax(-1),
+    )  # fmt: skip
+    for binary, _ in kernels(model, torch.randn(2, 3, 16, 16), gpu=gpu):
+        assert binary.resources.spills == 0
+        assert binary.resources.warnings == ()
+
+
+def test_reading_assembly() -> None:
+    text = """
+        /*0000*/                   LDC R1, c[0x0][0x37c] ;
+        /*0010*/              @!P0 LDG.E.128.CONSTANT R4, desc[UR4][R2.64] ;
+        /*0020*/               @P1 EXIT ;
+.L_x_0:
+        /*0030*/                   LDG.E.128 R8, desc[UR4][R2.64] ;
+    """
+    found = instructions(text)
+    assert found == {"LDC": 1, "LDG.E.128.CONSTANT": 1, "EXIT": 1, "LDG.E.128": 1}
+    assert (count(found, "LDG", "128"), count(found, "LDG", "64"), count(found)) == (2, 0, 4)
+
+
+def test_what_is_no_kernel() -> None:
+    with pytest.raises(CompilerFailedError, match="nvdisasm refused"):
+        sass(b"not a cubin")
