@@ -156,7 +156,7 @@ def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
                 held = rows * (t.width + keys + keys // 2) // WARP
                 if held <= 160 and not (engine == "simt" and (keys > 32 or rows > 16)):
                     found.append(AttentionConfig(engine, warps, rows, keys, stages))
-    return sorted(found, key=lambda c: (-c.queries, c.rows != 16, -c.keys))
+    return sorted(found, key=lambda c: (-c.queries, c.rows != 16, abs(c.keys - 64)))
 
 
 def is_asynchronous(t: AttentionTask) -> bool:
