@@ -65,7 +65,7 @@ POINTWISE: list[Function] = [
     lambda x, y, r: x.clamp(0, 100).to(r.choice(DTYPES)),
     lambda x, y, r: torch.add(x, y, alpha=r.choice([1, 2])),
     lambda x, y, r: x - y,
-    lambda x, y, r: x * r.choice([y, 2, 0.5]),
+    lambda x, y, r: x * (y if r.random() < 0.5 else r.choice([2, 0.5])),
     lambda x, y, r: x / (abs(y) + 1),
     lambda x, y, r: x // (abs(y) + 2),
     lambda x, y, r: x % (abs(y) + 2),
@@ -146,7 +146,7 @@ def run(steps: list[Step], inputs: tuple[Tensor, ...]) -> list[Tensor]:
     values = list(inputs)
     for function, a, b, seed in steps:
         x, y = values[a], values[b]
-        if torch.broadcast_shapes(x.shape, y.shape) != x.shape:
+        if torch.broadcast_shapes(x.shape, y.shape) != x.shape:  # type: ignore[no-untyped-call]
             y = x
         values.append(function(x, y, random.Random(seed)))
     return values[len(inputs) :]
