@@ -66,6 +66,11 @@ def verify(kernel: Kernel, rules: Sequence[Rule] = RULES) -> None:
         raise _error(kernel, rule, flaw)
 
 
+def verify_lowered(kernel: Kernel) -> None:
+    """Raises VerifyError for the first rule of lowered kernels that ``kernel`` breaks."""
+    verify(kernel, LOWERED)
+
+
 def _error(kernel: Kernel, rule: Rule, flaw: Flaw) -> VerifyError:
     text = print_body(flaw.stmt).splitlines()[0] if flaw.stmt else None
     source = getattr(flaw.stmt, "source", None) or (None if flaw.stmt else kernel.source)

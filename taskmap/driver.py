@@ -21,19 +21,18 @@ from taskmap.backend.memory_plan import plan_memory
 from taskmap.constants import FrozenGraph
 from taskmap.cpu_platform import cpu_platform
 from taskmap.cuda_graphs import ReplayedGraph
-from taskmap.cuda_platform import cuda_platform
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.passes import run_passes
 from taskmap.graph.planning import Group, Plan, plan
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.key import task_key
+from taskmap.ir.lazy import lazily
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.verify import LOWERED, verify
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.placing import CPU, chosen_target
@@ -42,9 +41,14 @@ from taskmap.progress import progress
 from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
 from taskmap.schedules import schedule
-from taskmap.sim_platform import sim_platform
 from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
 from taskmap.unfuse import unfuse
+
+# Most processes compile for the CPU alone and verify nothing; they do not wait for the rest.
+_cuda_platform: Callable[..., Platform] = lazily("taskmap.cuda_platform", "cuda_platform")
+_sim_platform: Callable[..., Platform] = lazily("taskmap.sim_platform", "sim_platform")
+_verify: Callable[[Kernel], None] = lazily("taskmap.ir.verify", "verify")
+_verify_lowered: Callable[[Kernel], None] = lazily("taskmap.ir.verify", "verify_lowered")
 
 
 @dataclass(slots=True)
@@ -102,9 +106,9 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
     target = chosen_target(options, device)
     platform: Platform
     if target == "cuda":
-        platform = cuda_platform(options, device)
+        platform = _cuda_platform(options, device)
     else:
-        platform = sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
+        platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
     return Session(options, platform, TaskStore(platform.store.path / "tasks"))
 
 
@@ -248,12 +252,12 @@ def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKern
         if dump.wanted:
             dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))
         if checked:
-            verify(module)
+            _verify(module)
 
     observe("scheduled", kernel)
     lowered = lower(kernel, observe if dump.wanted or checked else None, session.target)
     if checked:
-        verify(lowered, LOWERED)
+        _verify_lowered(lowered)
     source = session.platform.generate(lowered)
     dump.write(f"{source.symbol}{session.platform.suffix}", source.text)
     return TaskKernel(source, kernel.note)
