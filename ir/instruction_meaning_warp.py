@@ -33,13 +33,13 @@ def shuffle(spec: ShuffleSpec, width: int, values: Array, others: Array) -> Arra
         source = np.where(lane + other < first + width, lane + other, lane)
     else:
         source = np.where((lane ^ other) < first + width, lane ^ other, lane)
-    return np.asarray(values)[source]
+    return np.asarray(np.asarray(values)[source])
 
 
 def vote(spec: VoteSpec, votes: Array | None = None) -> Array:
     """What each of 32 lanes learns from the votes, bools; elect takes none, and lane 0 stands for the one chosen."""
     if spec.how == "elect":
-        return np.arange(LANES) == 0
+        return np.asarray(np.arange(LANES) == 0)
     if votes is None:
         raise InputError(f"{spec} takes a vote of every lane")
     ballots = np.asarray(votes, np.bool_)

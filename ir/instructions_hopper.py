@@ -170,6 +170,8 @@ def _group(name: str, action: str, *parameters: Parameter) -> Instruction:
     return Instruction(name, spec, _HOPPER, workers=WARPGROUP, text=f"tm_{name}", family="wgmma", parameters=parameters)
 
 
+_HELD = (f32, i32, f16, bf16, tf32, i8, u8, e4m3, e5m2)
+
 _WGMMA = (
     _group("wgmma_fence", "begin"),
     _group("wgmma_commit", "commit"),
@@ -182,7 +184,7 @@ _WGMMA = (
         family="wgmma",
         parameters=(
             Parameter("slots", Place.CONSTANT),
-            Parameter("d", Place.REGISTERS, "rw", (f32, i32, f16), count=0),
+            Parameter("d", Place.REGISTERS, "rw", _HELD, count=0),
         ),
     ),
     Instruction(

@@ -47,7 +47,7 @@ def store_box(
     _check(tensor.shape, box, coordinates, bytes, swizzle)
     whole = shared[_places(shared.size, bytes, swizzle)].reshape(tuple(box))
     inside, there = _overlap(tensor.shape, box, coordinates)
-    result = tensor.copy()
+    result: Array = tensor.copy()
     result[there] = tensor[there] + whole[inside] if add else whole[inside]
     return result
 

@@ -81,9 +81,9 @@ def test_targets_without_an_instruction_refuse_it(name: str, isa: str) -> None:
 def test_what_is_written_wrongly_is_refused() -> None:
     entry = instruction_named("ldmatrix_x4")
     text = unit([entry])
-    assert ".m8n8.x4" in text
+    assert ".shared.b16" in text
     with pytest.raises(RefusedSourceError):
-        assemble(text.replace(".m8n8.x4", ".m8n8.x8"), "wrong", ("--gpu-architecture=sm_80", "--std=c++17"))
+        assemble(text.replace(".shared.b16", ".shared.b48"), "wrong", ("--gpu-architecture=sm_80", "--std=c++17"))
 
 
 # ---- What they become

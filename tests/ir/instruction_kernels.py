@@ -11,7 +11,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.evaluate import convert
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction, MatMulSpec, MoveSpec
 from taskmap.ir.lower import lower
-from taskmap.ir.mapping import repeat
+from taskmap.ir.mapping import TaskMapping, repeat
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Load, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType
@@ -24,13 +24,20 @@ ROWS, VECTORS, DEPTH = 3, 2, 5
 
 def table_for(entry: Instruction) -> tuple[Instruction, ...]:
     """The entry, and moves of as many elements, so that nothing else can be chosen."""
-    moves = (i for i in INSTRUCTIONS if isinstance(i.spec, MoveSpec) and i.spec.n == entry.spec.n)
+    moves = (i for i in INSTRUCTIONS if isinstance(i.spec, MoveSpec) and i.columns == entry.columns)
     return entry, *(i for i in moves if i is not entry)
 
 
 def kernel_of(entry: Instruction) -> Kernel:
     """The kernel of a MatMul on tiles, or of a Move, a few instructions large."""
-    return _product(entry, entry.spec) if isinstance(entry.spec, MatMulSpec) else _copy(entry, entry.spec)
+    spec = entry.spec
+    assert isinstance(spec, MatMulSpec | MoveSpec)
+    return _product(entry, spec) if isinstance(spec, MatMulSpec) else _copy(entry, spec)
+
+
+def _owner(entry: Instruction) -> TaskMapping:
+    assert entry.owner_c is not None
+    return entry.owner_c
 
 
 def _product(entry: Instruction, spec: MatMulSpec) -> Kernel:
@@ -39,7 +46,7 @@ def _product(entry: Instruction, spec: MatMulSpec) -> Kernel:
     a, b = Buffer("a", spec.a, (m, k)), Buffer("b", spec.b, (k, n))
     c, y = Buffer("c", spec.c, (m, n)), Buffer("y", spec.c, (m, n))
     out = Builder()
-    owner = repeat(ROWS, VECTORS) * entry.owner_c
+    owner = repeat(ROWS, VECTORS) * _owner(entry)
     tile = out.allocate("tile", spec.c, owner.task_shape, Scope.REGISTER, owner=owner)
     out.move(tile, c)
     out.matmul(tile, a, b)
@@ -49,7 +56,7 @@ def _product(entry: Instruction, spec: MatMulSpec) -> Kernel:
 
 def _copy(entry: Instruction, spec: MoveSpec) -> Kernel:
     """y = x through registers."""
-    owner = repeat(VECTORS) * entry.owner_c
+    owner = repeat(VECTORS) * _owner(entry)
     x, y = Buffer("x", spec.dtype, owner.task_shape), Buffer("y", spec.dtype, owner.task_shape)
     out = Builder()
     tile = out.allocate("tile", spec.dtype, owner.task_shape, Scope.REGISTER, owner=owner)
@@ -65,7 +72,7 @@ def lowered_with(entry: Instruction, target: Target) -> Kernel:
     if isinstance(entry.spec, MatMulSpec):
         assert {e.instruction for e in found if isinstance(e, Intrinsic)} == {entry}
     else:
-        assert {e.lanes for e in found if isinstance(e, Load)} == {entry.spec.n}
+        assert {e.lanes for e in found if isinstance(e, Load)} == {entry.columns}
     return kernel
 
 
@@ -86,7 +93,7 @@ def arguments(entry: Instruction, rng: np.random.Generator) -> list[Array]:
 
 def reference(entry: Instruction, arrays: list[Array]) -> Array:
     """What the entry's kernel must give; for floats in float64."""
-    if isinstance(entry.spec, MoveSpec):
+    if not isinstance(entry.spec, MatMulSpec):
         return arrays[0]
     wide: type[Any] = np.float64 if entry.spec.c.is_float else np.int64
     a, b, c = (x.astype(wide) for x in arrays)

@@ -16,15 +16,11 @@ template <int Slots> TM_FN void tm_wgmma_hold(float *d)
 #pragma unroll
   for (int i = 0; i < Slots; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
-template <int Slots> TM_FN void tm_wgmma_hold(int *d)
+template <int Slots, class T> TM_FN void tm_wgmma_hold(T *d)
 {
+  constexpr int words = Slots * sizeof(T) / 4;
 #pragma unroll
-  for (int i = 0; i < Slots; i++) asm volatile("" : "+r"(d[i])::"memory");
-}
-template <int Slots> TM_FN void tm_wgmma_hold(tm_f16 *d)
-{
-#pragma unroll
-  for (int i = 0; i < Slots / 2; i++) asm volatile("" : "+r"(reinterpret_cast<unsigned *>(d)[i])::"memory");
+  for (int i = 0; i < words; i++) asm volatile("" : "+r"(reinterpret_cast<unsigned *>(d)[i])::"memory");
 }
 
 // Where a matrix lies in shared memory: start, offsets in bytes, and over how many bytes it is swizzled. PTX ISA, "Matrix
