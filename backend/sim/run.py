@@ -33,6 +33,7 @@ _PARAMETER = re.compile(
 )
 _BYTES = re.compile(r"tm_shared_at<(?:signed char|unsigned char|bool|tm_e\dm\d)>")
 _POISON = 0xFF
+_ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,15 @@ def run(
             raise InputError(f"{source.symbol} takes {wanted} {what}, not {len(given)}")
     for number in outputs:
         arrays[number].reshape(-1).view(np.uint8)[:] = _POISON
-    call = _Call(kernel, parameters, arrays, tuple(sizes.values()), maps, set(outputs))
-    return call.run(
-        tuple(size_of(d, sizes) for d in source.grid), seed, policy == "late", counters, seconds, raises=raises
-    )
+    placed = _placed(arrays)
+    call = _Call(kernel, parameters, placed, tuple(sizes.values()), maps, set(outputs))
+    grid = tuple(size_of(d, sizes) for d in source.grid)
+    try:
+        return call.run(grid, seed, policy == "late", counters, seconds, raises=raises)
+    finally:
+        for array, copy in zip(arrays, placed, strict=True):
+            if array.flags.writeable:
+                array[...] = copy
 
 
 def build_kernel(source: CudaSource, store: KernelStore | None = None, *, checked: bool = True) -> SimKernel:
@@ -272,6 +278,21 @@ def _start(array: Array) -> int:
     if not array.flags.c_contiguous:
         raise InputError("the simulator takes contiguous arrays", hint="Use numpy.ascontiguousarray.")
     return int(array.ctypes.data)
+
+
+def _placed(arrays: Sequence[Array]) -> list[Array]:
+    """Copies that lie as on a GPU: each memory begins at a multiple of 256 bytes. What overlaps still does."""
+    placed: dict[int, Array] = {}
+    for members in _regions_of(arrays):
+        first = min(_start(arrays[i]) for i in members)
+        size = max(_start(arrays[i]) + arrays[i].nbytes for i in members) - first
+        room = np.empty(size + _ALIGNMENT, np.uint8)
+        base = -int(room.ctypes.data) % _ALIGNMENT
+        for i in members:
+            at = base + _start(arrays[i]) - first
+            placed[i] = room[at : at + arrays[i].nbytes].view(arrays[i].dtype).reshape(arrays[i].shape)
+            placed[i][...] = arrays[i]
+    return [placed[i] for i in range(len(arrays))]
 
 
 def _regions_of(arrays: Sequence[Array]) -> list[list[int]]:

@@ -34,8 +34,12 @@ inline void open_barrier(Worker &w, Barrier &b, const char *name) {
     const ClockRef clock = b.gathering.take();
     for (Fiber *f : b.waiting) f->base = clock;
     last.base = clock;
+    b.waiting.push_back(&last); /* so that the order of the seed is that of all of them */
   }
   make_all_ready(w, b.waiting);
+  if (!w.checked) return;
+  Fiber *next = take_next(w);
+  if (next != &last) switch_to(w, last.context, next);
 }
 
 inline void meet_at(Worker &w, Barrier &b, Wait wait, const char *name, uint32_t expected, uint32_t line) {
