@@ -8,9 +8,10 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.attention import schedule_attention
-from taskmap.schedules.cuda.matmul import Product, find_product, schedule_product
+from taskmap.schedules.cuda.matmul import schedule_product
 from taskmap.schedules.cuda.matmul_space import choose
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
+from taskmap.schedules.cuda.product import Product, find_product
 from taskmap.schedules.cuda.rows import schedule_rows
 
 

@@ -12,80 +12,26 @@ not through registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product
-from taskmap.ir.contraction import Contraction, find_contraction
+from taskmap.ir.construct import as_expr, ceil_div, index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import instruction_named
-from taskmap.ir.nodes import Dim, Expr, Kernel, Var
+from taskmap.ir.nodes import Expr, Kernel
 from taskmap.ir.target import Target
-from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type
-from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.access import require_count
-from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cuda.factor import Axes, Factor, analyse
-from taskmap.schedules.cuda.launch import Launch, unravel
+from taskmap.schedules.cuda.factor import Factor
 from taskmap.schedules.cuda.matmul_config import MatmulConfig, sizes_fit
 from taskmap.schedules.cuda.mma import Mma, spec_of
+from taskmap.schedules.cuda.product import Frame, Product
 from taskmap.schedules.cuda.share import Share, share
-from taskmap.schedules.cuda.shared_tile import SharedTile, padded_bytes, padded_tile
+from taskmap.schedules.cuda.shared_tile import padded_bytes, padded_tile
 from taskmap.schedules.cuda.simt import Simt
-from taskmap.schedules.cuda.staging import Staging, positions
-from taskmap.schedules.cuda.vectors import fills
+from taskmap.schedules.cuda.staging import Staging
 from taskmap.schedules.values import Values
 
-Engine = Simt | Mma
+Multiplier = Simt | Mma
 _COPIES = (4, 8, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """What is multiplied: a contraction and its factors."""
-
-    task: Task
-    stage: Stage
-    c: Contraction
-    left: Factor
-    right: Factor
-
-    @property
-    def accumulate(self) -> DType:
-        """The type of the sums."""
-        return compute_type(self.c.reduce.dtype)
-
-    @property
-    def m(self) -> Dim:
-        """Rows."""
-        return product([d for _, d in self.c.m])
-
-    @property
-    def n(self) -> Dim:
-        """Columns."""
-        return product([d for _, d in self.c.n])
-
-    @property
-    def k(self) -> Dim:
-        """Terms of a sum."""
-        return product([d for _, d in self.c.k])
-
-    @property
-    def batch(self) -> tuple[Dim, ...]:
-        """Products that are computed."""
-        return tuple(d for _, d in self.c.batch)
-
-
-def find_product(task: Task) -> Product | None:
-    """The product that a task's anchor is, or its first stage that is one; None when it has none."""
-    stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
-    for stage in stages:
-        c = find_contraction(stage.axes, stage.shape, stage.body)
-        if c is not None:
-            k = (*c.k[1:], c.k[0]) if len(c.k) > 1 else c.k  # the channels of a convolution, its first sum, innermost
-            return Product(task, stage, c, analyse(task, c.a, c.batch, c.m, k), analyse(task, c.b, c.batch, c.n, k))
-    return None
 
 
 def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
@@ -168,56 +114,35 @@ class _Matmul:
     p: Product
     config: MatmulConfig
     target: Target
-    launch: Launch = field(init=False)
+    frame: Frame = field(init=False)
 
     def kernel(self) -> Kernel:
         p, c = self.p, self.config
-        tiles = (ceil_div(p.m, c.block_m), ceil_div(p.n, c.block_n))
-        self.launch = Launch(p.task, (*p.batch, *tiles), c.threads)
-        b = self.launch.b
-        values, place = self.launch.begin()
-        *outer, tile_m, tile_n = self.ordered(values, place, tiles)
-        fixed = dict(zip((v for v, _ in p.c.batch), outer, strict=True))
-        row = b.let("row", values.simplifier(tile_m * c.block_m))
-        column = b.let("column", values.simplifier(tile_n * c.block_n))
-        values.bind(row, p.m)
-        values.bind(column, p.n)
+        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads)
+        values = self.frame.begin()
+        b = self.frame.launch.b
         engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
-        left = self.staging("left", p.left, fixed, row, c.block_m)
-        right = self.staging("right", p.right, fixed, column, c.block_n)
+        left = self.staging("left", p.left, self.frame.row, c.block_m)
+        right = self.staging("right", p.right, self.frame.column, c.block_n)
         if is_asynchronous(p, c):
             self.in_stages(values, engine, left, right)
         else:
             self.through_registers(values, engine, left, right)
-        self.epilogue(values.nested(), engine, fixed, row, column)
-        return self.launch.kernel(f"cuda.matmul({c})")
+        self.frame.epilogue(values.nested(), engine)
+        return self.frame.launch.kernel(f"cuda.matmul({c})")
 
-    def ordered(self, values: Values, place: Sequence[Expr], tiles: tuple[Dim, Dim]) -> tuple[Expr, ...]:
-        """The block's product and tile. Blocks run through ``group`` rows of tiles column by column, so that those
-        that run together read few rows and columns."""
-        group, (down, across) = self.config.group, tiles
-        if group == 1 or constant_dim(down) == 1:
-            return tuple(place)
-        b = self.launch.b
-        number = b.let("tile", values.simplifier(BLOCKS[0] % product([down, across])) if self.p.batch else BLOCKS[0])
-        values.bind(number, product([down, across]))
-        first = b.let("first", values.simplifier(number // (index(across) * group) * group))
-        height = b.let("height", values.simplifier(minimum(index(down) - first, group)))
-        within = values.simplifier(number % (index(across) * group))
-        return (*place[:-2], first + within % height, within // height)
-
-    def staging(self, name: str, f: Factor, fixed: dict[Var, Expr], first: Expr, extent: int) -> Staging:
-        c, b = self.config, self.launch.b
+    def staging(self, name: str, f: Factor, first: Expr, extent: int) -> Staging:
+        c, b = self.config, self.frame.launch.b
         tile = padded_tile(
             b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
         )
         how = _share(f, extent, c)
         assert isinstance(how, Share)
-        return Staging(b, f, fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
+        return Staging(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
 
-    def through_registers(self, values: Values, engine: Engine, left: Staging, right: Staging) -> None:
+    def through_registers(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
         """Two stages: one is multiplied while the next is on its way."""
-        b, c = self.launch.b, self.config
+        b, c = self.frame.launch.b, self.config
         steps = ceil_div(self.p.k, c.block_k)
         for s, name in ((left, "left"), (right, "right")):
             s.open(f"{name}_next")
@@ -237,10 +162,10 @@ class _Matmul:
                     s.put(inside.nested(), inside.simplifier((step + 1) % 2))
             b.barrier()
 
-    def in_stages(self, values: Values, engine: Engine, left: Staging, right: Staging) -> None:
+    def in_stages(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
         """A ring of stages: all but the one that is multiplied are on their way. Every step commits a group of copies,
         if need be an empty one, so that a group's age says which stage it is."""
-        b, c = self.launch.b, self.config
+        b, c = self.frame.launch.b, self.config
         steps = ceil_div(self.p.k, c.block_k)
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
 
@@ -260,28 +185,3 @@ class _Matmul:
             b.barrier()
             issue(inside.simplifier(step + (c.stages - 1)), inside)
             engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % c.stages))
-
-    def epilogue(self, values: Values, engine: Engine, fixed: dict[Var, Expr], row: Expr, column: Expr) -> None:
-        """What follows, for the part of the tile that lies within the product."""
-        p, c, b = self.p, self.config, self.launch.b
-        finish = Epilogue(p.task, p.stage, p.c.reduce, b)
-        width = 1
-        while width < 8 and fills(p.n, 2 * width):
-            width *= 2
-
-        def test(i: Expr, j: Expr, local: Values) -> Expr:
-            inside = as_expr(True)
-            if not fills(p.m, c.block_m):
-                inside = inside & local.simplifier(row + i < p.m)
-            if not fills(p.n, c.block_n):
-                inside = inside & local.simplifier(column + j < p.n)
-            return inside
-
-        def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
-            at = {**fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
-            finish.element(local.nested(), value, at)
-
-        engine.finish(values, width, test, element)
-
-
-__all__ = ["Axes", "Product", "SharedTile", "find_product", "schedule_product", "shared_bytes", "unravel", "validity"]

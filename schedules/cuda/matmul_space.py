@@ -14,8 +14,9 @@ from taskmap.ir.instructions import MatMulSpec, instructions_for
 from taskmap.ir.nodes import Dim
 from taskmap.ir.target import Target
 from taskmap.ir.types import f64
-from taskmap.schedules.cuda.matmul import Product, is_asynchronous, shared_bytes, validity
+from taskmap.schedules.cuda.matmul import is_asynchronous, shared_bytes, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.product import Product
 
 _GUESS = 512
 """A size that is known only when the kernel runs."""

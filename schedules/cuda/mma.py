@@ -20,8 +20,8 @@ from taskmap.ir.types import DType
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.launch import WARP, place_of
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.product import Finish, Test
 from taskmap.schedules.cuda.shared_tile import SharedTile
-from taskmap.schedules.cuda.simt import Finish, Test
 from taskmap.schedules.values import Values
 
 

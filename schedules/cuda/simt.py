@@ -9,7 +9,6 @@ Method: the matrix multiplication of Hidet (Ding et al., ASPLOS 2023, section 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
@@ -19,17 +18,12 @@ from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
 from taskmap.ir.types import DType
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.product import Finish, Test
 from taskmap.schedules.cuda.shared_tile import SharedTile
 from taskmap.schedules.values import Values
 
 _LANES = (4, 8)
 _WIDEST = 4
-
-Test = Callable[[Expr, Expr, Values], Expr]
-"""Whether neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column, values)."""
-
-Finish = Callable[[Expr, Expr, Expr, Values], None]
-"""What is done with an element of the tile: (row, column, value, values)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from taskmap.ir.evaluate import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16, f32, f64
-from taskmap.schedules.cuda.matmul import find_product, schedule_product, validity
+from taskmap.schedules.cuda.matmul import schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.matmul_space import choose, space
+from taskmap.schedules.cuda.product import find_product
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.random_tasks import random_array

@@ -1,0 +1,145 @@
+"""What a matrix product is made of, whichever template computes it; and what surrounds one in a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.contraction import Contraction, find_contraction
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import DType, compute_type
+from taskmap.ir.workers import BLOCKS
+from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cuda.factor import Factor, analyse
+from taskmap.schedules.cuda.launch import Launch
+from taskmap.schedules.cuda.staging import positions
+from taskmap.schedules.cuda.vectors import fills
+from taskmap.schedules.values import Values
+
+Test = Callable[[Expr, Expr, Values], Expr]
+"""Whether neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column, values)."""
+
+Finish = Callable[[Expr, Expr, Expr, Values], None]
+"""What is done with an element of the tile: (row, column, value, values)."""
+
+
+class Engine(Protocol):
+    """What multiplies: it holds the sums of a block's tile."""
+
+    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+        """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What is multiplied: a contraction and its factors."""
+
+    task: Task
+    stage: Stage
+    c: Contraction
+    left: Factor
+    right: Factor
+
+    @property
+    def accumulate(self) -> DType:
+        """The type of the sums."""
+        return compute_type(self.c.reduce.dtype)
+
+    @property
+    def m(self) -> Dim:
+        """Rows."""
+        return product([d for _, d in self.c.m])
+
+    @property
+    def n(self) -> Dim:
+        """Columns."""
+        return product([d for _, d in self.c.n])
+
+    @property
+    def k(self) -> Dim:
+        """Terms of a sum."""
+        return product([d for _, d in self.c.k])
+
+    @property
+    def batch(self) -> tuple[Dim, ...]:
+        """Products that are computed."""
+        return tuple(d for _, d in self.c.batch)
+
+
+def find_product(task: Task) -> Product | None:
+    """The product that a task's anchor is, or its first stage that is one; None when it has none."""
+    stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
+    for stage in stages:
+        c = find_contraction(stage.axes, stage.shape, stage.body)
+        if c is not None:
+            k = (*c.k[1:], c.k[0]) if len(c.k) > 1 else c.k  # the channels of a convolution, its first sum, innermost
+            return Product(task, stage, c, analyse(task, c.a, c.batch, c.m, k), analyse(task, c.b, c.batch, c.n, k))
+    return None
+
+
+@dataclass(slots=True)
+class Frame:
+    """One block's part of a product: where its tile is, and what follows it."""
+
+    p: Product
+    block: tuple[int, int]
+    group: int
+    threads: int
+    launch: Launch = field(init=False)
+    fixed: dict[Var, Expr] = field(default_factory=dict)
+    row: Expr = field(default_factory=lambda: index(0))
+    column: Expr = field(default_factory=lambda: index(0))
+
+    def begin(self) -> Values:
+        """Values to compute with, the block's place among the tiles known."""
+        p = self.p
+        tiles = (ceil_div(p.m, self.block[0]), ceil_div(p.n, self.block[1]))
+        self.launch = Launch(p.task, (*p.batch, *tiles), self.threads)
+        b = self.launch.b
+        values, place = self.launch.begin()
+        *outer, tile_m, tile_n = self.ordered(values, place, tiles)
+        self.fixed = dict(zip((v for v, _ in p.c.batch), outer, strict=True))
+        self.row = b.let("row", values.simplifier(tile_m * self.block[0]))
+        self.column = b.let("column", values.simplifier(tile_n * self.block[1]))
+        values.bind(self.row, p.m)
+        values.bind(self.column, p.n)
+        return values
+
+    def ordered(self, values: Values, place: Sequence[Expr], tiles: tuple[Dim, Dim]) -> tuple[Expr, ...]:
+        """The block's product and tile. Blocks run through ``group`` rows of tiles column by column, so that those
+        that run together read few rows and columns."""
+        group, (down, across) = self.group, tiles
+        if group == 1 or constant_dim(down) == 1:
+            return tuple(place)
+        b = self.launch.b
+        number = b.let("tile", values.simplifier(BLOCKS[0] % product([down, across])) if self.p.batch else BLOCKS[0])
+        values.bind(number, product([down, across]))
+        first = b.let("first", values.simplifier(number // (index(across) * group) * group))
+        height = b.let("height", values.simplifier(minimum(index(down) - first, group)))
+        within = values.simplifier(number % (index(across) * group))
+        return (*place[:-2], first + within % height, within // height)
+
+    def epilogue(self, values: Values, engine: Engine) -> None:
+        """What follows, for the part of the tile that lies within the product."""
+        p, b, row, column = self.p, self.launch.b, self.row, self.column
+        finish = Epilogue(p.task, p.stage, p.c.reduce, b)
+        width = 1
+        while width < 8 and fills(p.n, 2 * width):
+            width *= 2
+
+        def test(i: Expr, j: Expr, local: Values) -> Expr:
+            inside = as_expr(True)
+            if not fills(p.m, self.block[0]):
+                inside = inside & local.simplifier(row + i < p.m)
+            if not fills(p.n, self.block[1]):
+                inside = inside & local.simplifier(column + j < p.n)
+            return inside
+
+        def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
+            at = {**self.fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
+            finish.element(local.nested(), value, at)
+
+        engine.finish(values, width, test, element)
