@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.nodes import (
@@ -23,7 +23,6 @@ from taskmap.ir.nodes import (
     MappedFor,
     MatMul,
     Move,
-    Ramp,
     Reduce,
     Scope,
     Stmt,
@@ -203,30 +202,37 @@ def workers(kernel: Kernel) -> Iterator[Flaw]:
 
 
 def lowered(kernel: Kernel) -> Iterator[Flaw]:
-    """After lowering: no specs, no task-mapped, vector or unrolled loops, and no distributed buffers are left."""
+    """After lowering: no specs, no task-mapped, vector or unrolled loops, and no distributed buffers are left. Loops of
+    a kernel for a GPU may be unrolled by its compiler."""
+    gone = (LoopKind.VECTOR,) if kernel.threads else (LoopKind.VECTOR, LoopKind.UNROLLED)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, (MappedFor, Move, MatMul)):
             yield Flaw(f"{type(stmt).__name__} is left.", stmt)
-        elif isinstance(stmt, For) and stmt.kind in (LoopKind.VECTOR, LoopKind.UNROLLED):
+        elif isinstance(stmt, For) and stmt.kind in gone:
             yield Flaw(f"a loop of kind {stmt.kind.value} is left.", stmt)
         elif isinstance(stmt, Allocate) and stmt.buffer.owner is not None:
             yield Flaw(f"{stmt.buffer!r} is still distributed.", stmt)
 
 
 def registers(kernel: Kernel) -> Iterator[Flaw]:
-    """After lowering: register buffers have constant sizes and constant indices, for registers have no addresses."""
+    """After lowering: register buffers have constant sizes and constant indices, for registers have no addresses. What
+    depends on the variables of unrolled loops alone is as good as a constant."""
+    known: set[Var] = set()
     for stmt in walk_stmts(kernel.body):
+        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+            known.add(stmt.var)
+        if isinstance(stmt, Let) and _is_constant(stmt.value, known):
+            known.add(stmt.var)
         if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.REGISTER:
             if any(constant_dim(d) is None for d in stmt.buffer.shape):
                 yield Flaw(f"the size of {stmt.buffer!r} is not a constant.", stmt)
         used = [(stmt.buffer, stmt.indices)] if isinstance(stmt, Store) else []
         used += [(e.buffer, e.indices) for r in stmt_exprs(stmt) for e in walk_exprs(r) if isinstance(e, Load)]
         for buffer, indices in used:
-            if buffer.scope is Scope.REGISTER and not all(map(_is_constant, indices)):
+            if buffer.scope is Scope.REGISTER and not all(_is_constant(i, known) for i in indices):
                 yield Flaw(f"{buffer!r} is indexed by a value that is not a constant.", stmt)
 
 
-def _is_constant(e: Expr) -> bool:
-    if isinstance(e, Ramp):
-        return value_of(e.base) is not None and value_of(e.stride) is not None
-    return value_of(e) is not None
+def _is_constant(e: Expr, known: Container[Var]) -> bool:
+    """Whether only constants and ``known`` variables make up an index."""
+    return not any(isinstance(v, Load) or (isinstance(v, Var) and v not in known) for v in walk_exprs(e))

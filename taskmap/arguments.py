@@ -33,9 +33,14 @@ class Call:
 
 @dataclass(slots=True)
 class Arguments:
-    """The parameters of a kernel, and what must hold of a call's arguments."""
+    """The parameters of a kernel, and what must hold of a call's arguments.
+
+    device: where they are. alignment: bytes of which their addresses must be multiples.
+    """
 
     kernel: Kernel
+    device: str = "cpu"
+    alignment: int = 1
     _geometry: dict[Buffer, SizesFunction] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +53,8 @@ class Arguments:
         if len(tensors) != len(buffers):
             names = ", ".join(repr(b) for b in buffers)
             raise self.error(f"takes {len(buffers)} tensors, not {len(tensors)}", f"Its parameters are {names}.")
-        given = dict(zip(buffers, (operand(t, b.name) for t, b in zip(tensors, buffers, strict=True)), strict=True))
+        seen = (operand(t, b.name, self.device) for t, b in zip(tensors, buffers, strict=True))
+        given = dict(zip(buffers, seen, strict=True))
         for b, o in given.items():
             if o.dtype != b.dtype:
                 raise self.error(f"takes a tensor of {b.dtype} as {b.name}, not of {o.dtype}")
@@ -106,7 +112,13 @@ class Arguments:
                 if b.strides is None
                 else None,
             )
-        return o.address - offset * b.dtype.bytes
+        start = int(o.address - offset * b.dtype.bytes)
+        if start % self.alignment:
+            raise self.error(
+                f"takes a tensor at a multiple of {self.alignment} bytes as {b.name}",
+                f"A kernel of a GPU moves {self.alignment} bytes at once. Pass {b.name}.clone().",
+            )
+        return start
 
     def check_outputs(self, given: Mapping[Buffer, Operand]) -> None:
         """Outputs can be written, and share no memory with other arguments: the compiler relies on it."""

@@ -43,28 +43,28 @@ class Operand:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}] with strides {self.strides}"
 
 
-def operand(value: Any, name: str) -> Operand:
-    """What a kernel sees of a torch tensor or a numpy array, for the parameter called ``name``.
+def operand(value: Any, name: str, device: str = "cpu") -> Operand:
+    """What a kernel on ``device`` sees of a torch tensor or a numpy array, for the parameter called ``name``.
 
-    Raises InputError for anything else, and for tensors that are not plain memory of this machine.
+    Raises InputError for anything else, and for tensors that are not plain memory of the device.
     """
     torch = sys.modules.get("torch")  # whoever has a tensor has imported torch; for numpy alone it would be too slow
     if torch is not None and isinstance(value, torch.Tensor):
-        return _of_torch(value, name, torch)
-    if isinstance(value, np.ndarray):
+        return _of_torch(value, name, device, torch)
+    if isinstance(value, np.ndarray) and device == "cpu":
         return _of_numpy(value, name)
     raise InputError(
         f"the argument {name} is a {type(value).__name__}",
-        hint="Pass a torch tensor or a numpy array; sizes go by keyword.",
+        hint=f"Pass a torch tensor {'or a numpy array' if device == 'cpu' else f'on {device}'}; sizes go by keyword.",
     )
 
 
-def _of_torch(value: Any, name: str, torch: Any) -> Operand:
-    if value.device.type != "cpu" or value.layout != torch.strided or value.is_neg():
+def _of_torch(value: Any, name: str, device: str, torch: Any) -> Operand:
+    if str(value.device) != device or value.layout != torch.strided or value.is_neg():
         raise InputError(
-            f"the argument {name} is not plain memory of the CPU",
+            f"the argument {name} is not plain memory of {'the CPU' if device == 'cpu' else device}",
             why=f"its device is {value.device}, its layout {value.layout}.",
-            hint="Pass x.cpu().contiguous().",
+            hint="Pass x.cpu().contiguous()." if device == "cpu" else f"Pass x.to({device!r}).contiguous().",
         )
     if value.requires_grad and torch.is_grad_enabled():
         raise InputError(

@@ -1,0 +1,55 @@
+"""Single kernels on a GPU, or in the simulator: a program of one launch."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+import torch
+
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.memory_plan import plan_memory
+from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
+from taskmap.cuda_platform import CudaPlatform, cuda_platform
+from taskmap.dump import Dump
+from taskmap.ir.errors import NoDeviceError
+from taskmap.options import Options
+from taskmap.sim_platform import SimPlatform, sim_platform
+
+
+def gpu_platform(options: Options) -> CudaPlatform | SimPlatform:
+    """The platform of the option "target", cuda or cuda-sim; of several GPUs the one that PyTorch works on now.
+
+    Raises NoDeviceError.
+    """
+    if options.target == "cuda-sim":
+        return sim_platform(options)
+    if not torch.cuda.is_available():
+        raise NoDeviceError(
+            "there is no GPU that PyTorch can use",
+            why=f"torch {torch.__version__} says that CUDA is not available.",
+            hint="Use the target 'cuda-sim', or install a PyTorch with CUDA, and a driver.",
+        )
+    return cuda_platform(options, torch.device("cuda", torch.cuda.current_device()))
+
+
+def load_kernel(
+    platform: CudaPlatform | SimPlatform, source: CudaSource, pointers: int, dump: Dump
+) -> tuple[Callable[[Sequence[int], Sequence[int]], None], Resources | None]:
+    """The function that runs a kernel on ``pointers`` addresses and its sizes, and what the kernel takes of the GPU,
+    where that is known.
+    """
+    buffers = tuple(ProgramBuffer(BufferKind.INPUT, 0) for _ in range(pointers))
+    launch = Launch(source.symbol, tuple(range(pointers)), source.dims, source.needs_error, source.symbol)
+    program = Program(buffers, (launch,), source.dims)
+    with closing(platform.builder()) as builder:
+        builder.add(source)
+        ready = builder.finish({program: plan_memory(program)}, False, dump, lambda *_: None)
+    executable = ready.executables[program]
+
+    def run(addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        executable(array("q", addresses), sizes, array("q"))
+
+    return run, ready.resources.get(source.symbol)
