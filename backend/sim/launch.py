@@ -10,10 +10,11 @@ from time import perf_counter
 from typing import Any
 
 from taskmap.backend.arena import NO_ARENA, Arena, ArenaPool
-from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
+from taskmap.backend.cuda.tensor_map import Views, views_of
 from taskmap.backend.program import Launch, Program
 from taskmap.backend.sim import structs
 from taskmap.backend.sim.run import SimKernel, engine
+from taskmap.backend.sim.tensor_map import encode
 from taskmap.backend.sizes import SizesFunction, sizes_function
 from taskmap.ir.errors import IndexOutOfRangeError, SimulationError
 
@@ -70,7 +71,7 @@ class SimCall:
         values: list[Any] = [structs.Argument(address, None) for address in addresses]
         values += [ctypes.c_longlong(size) for size in sizes]
         if taken.symbol in self.launcher.views:
-            values += [_tensor_map(view) for view in self.launcher.views[taken.symbol](addresses, sizes)]
+            values += [encode(view) for view in self.launcher.views[taken.symbol](addresses, sizes)]
         if taken.needs_error:
             values.append(structs.Argument(ctypes.addressof(error), None))
         arguments = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
@@ -113,13 +114,3 @@ class SimCall:
         """Give the arena back."""
         if self._arena is not NO_ARENA:
             self.launcher.arenas.give(self._arena)
-
-
-def _tensor_map(view: TensorView) -> structs.TensorMap:
-    made = structs.TensorMap(address=view.address, rank=len(view.sizes), element_bytes=view.dtype.bytes)
-    made.swizzle, made.is_float = view.swizzle, view.dtype.is_float
-    for i, n in enumerate(view.sizes):
-        made.sizes[i], made.box[i] = n, view.box[i]
-    for i, n in enumerate(view.strides):
-        made.strides[i] = n
-    return made

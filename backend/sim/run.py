@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.tensor_map import views_of
 from taskmap.backend.sim import structs
 from taskmap.backend.sim.lines import lines_of
 from taskmap.backend.sim.problems import KINDS, Place, Problem, simulation_error
-from taskmap.backend.sim.tensor_map import TensorMap
+from taskmap.backend.sim.tensor_map import encode
 from taskmap.backend.sim.toolchain import Compiler, build, find_compiler
 from taskmap.backend.sim.unit import ENGINE_SYMBOL, engine_unit, entry_symbol, kernel_unit
 from taskmap.backend.store import KernelStore
@@ -80,7 +81,6 @@ def run(
     checks: bool = True,
     counters: bool = True,
     outputs: Sequence[int] = (),
-    maps: Sequence[TensorMap] = (),
     raises: bool = True,
     seconds: float = 60.0,
     store: KernelStore | None = None,
@@ -90,20 +90,19 @@ def run(
     bf16 and fp8 are arrays of uint16 and uint8. An `error` parameter, the last, needs an int32 array of one element.
     seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous
     copies land when something waits for them, or at once. outputs: numbers of arrays that hold nothing yet; they are
-    filled with 0xff bytes, and reading them before they are written is a problem. maps: the tensor maps that it takes.
+    filled with 0xff bytes, and reading them before they are written is a problem.
     raises: raise SimulationError for problems.
     """
     kernel = build_kernel(source, store, checked=checks)
     sizes = _sizes(source, dims)
     parameters = parameters_of(source)
-    for what, kind, given in (("arrays", "pointer", arrays), ("tensor maps", "map", maps)):
-        wanted = sum(p.kind == kind for p in parameters)
-        if len(given) != wanted:
-            raise InputError(f"{source.symbol} takes {wanted} {what}, not {len(given)}")
+    wanted = sum(p.kind == "pointer" for p in parameters)
+    if len(arrays) != wanted:
+        raise InputError(f"{source.symbol} takes {wanted} arrays, not {len(arrays)}")
     for number in outputs:
         arrays[number].reshape(-1).view(np.uint8)[:] = _POISON
     placed = _placed(arrays)
-    call = _Call(kernel, parameters, placed, tuple(sizes.values()), maps, set(outputs))
+    call = _Call(kernel, parameters, placed, tuple(sizes.values()), set(outputs))
     grid = tuple(size_of(d, sizes) for d in source.grid)
     try:
         return call.run(grid, seed, policy == "late", counters, seconds, raises=raises)
@@ -201,13 +200,12 @@ class _Call:
         parameters: Sequence[Parameter],
         arrays: Sequence[Array],
         sizes: Sequence[int],
-        maps: Sequence[TensorMap],
         outputs: set[int],
     ) -> None:
         self.kernel = kernel
         self._arrays = arrays
         pointers = [p for p in parameters if p.kind == "pointer"]
-        mapped = {m.array for m in maps}
+        mapped = {m.buffer for m in kernel.source.maps}
         regions = _regions_of(arrays)
         self.regions = (structs.Region * max(len(regions), 1))()
         self.region_count = len(regions)
@@ -226,12 +224,17 @@ class _Call:
         by_kind: dict[str, Iterator[Any]] = {
             "pointer": (structs.Argument(b.low, ctypes.pointer(b)) for b in self.bounds),
             "size": (ctypes.c_longlong(size) for size in sizes),
-            "map": (m.encode(self.bounds[m.array].low, self.bounds[m.array]) for m in maps),
+            "map": self._maps(sizes),
         }
         self._values = [next(by_kind[p.kind]) for p in parameters]
         self.arguments = (ctypes.c_void_p * max(len(self._values), 1))(
             *(ctypes.addressof(value) for value in self._values)
         )
+
+    def _maps(self, sizes: Sequence[int]) -> Iterator[structs.TensorMap]:
+        maps = self.kernel.source.maps
+        views = views_of(maps, self.kernel.source.dims)([b.low for b in self.bounds], sizes)
+        return (encode(view, self.bounds[m.buffer]) for m, view in zip(maps, views, strict=True))
 
     def run(
         self, grid: Sequence[int], seed: int, late: bool, counted: bool, seconds: float, *, raises: bool

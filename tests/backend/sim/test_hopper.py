@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.tensor_map import MapParameter, TensorView
 from taskmap.backend.sim.run import Policy, run
-from taskmap.backend.sim.tensor_map import TensorMap
+from taskmap.backend.sim.tensor_map import encode
 from taskmap.backend.store import KernelStore
 from taskmap.ir.errors import InputError
 from taskmap.ir.types import f16, f32
@@ -76,19 +77,20 @@ def gemm(*changes: tuple[str, str], steps: int = 4) -> CudaSource:
     for old, new in changes:
         assert old in body, old
         body = body.replace(old, new)
-    return kernel(body.replace("STEPS", str(steps)), PARAMETERS, threads=160, shared=49184)
+    k = 64 * steps
+    maps = (
+        MapParameter(0, f16, (64, k), (k, 1), (64, 64), 128),
+        MapParameter(1, f16, (k, 64), (64, 1), (64, 64), 128),
+        MapParameter(2, f32, (64, 64), (64, 1), (64, 64)),
+    )
+    return kernel(body.replace("STEPS", str(steps)), PARAMETERS, threads=160, shared=49184, maps=maps)
 
 
-def matrices(steps: int = 4) -> tuple[list[np.ndarray], list[TensorMap]]:
+def matrices(steps: int = 4) -> list[np.ndarray]:
     k = 64 * steps
     rng = np.random.default_rng()
     a, b = rng.standard_normal((64, k)).astype(np.float16), rng.standard_normal((k, 64)).astype(np.float16)
-    maps = [
-        TensorMap(0, f16, (64, k), (k, 1), (64, 64), 128),
-        TensorMap(1, f16, (k, 64), (64, 1), (64, 64), 128),
-        TensorMap(2, f32, (64, 64), (64, 1), (64, 64)),
-    ]
-    return [a, b, np.empty((64, 64), np.float32)], maps
+    return [a, b, np.empty((64, 64), np.float32)]
 
 
 def is_right(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
@@ -100,8 +102,8 @@ def kinds(source: CudaSource, store: KernelStore) -> list[set[str]]:
     found: list[set[str]] = []
     policies: tuple[Policy, ...] = ("late", "early")
     for policy, seed in itertools.product(policies, SEEDS):
-        arrays, maps = matrices()
-        report = run(source, arrays, maps=maps, seed=seed, policy=policy, outputs=[2], raises=False, store=store)
+        arrays = matrices()
+        report = run(source, arrays, seed=seed, policy=policy, outputs=[2], raises=False, store=store)
         wrong = set() if is_right(*arrays) else {"wrong"}
         found.append({p.kind for p in report.problems} | wrong)
     return found
@@ -110,8 +112,8 @@ def kinds(source: CudaSource, store: KernelStore) -> list[set[str]]:
 @pytest.mark.parametrize("policy", ["late", "early"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_is_right(store: KernelStore, policy: Policy, seed: int) -> None:
-    arrays, maps = matrices()
-    report = run(gemm(), arrays, maps=maps, seed=seed, policy=policy, outputs=[2], store=store)
+    arrays = matrices()
+    report = run(gemm(), arrays, seed=seed, policy=policy, outputs=[2], store=store)
     assert is_right(*arrays)
     assert report.counters["tensor operations"] == 2 * 64 * 64 * 256
     assert report.counters["wgmma"] == 16
@@ -119,8 +121,8 @@ def test_it_is_right(store: KernelStore, policy: Policy, seed: int) -> None:
 
 
 def test_it_is_right_without_checks(store: KernelStore) -> None:
-    arrays, maps = matrices()
-    run(gemm(), arrays, maps=maps, checks=False, store=store)
+    arrays = matrices()
+    run(gemm(), arrays, checks=False, store=store)
     assert is_right(*arrays)
 
 
@@ -162,6 +164,6 @@ def test_a_mistake_is_found(store: KernelStore, old: str, new: str, kind: str) -
 
 def test_a_tensor_map_that_the_driver_refuses() -> None:
     with pytest.raises(InputError, match="multiples of 16 bytes"):
-        TensorMap(0, f16, (64, 63), (63, 1), (8, 8))
+        encode(TensorView(0, f16, (63, 64), (126,), (8, 8), 0))
     with pytest.raises(InputError, match="not longer than the swizzle"):
-        TensorMap(0, f16, (64, 128), (128, 1), (8, 128), 128)
+        encode(TensorView(0, f16, (128, 64), (256,), (128, 8), 128))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.sim.run import run
-from taskmap.backend.sim.tensor_map import TensorMap
 from taskmap.backend.sim.unit import prelude
 from taskmap.backend.store import KernelStore
 from taskmap.ir.instruction import Instruction
@@ -100,7 +100,7 @@ def test_fragments(store: KernelStore, entry: Instruction, by_columns: int) -> N
     assert isinstance(spec, FragmentMoveSpec)
     assert entry.owner_c is not None
     rows, columns = spec.shape
-    stride = (rows if by_columns else columns) + (24 if spec.dtype.bytes == 1 and 8 in spec.shape else 16)
+    stride = 48
     kind, slots = C_TYPES[spec.dtype.name], entry.owner_c.num_slots
     tile = stored(whole_numbers(spec.dtype, spec.shape), spec.dtype)
     memory = np.zeros((columns if by_columns else rows, stride), tile.dtype)
@@ -262,10 +262,10 @@ def test_boxes_of_tensors(store: KernelStore, entry: Instruction, swizzle: int) 
     shape, box, at = SHAPES[spec.rank]
     if swizzle:
         box = (*box[:-1], swizzle // f16.bytes)
-    tensor = whole_numbers(of, shape).astype(np.float16)
+    tensor = whole_numbers(f16, shape).astype(np.float16)
     count = int(np.prod(box))
-    image = whole_numbers(of, (count,)).astype(np.float16)
-    described = TensorMap(0, f16, shape, strides_of(shape), box, swizzle)
+    image = whole_numbers(f16, (count,)).astype(np.float16)
+    described = MapParameter(0, f16, shape, strides_of(shape), box, swizzle)
     coordinates = ", ".join(map(str, at))
     body = f"""\
   tm_shared<tm_f16> s = tm_shared_at<tm_f16>(0, {count});
@@ -293,11 +293,11 @@ def test_boxes_of_tensors(store: KernelStore, entry: Instruction, swizzle: int) 
     tm_tma_wait<0>();
   }}"""
     parameters = "tm_global<tm_f16> a, tm_global<tm_f16> b, const __grid_constant__ tm_tensor_map m"
-    source = kernel(body, parameters, threads=32, shared=count * 2 + 16)
+    source = kernel(body, parameters, threads=32, shared=count * 2 + 16, maps=(described,))
     before = tensor.copy()
     for policy in ("late", "early"):
         tensor[:] = before
-        run(source, [tensor, image], maps=[described], policy=policy, store=store)  # type: ignore[arg-type]
+        run(source, [tensor, image], policy=policy, store=store)  # type: ignore[arg-type]
         if spec.kind == "load":
             np.testing.assert_array_equal(image, execute(entry, before, box, at, 2, swizzle))
         else:
@@ -327,8 +327,9 @@ def test_boxes_for_several_blocks(store: KernelStore, entry: Instruction) -> Non
   tm_mbarrier_wait(full, 0);
   for (int i = t; i < {count}; i += 32) b[blockIdx.x * {count} + i] = s[i];"""
     parameters = "tm_global<tm_f16> a, tm_global<tm_f16> b, const __grid_constant__ tm_tensor_map m"
-    source = kernel(body, parameters, threads=32, grid=(4,), shared=count * 2 + 16, cluster=(4, 1, 1))
-    run(source, [tensor, images], maps=[TensorMap(0, f16, shape, strides_of(shape), box)], store=store)
+    maps = (MapParameter(0, f16, shape, strides_of(shape), box),)
+    source = kernel(body, parameters, threads=32, grid=(4,), shared=count * 2 + 16, cluster=(4, 1, 1), maps=maps)
+    run(source, [tensor, images], store=store)
     for rank in (0, 1, 3):
         np.testing.assert_array_equal(images[rank], execute(entry, tensor, box, at, 2))
     assert not images[2].any()
