@@ -20,8 +20,6 @@ from taskmap.ir.instructions import INSTRUCTIONS, Instruction, instruction_named
 from taskmap.ir.target import cuda_target
 from tests.backend.cuda_calls import unit
 
-pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
-
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a")
 ON_GPU = [i for i in INSTRUCTIONS if i.targets.kind == "cuda"]
 
