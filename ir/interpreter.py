@@ -167,7 +167,8 @@ class _Machine:
                 assert isinstance(asked.site, Invoke)
                 self.invocations.together(asked.site, [frames[t] for t in group])
             except TaskmapError as error:
-                raise error.at(asked.source)
+                error.at(asked.source)
+                raise
             return [None] * len(group)
 
         for frame in frames:
@@ -507,7 +508,11 @@ class _Machine:
 
 def _meets(s: Stmt) -> bool:
     """Whether a statement itself makes threads meet or wait."""
-    if isinstance(s, Barrier) or (isinstance(s, MatMul) and s.c.buffer.owner is not None) or any(_exchanges(root) for root in stmt_exprs(s)):
+    if (
+        isinstance(s, Barrier)
+        or (isinstance(s, MatMul) and s.c.buffer.owner is not None)
+        or any(_exchanges(root) for root in stmt_exprs(s))
+    ):
         return True
     return isinstance(s, Invoke) and (needs_company(s.instruction) or may_wait(s.instruction))
 
@@ -533,7 +538,9 @@ def _exchanges(root: Expr) -> list[Intrinsic]:
 def _orders(s: Invoke) -> bool:
     """Whether an instruction orders some threads, or copies that nobody waits for here."""
     spec = s.instruction.spec
-    return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (isinstance(spec, BarrierSpec) and spec.among == "cluster")
+    return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (
+        isinstance(spec, BarrierSpec) and spec.among == "cluster"
+    )
 
 
 def _spread(

@@ -117,7 +117,9 @@ class Block:
             t, request = next(iter(together.items()))
             first = t - t % request.workers
             absent = next(
-                o for o in range(first, first + request.workers) if getattr(self.waiting.get(o), "site", None) is not request.site
+                o
+                for o in range(first, first + request.workers)
+                if getattr(self.waiting.get(o), "site", None) is not request.site
             )
             raise VerifyError(
                 f"thread {t} waits for others to execute {request.name}, which thread {absent} never reaches",

@@ -200,8 +200,10 @@ def _unknown(instruction: Instruction, source: SourceLocation | None) -> VerifyE
 def needs_company(instruction: Instruction) -> bool:
     """Whether several threads have to come together to execute an instruction."""
     spec = instruction.spec
-    return instruction.workers > 1 and not isinstance(spec, _NOTHING) and not (
-        isinstance(spec, BarrierSpec) and spec.among == "threads"
+    return (
+        instruction.workers > 1
+        and not isinstance(spec, _NOTHING)
+        and not (isinstance(spec, BarrierSpec) and spec.among == "threads")
     )
 
 
@@ -255,7 +257,9 @@ class _Call:
     def operand(self, b: Buffer, at: tuple[Array, ...]) -> Operand:
         return Operand(self.frame.buffer(b), at, self.frame.access_to(b))
 
-    def memory(self, effect: str = "", *, places: tuple[Place, ...] = (Place.SHARED, Place.GLOBAL, Place.MEMORY)) -> Operand:
+    def memory(
+        self, effect: str = "", *, places: tuple[Place, ...] = (Place.SHARED, Place.GLOBAL, Place.MEMORY)
+    ) -> Operand:
         (_, region, given), *_ = [x for x in self.of_place(*places, effect=effect) if x[0].name != "barrier"]
         return self.elements(region.buffer, *given)
 
@@ -437,7 +441,9 @@ def _matrix(calls: Sequence[_Call]) -> None:
 def _rows(calls: Sequence[_Call], spec: MatrixMoveSpec, region: Region, extents: Coords) -> list[Operand]:
     """The rows of the matrices of a tile in memory, each accessed by the lane that would give its address."""
     call = calls[0]
-    tile = fragment(region.buffer.owner, extents, call.instruction.workers) if region.buffer.owner else "nobody holds it"
+    tile = (
+        fragment(region.buffer.owner, extents, call.instruction.workers) if region.buffer.owner else "nobody holds it"
+    )
     owner = next(p.owner for p in call.instruction.parameters if p.place is Place.REGISTERS)
     assert owner is not None
     found = None if isinstance(tile, str) else matrices(tile, owner, spec.count)
@@ -573,7 +579,7 @@ def _of_memory(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Valu
             if barrier is None:
                 raise VerifyError("an mbarrier is used before it is initialised")
             return barrier.has_completed(int(values["parity"](frame)))
-        many = tuple(np.asarray([i]) for i in at[:-1]) + (np.arange(at[-1], at[-1] + lanes),)
+        many: tuple[Array, ...] = (*(np.asarray([i]) for i in at[:-1]), np.arange(at[-1], at[-1] + lanes))
         many = tuple(np.broadcast_arrays(*many))
         if isinstance(spec, CachedMoveSpec):
             loaded = memory.load(many, frame.access_to(place.buffer), frame.lenient > 0)

@@ -109,8 +109,8 @@ class LowerMappedLoops:
 
 
 def lower_mapped(s: MappedFor, unroll: int = 0) -> Body:
-    """The loop nest of one task-mapped loop; unrolled where it has up to ``unroll`` tasks, or its body touches registers,
-    which have no addresses.
+    """The loop nest of one task-mapped loop; unrolled where it has up to ``unroll`` tasks, or its body touches
+    registers, which have no addresses.
 
     Raises MappingError for a mapping given by a function that cannot be lowered for a symbolic worker.
     """

@@ -79,17 +79,32 @@ class Expr:
     def __and__(self, other: ExprLike) -> Expr:
         return _build.binary("and", self, other)
 
+    def __rand__(self, other: ExprLike) -> Expr:
+        return _build.binary("and", other, self)
+
     def __or__(self, other: ExprLike) -> Expr:
         return _build.binary("or", self, other)
+
+    def __ror__(self, other: ExprLike) -> Expr:
+        return _build.binary("or", other, self)
 
     def __xor__(self, other: ExprLike) -> Expr:
         return _build.binary("xor", self, other)
 
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return _build.binary("xor", other, self)
+
     def __lshift__(self, other: ExprLike) -> Expr:
         return _build.binary("shl", self, other)
 
+    def __rlshift__(self, other: ExprLike) -> Expr:
+        return _build.binary("shl", other, self)
+
     def __rshift__(self, other: ExprLike) -> Expr:
         return _build.binary("shr", self, other)
+
+    def __rrshift__(self, other: ExprLike) -> Expr:
+        return _build.binary("shr", other, self)
 
     def __neg__(self) -> Expr:
         return _build.unary("neg", self)
@@ -262,8 +277,8 @@ class Reduce(Expr):
 class Intrinsic(Expr):
     """The value of one instruction of the table (``taskmap.ir.instructions``).
 
-    Of a CPU: the new value of args[0]; args: c, a and b, whole registers, each with a lane for every slot that its owner
-    in the instruction gives to this worker. Of a GPU: the result of one that has a result (a shuffle, a vote, an
+    Of a CPU: the new value of args[0]; args: c, a and b, whole registers, each with a lane for every slot that its
+    owner in the instruction gives to this worker. Of a GPU: the result of one that has a result (a shuffle, a vote, an
     atomic); args: one for each of its parameters. One in memory is a Load, whose address is meant.
     """
 
@@ -543,6 +558,7 @@ from taskmap.ir import construct as _build  # noqa: E402  operators build nodes,
 
 __all__ = [
     "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim",
-    "Evaluate", "Expr", "ExprLike", "For", "If", "Intrinsic", "Invoke", "Kernel", "LaneReduce", "Let", "Load", "LoopKind",
-    "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store", "TensorMap", "Unary", "Var",
+    "Evaluate", "Expr", "ExprLike", "For", "If", "Intrinsic", "Invoke", "Kernel", "LaneReduce", "Let", "Load",
+    "LoopKind", "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store",
+    "TensorMap", "Unary", "Var",
 ]  # fmt: skip

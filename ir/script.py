@@ -260,5 +260,6 @@ def __getattr__(name: str) -> Callable[..., Expr]:
 
 __all__ = [
     "Script", "barrier", "block", "build", "builder", "ceil_div", "dim", "instruction", "kernel", "local", "matmul",
-    "maximum", "minimum", "move", "parallel", "region", "register", "script", "select", "shared", "tensor_map", "thread", "unroll", "vector",
+    "maximum", "minimum", "move", "parallel", "region", "register", "script", "select", "shared", "tensor_map",
+    "thread", "unroll", "vector",
 ]  # fmt: skip

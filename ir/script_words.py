@@ -172,9 +172,7 @@ def barrier() -> None:
     _current("barrier()").builder.barrier()
 
 
-def move(
-    dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = None, asynchronous: bool = False
-) -> None:
+def move(dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = None, asynchronous: bool = False) -> None:
     """dst = src, element by element: a spec, for lowering to decompose.
 
     by: on a GPU, mapping.on(thread): each worker copies its tasks, which are chunks of the region. asynchronous: by
@@ -209,7 +207,9 @@ def invoke(instruction: Instruction, operands: Sequence[Any]) -> Expr | None:
     """One instruction: a statement, or the value of one that has a result."""
     if len(operands) != len(instruction.parameters):
         names = ", ".join(p.name for p in instruction.parameters)
-        raise TypeError(f"{instruction.name} takes ({names}), {len(instruction.parameters)} operands, not {len(operands)}")
+        raise TypeError(
+            f"{instruction.name} takes ({names}), {len(instruction.parameters)} operands, not {len(operands)}"
+        )
     given = [_operand(p, o) for p, o in zip(instruction.parameters, operands, strict=True)]
     if instruction.result is None:
         _current(instruction.name).builder.invoke(instruction, *given)

@@ -15,10 +15,11 @@ class Target:
     ``vector_registers`` counts architectural registers of ``vector_bytes`` each. ``cores`` is what schedules plan for;
     a kernel runs correctly on any number.
 
-    Of a GPU, a core is a streaming multiprocessor (SM), a vector what one thread loads at once, ``vector_registers`` the
-    32-bit registers that one thread may have, and ``l2`` is shared by all SMs. shared_per_block: the most shared memory
-    that a block may have, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate, f16_rate:
-    floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. name: of the product.
+    Of a GPU, a core is a streaming multiprocessor (SM), a vector what one thread loads at once, ``vector_registers``
+    the 32-bit registers that one thread may have, and ``l2`` is shared by all SMs. shared_per_block: the most shared
+    memory that a block may have, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate, f16_rate:
+    floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. name: of the
+    product.
     """
 
     kind: str
@@ -62,7 +63,16 @@ def cpu_target(isa: str, cores: int, l1: int = 32 << 10, l2: int = 1 << 20, l3: 
 
 
 def _gpu(
-    name: str, isa: str, sms: int, clock: float, bandwidth: float, l2: int, shared: int, threads: int, f32: int, f16: int
+    name: str,
+    isa: str,
+    sms: int,
+    clock: float,
+    bandwidth: float,
+    l2: int,
+    shared: int,
+    threads: int,
+    f32: int,
+    f16: int,
 ) -> Target:
     """A GPU: clock in GHz, bandwidth in GB/s, L2 in MiB, shared memory of an SM in KiB; a block leaves 1 KiB of it to
     the system, on sm_80 and newer."""
@@ -107,23 +117,27 @@ _TYPICAL = {75: "T4", 80: "A100", 86: "RTX 3090", 89: "RTX 4090", 90: "H100", 10
 
 
 def gpu_named(name: str) -> Target:
-    """A GPU by the name of the product: "H200", "RTX 4090", "rtx-4090". Raises InvalidOptionError for one not in GPUS."""
+    """A GPU by the name of the product: "H200", "rtx-4090". Raises InvalidOptionError for one not in GPUS."""
     wanted = re.sub(r"[^a-z0-9]", "", name.lower())
     for known, gpu in GPUS.items():
         if re.sub(r"[^a-z0-9]", "", known.lower()) == wanted:
             return gpu
-    raise InvalidOptionError(f"unknown GPU {name!r}", why=f"taskmap knows {', '.join(GPUS)}.", hint="cuda_target('sm_80')")
+    raise InvalidOptionError(
+        f"unknown GPU {name!r}", why=f"taskmap knows {', '.join(GPUS)}.", hint="cuda_target('sm_80')"
+    )
 
 
 def cuda_target(isa: str, sms: int | None = None) -> Target:
     """A GPU by its instruction set, "sm_75" to "sm_100a": the data of a typical one, with ``sms`` multiprocessors.
 
-    "sm_90a" has what only Hopper has (wgmma, TMA in full), "sm_90" what later ones have too. Raises InvalidOptionError for an
+    "sm_90a" has what only Hopper has (wgmma), "sm_90" what later ones have too. Raises InvalidOptionError for an
     instruction set older than sm_75, or unknown.
     """
     number = re.fullmatch(r"sm_(\d+)[af]?", isa)
     known = [base for base in _TYPICAL if number and base <= int(number[1])]
     if not known:
-        raise InvalidOptionError(f"unknown GPU instruction set {isa!r}", why="taskmap generates code for sm_75 and newer.")
+        raise InvalidOptionError(
+            f"unknown GPU instruction set {isa!r}", why="taskmap generates code for sm_75 and newer."
+        )
     typical = GPUS[_TYPICAL[max(known)]]
     return replace(typical, isa=isa, cores=sms or typical.cores)

@@ -24,20 +24,17 @@ from taskmap.ir.nodes import (
     Body,
     Buffer,
     Evaluate,
-    Expr,
     For,
     If,
     Invoke,
     Kernel,
     Let,
-    Load,
     LoopKind,
     Ramp,
     Scope,
     Stmt,
     Store,
     TensorMap,
-    Var,
 )
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.target import Target, cuda_target
@@ -91,7 +88,6 @@ class _Emitter:
     depth: int = 1
     shared_bytes: int = 0
     place: SourceLocation | None = None
-    unrolled: set[Var] = field(default_factory=set)
 
     def function(self) -> str:
         kernel, c = self.kernel, self.c
@@ -197,7 +193,7 @@ class _Emitter:
         constant = value_of(s.extent) is not None
         if s.kind is LoopKind.UNROLLED and constant:
             self.line("#pragma unroll")
-            self.unrolled.add(s.var)
+            self.c.unrolled.add(s.var)
         elif s.unroll:
             self.line(f"#pragma unroll {s.unroll}")
         with self.c.known():
@@ -242,7 +238,7 @@ class _Emitter:
     def store(self, s: Store) -> str:
         (where,) = s.indices
         b = s.buffer
-        self.check_register(b, where)
+        self.c.check_register(b, where)
         value = self.c.of(s.value)
         if where.lanes == 1:
             return f"{self.c.name(b)}[{self.c.address(where)}] = {value};"
@@ -256,19 +252,8 @@ class _Emitter:
 
     def invoke(self, s: Invoke) -> str:
         for r in s.regions:
-            self.check_register(r.buffer, r.start[0])
+            self.c.check_register(r.buffer, r.start[0])
         return f"{self.c.invoked(s.instruction, s.operands)};"
-
-    def check_register(self, b: Buffer, where: Expr) -> None:
-        """Registers have no addresses: an index is known once unrolled loops are written out."""
-        if b.scope is not Scope.REGISTER:
-            return
-        for e in walk_exprs(where):
-            if isinstance(e, Load) or (isinstance(e, Var) and e not in self.unrolled):
-                raise CodegenError(
-                    f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
-                    hint="Unroll the loops that index it, or make it local().",
-                )
 
 
 def _wrapped(head: str, params: list[str]) -> str:

@@ -43,12 +43,13 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.target import Target
-from taskmap.ir.types import DType, boolean, i64
+from taskmap.ir.types import DType, boolean, e4m3, e5m2, f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
 
 _TYPES = {
     "f64": "double", "f32": "float", "f16": "tm_f16", "bf16": "tm_bf16", "i64": "long long", "i32": "int",
     "i16": "short", "i8": "signed char", "u8": "unsigned char", "bool": "bool",
+    "tf32": "float", "e4m3": "tm_e4m3", "e5m2": "tm_e5m2",
 }  # fmt: skip
 
 # Binding strength of C++'s operators, the tightest highest.
@@ -69,9 +70,17 @@ _COMPARISONS = {
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 _INT = Interval(-(1 << 31), (1 << 31) - 1)
 
-_RESERVED = frozenset(keyword.kwlist) | frozenset(
-    ["alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "class", "compl", "concept", "const", "consteval", "constexpr", "constinit", "const_cast", "continue", "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "half", "linux", "unix", "errno", "stdin", "stdout", "stderr", "assert", "i386", "signbit", "isnan", "isinf", "isfinite", "y0", "y1", "yn", "j0", "j1", "jn"]
-)
+# What a name may not be: words of C++ and of Python, and what headers of the host may define as macros.
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
+constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
+dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace
+new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires
+return short signed sizeof static static_assert static_cast struct switch template this thread_local throw true
+try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq half linux unix
+errno stdin stdout stderr assert i386 signbit isnan isinf isfinite y0 y1 yn j0 j1 jn
+"""
+_RESERVED = frozenset((*keyword.kwlist, *re.findall(r"\w+", _WORDS)))
 
 
 def cuda_type(dtype: DType, lanes: int = 1) -> str:
@@ -99,7 +108,8 @@ class Expressions:
     """Expressions of one kernel as CUDA C++, in the order in which they stand.
 
     indices: its loop variables, sizes and workers. wide: those of them that are ``long long``. needs_error becomes true
-    when an index is checked.
+    when an index is checked. unrolled: loop variables that are constants once the compiler has unrolled their loops.
+    families: the device code that has been used.
     """
 
     names: dict[Var | Buffer | TensorMap, str] = field(default_factory=dict)
@@ -112,6 +122,7 @@ class Expressions:
     needs_error: bool = False
     families: set[str] = field(default_factory=set)
     target: Target | None = None
+    unrolled: set[Var] = field(default_factory=set)
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
     _plain: dict[Expr, bool] = field(default_factory=dict)
     _addressing: bool = False
@@ -202,6 +213,17 @@ class Expressions:
             known = self._plain[e] = all(isinstance(x, Var) and x in self.indices for x in leaves)
         return known
 
+    def check_register(self, b: Buffer, where: Expr) -> None:
+        """Registers have no addresses: an index is known once unrolled loops are written out. Raises CodegenError."""
+        if b.scope is not Scope.REGISTER:
+            return
+        for e in walk_exprs(where):
+            if isinstance(e, Load) or (isinstance(e, Var) and e not in self.unrolled):
+                raise CodegenError(
+                    f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
+                    hint="Unroll the loops that index it, or make it local().",
+                )
+
     def pointer(self, b: Buffer, at: Expr) -> str:
         """The address of an element."""
         offset = self._address(at)
@@ -258,8 +280,11 @@ class Expressions:
     def _typed(self, e: Expr) -> str:
         """A value in exactly its type, as a template takes it."""
         text = self._text(e)
-        if not e.dtype.is_int or e.lanes > 1 or (e.dtype == i64 and text.wide) or (
-            isinstance(e, (Load, Cast)) and e.dtype != i64
+        if (
+            not e.dtype.is_int
+            or e.lanes > 1
+            or (e.dtype == i64 and text.wide)
+            or (isinstance(e, (Load, Cast)) and e.dtype != i64)
         ):
             return text.code
         return f"({cuda_type(e.dtype)}){text.at(_UNARY)}"
@@ -267,6 +292,7 @@ class Expressions:
     def _load(self, e: Load) -> _Text:
         (where,) = e.indices
         b = e.buffer
+        self.check_register(b, where)
         if e.lanes == 1:
             return _Text(f"{self.name(b)}[{self._address(where).code}]")
         if not isinstance(where, Ramp) or value_of(where.stride) != 1:
@@ -331,7 +357,9 @@ class Expressions:
         if level in (_BITS, _EQUAL):  # bracketed, as nobody remembers how these bind
             left, right = (x.code if x.level >= _UNARY else f"({x.code})" for x in (a, b))
         elif level in (_AND, _OR):
-            left, right = (x.code if x.level >= _EQUAL or o == sign else f"({x.code})" for x, o in ((a, _sign_of(e.a)), (b, "")))
+            left, right = (
+                x.code if x.level >= _EQUAL or o == sign else f"({x.code})" for x, o in ((a, _sign_of(e.a)), (b, ""))
+            )
         if sign == "+" and b.level == _SUM and e.dtype == i64 and (a.wide or self._grows(e)):
             right = b.code  # a + (b + c): no partial sum is larger than the whole
         return _Text(f"{left} {sign} {right}", level, wide)
@@ -359,6 +387,17 @@ class Expressions:
         return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, a.wide or b.wide)
 
     def _cast(self, e: Cast) -> _Text:
+        if e.dtype == tf32 and e.a.dtype == f32:
+            self.families.add("mma")
+            return _Text(f"tm_round_tf32({self._text(e.a).code})")
+        if e.a.dtype == tf32 and e.dtype == f32:
+            return self._text(e.a)
+        if e.dtype in (e4m3, e5m2) or e.a.dtype in (e4m3, e5m2):
+            raise CodegenError(f"{e.a.dtype} cannot be converted to {e.dtype}", why="such values are only moved.")
+        if e.a.dtype == i64 and e.lanes == 1:
+            text = self._text(e.a)
+            if not text.wide:  # an int already
+                return text if e.dtype == i32 else _Text(f"tm_cast<{cuda_type(e.dtype)}>({text.code})")
         return _Text(f"tm_cast<{cuda_type(e.dtype)}>({self._typed(e.a)})")
 
     def _call(self, e: Call) -> _Text:
@@ -378,7 +417,9 @@ class Expressions:
                 f"{instruction.name} cannot be written in CUDA C++", why=f"it is for {instruction.targets}."
             )
         if self.target is not None and not instruction.targets(self.target):
-            raise CodegenError(f"{self.target} does not have {instruction.name}", why=f"it takes {instruction.targets}.")
+            raise CodegenError(
+                f"{self.target} does not have {instruction.name}", why=f"it takes {instruction.targets}."
+            )
         if instruction.family:
             self.families.add(instruction.family)
         constants, args = [], []

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
 from taskmap.ir.lower.flatten import Flatten
-from taskmap.ir.lower.interior import SplitInterior
 from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
+from taskmap.ir.lower.interior import SplitInterior
 from taskmap.ir.lower.invokes import LowerInvokes
 from taskmap.ir.lower.names import NameIndices
 from taskmap.ir.lower.note import NoteMappings

@@ -67,5 +67,3 @@ def _as_number(where: Expr, outer: Var, inner: Var, count: int, both: Var) -> Ex
     if any(v in (outer, inner) for m in rest for a in m for v in walk_exprs(a)):
         return None
     return poly.to_expr(poly.add(rest, {(both,): step}))
-
-

@@ -79,7 +79,9 @@ class Flatten:
                 flat[b] = b if _is_flat(b) else _flat(b)
             return flat[b]
 
-        maps = {m: m if _is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen) for m in kernel.maps}
+        maps = {
+            m: m if _is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen) for m in kernel.maps
+        }
 
         def in_operand(o: Region | Expr | TensorMap) -> Region | Expr | TensorMap:
             if isinstance(o, TensorMap):

@@ -47,7 +47,9 @@ def fragment(owner: TaskMapping, shape: Coords, workers: int) -> Fragment | str:
         for tile, slots in tiles.items():
             first = slots[0][0]
             if [s for s, _ in slots] != list(range(first, first + len(slots))):
-                return f"worker {worker} holds parts of the tile {tile} in slots {[s for s, _ in slots]}, not neighbours."
+                return (
+                    f"worker {worker} holds parts of the tile {tile} in slots {[s for s, _ in slots]}, not neighbours."
+                )
             mine = tuple(c for _, c in slots)
             if held.setdefault(lane, mine) != mine:
                 return f"worker {worker} holds other elements of the tile {tile} than of other tiles."

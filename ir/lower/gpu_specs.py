@@ -17,19 +17,17 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir import radix
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, constant_dim, index, index_of
+from taskmap.ir.construct import call, cast, constant_dim, index, index_of
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.instruction import Instruction, Place
 from taskmap.ir.instruction_specs import AsyncCopySpec, MatMulSpec, MatrixMoveSpec
 from taskmap.ir.instructions import INSTRUCTIONS, instructions_for
-from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, long_dims, matrices
 from taskmap.ir.lower.invokes import torn
 from taskmap.ir.mapping import TaskMapping, repeat
 from taskmap.ir.mapping_digits import DigitMap
 from taskmap.ir.mapping_quotient import along, quotient
 from taskmap.ir.nodes import (
-    Allocate,
     Body,
     Buffer,
     Expr,
@@ -42,7 +40,7 @@ from taskmap.ir.nodes import (
     Stmt,
 )
 from taskmap.ir.target import Target
-from taskmap.ir.types import DType
+from taskmap.ir.types import DType, f32, f64
 from taskmap.ir.visit import map_body
 from taskmap.ir.workers import THREAD
 
@@ -179,12 +177,12 @@ class _Lowering:
         b = Builder(s.source)
         lanes, outer = self.neighbours(s, held, owner)
         names = [f"i{d}" for d in range(len(owner.task_shape))]
-        with b.mapped(names, outer, self.worker(owner.num_workers)) as at:
-            with b.loop("l", lanes, LoopKind.VECTOR) as lane:
-                offsets = {d: i for d, i in enumerate(at)}
-                last = len(at) - 1
-                offsets[last] = at[last] * lanes + lane
-                self.element(b, s, offsets if held is s.dst else _renamed(held, s.dst, offsets))
+        with (
+            b.mapped(names, outer, self.worker(owner.num_workers)) as at,
+            b.loop("l", lanes, LoopKind.VECTOR) as lane,
+        ):
+            offsets: dict[int, Expr] = dict(enumerate((*at[:-1], at[-1] * lanes + lane)))
+            self.element(b, s, offsets if held is s.dst else _renamed(held, s.dst, offsets))
         return b.body()
 
     def neighbours(self, s: Move, held: Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
@@ -300,15 +298,18 @@ class _Lowering:
             with b.mapped(names, owner, self.worker(owner.num_workers)) as at:
                 i, j = at[-2:]
                 x, y = (
-                    r.buffer[(*r.start[:-2], r.start[-2] + o, r.start[-1] + p)] for r, o, p in ((s.a, i, k), (s.b, k, j))
+                    r.buffer[(*r.start[:-2], r.start[-2] + o, r.start[-1] + p)]
+                    for r, o, p in ((s.a, i, k), (s.b, k, j))
                 )
-                b.store(s.c.buffer, at, s.c.buffer[tuple(at)] + cast(x, dtype) * cast(y, dtype))
+                b.store(s.c.buffer, at, _multiply_add(cast(x, dtype), cast(y, dtype), s.c.buffer[tuple(at)]))
         return b.body()
 
     def by_warps(self, s: MatMul, instruction: Instruction, reasons: list[str]) -> Body | None:
         """Tiles of c by a warp's instruction; None, with a reason, where c is not held as its result is."""
         spec, owner = instruction.spec, _owner(s.c)
-        assert isinstance(spec, MatMulSpec) and owner is not None and instruction.owner_c is not None
+        assert isinstance(spec, MatMulSpec)
+        assert owner is not None
+        assert instruction.owner_c is not None
         shape = _shape(s.c)
         k = constant_dim(s.a.shape[-1])
         if shape[-2] % spec.m or shape[-1] % spec.n or k is None or k % spec.k:
@@ -319,7 +320,8 @@ class _Lowering:
             reasons.append(f"{s.c.buffer!r} is held by {owner}, and {instruction.name} by {instruction.owner_c}.")
             return None
         rows, columns = along(tiles, 0), along(tiles, 1)
-        assert rows is not None and columns is not None
+        assert rows is not None
+        assert columns is not None
         b = Builder(s.source)
         warp = b.let("warp", self.worker(tiles.num_workers, _WARP))
         left = _Operand(s.a, spec.a, (spec.m, spec.k), instruction.owner_a, rows, 0)
@@ -328,7 +330,9 @@ class _Lowering:
             if not operand.is_ready(reasons):
                 return None
         in_registers = _owner(s.a) is not None or _owner(s.b) is not None
-        with b.loop("k", k // spec.k, LoopKind.UNROLLED if in_registers or k // spec.k <= 4 else LoopKind.SERIAL) as step:
+        with b.loop(
+            "k", k // spec.k, LoopKind.UNROLLED if in_registers or k // spec.k <= 4 else LoopKind.SERIAL
+        ) as step:
             fragments = [self.fragments(b, operand, warp, step) for operand in (left, right)]
             with (
                 b.loop("m", rows.num_slots, LoopKind.UNROLLED) as i,
@@ -410,7 +414,7 @@ class _Lowering:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A factor: its region, how its fragments are held, and which tiles along ``dim`` each warp needs, in which order."""
+    """A factor: its region, how its fragments are held, and which tiles along ``dim`` each warp needs, in order."""
 
     region: Region
     dtype: DType
@@ -438,6 +442,11 @@ class _Operand:
         assert isinstance(part, DigitMap)
         last = part.slots[-1] if part.slots else None
         return last is not None and last.stride == 1 and last.extent % count == 0
+
+
+def _multiply_add(x: Expr, y: Expr, total: Expr) -> Expr:
+    """x * y + total, rounded once where it is a float that a GPU computes with."""
+    return call("fma", x, y, total) if total.dtype in (f32, f64) else total + x * y
 
 
 def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
@@ -546,5 +555,3 @@ def _last_two(r: Region, at: Sequence[Expr], shape: Sequence[int]) -> Region:
     lead = len(r.start) - 2
     start = (*r.start[:lead], *(x + o for x, o in zip(r.start[lead:], at, strict=True)))
     return Region(r.buffer, start, (*[1] * lead, *shape))
-
-

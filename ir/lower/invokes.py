@@ -132,7 +132,7 @@ def _tiles(s: Invoke, multiples: Multiples) -> list[tuple[Region, Fragment]]:
         if not matches:
             raise _refused(
                 s,
-                f"a part of {list(shape)} of {operand.buffer!r} is held by {owner}, but {parameter.name} by {expected}.",
+                f"{list(shape)} of {operand.buffer!r} are held by {owner}, but {parameter.name} by {expected}.",
                 "Compose the buffer's owner with the instruction's.",
             )
         _check_start(s, operand, shape, multiples)
@@ -168,7 +168,9 @@ def _in_memory(
     (held_region, held), *_ = tiles
     found = matrices(held, _register_owner(instruction), instruction.spec.count)
     shape = _constant_shape(s, r)
-    if found is None or tuple(n for n in shape if n != 1) != tuple(n for n in _constant_shape(s, held_region) if n != 1):
+    if found is None or tuple(n for n in shape if n != 1) != tuple(
+        n for n in _constant_shape(s, held_region) if n != 1
+    ):
         raise _refused(s, f"a region of {list(shape)} in memory does not go with one of {list(held_region.shape)}.")
     dims = _matching(shape, _constant_shape(s, held_region))
     matrix, row = lane // 8, lane % 8
@@ -209,7 +211,8 @@ def _choice(which: Expr, offsets: Sequence[int]) -> Expr:
     total: Expr = index(offsets[0])
     bits = [offsets[1 << b] - offsets[0] for b in range((len(offsets) - 1).bit_length())]
     linear = all(
-        offset - offsets[0] == sum(step for b, step in enumerate(bits) if i >> b & 1) for i, offset in enumerate(offsets)
+        offset - offsets[0] == sum(step for b, step in enumerate(bits) if i >> b & 1)
+        for i, offset in enumerate(offsets)
     )
     if linear:
         for b, step in enumerate(bits):

@@ -92,7 +92,8 @@ class _Folding:
 
     def named(self, p: Poly) -> Poly:
         """``p`` with names in place of their values, as long as that makes it shorter."""
-        for name in sorted(reversed(self.names), key=lambda n: -len(n.value)):
+        latest_first = self.names[::-1]
+        for name in sorted(latest_first, key=lambda n: -len(n.value)):
             for _ in range(len(p)):
                 shorter = _with(p, name)
                 if shorter is None:

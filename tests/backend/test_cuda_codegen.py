@@ -1,0 +1,205 @@
+"""CUDA C++ of kernels: how it reads, that it compiles without headers, and that it does what the interpreter does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim import run as sim
+from taskmap.errors import CodegenError
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import eq
+from taskmap.ir.interpreter import interpret
+from taskmap.ir.lower import lower
+from taskmap.ir.nodes import Buffer, Kernel, LoopKind, Var
+from taskmap.ir.script import block, dim, kernel, register, shared, thread
+from taskmap.ir.target import cuda_target
+from taskmap.ir.types import f32
+from taskmap.ir.verify import verify
+from taskmap.ir.workers import THREAD
+from tests.backend.cuda_kernels import EVERY, edge_matmul, gate, pick, row_sum, scale, simple_matmul, tensor_matmul
+from tests.backend.cuda_nvrtc import compiles
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a")
+
+
+def source_of(k: Kernel, isa: str = "sm_80") -> CudaSource:
+    target = cuda_target(isa)
+    lowered = lower(k, target=target)
+    verify(lowered)
+    return generate(lowered, target)
+
+
+by_name = pytest.mark.parametrize("k", EVERY, ids=lambda k: k.name)
+
+
+@by_name
+def test_the_text_reads_as_it_did(k: Kernel, golden: Callable[[str, str], None]) -> None:
+    golden(f"cuda_{k.name}.cu", source_of(k).text)
+
+
+@by_name
+@pytest.mark.parametrize("isa", ARCHITECTURES)
+def test_it_compiles_without_headers_or_warnings(k: Kernel, isa: str) -> None:
+    if isa == "sm_75" and k in (tensor_matmul, edge_matmul):
+        with pytest.raises(CodegenError, match="does not have"):
+            source_of(k, isa)
+        return
+    assert compiles(source_of(k, isa), isa) == ""
+
+
+def inputs(k: Kernel, sizes: dict[Var, int]) -> list[np.ndarray]:
+    """Random arrays for all buffers of a kernel."""
+    rng = np.random.default_rng(7)
+    arrays = []
+    for b in k.buffers:
+        shape = tuple(d if isinstance(d, int) else sizes[d] for d in b.shape)  # type: ignore[index]
+        kind = {"f16": np.float16, "f32": np.float32, "i64": np.int64}[b.dtype.name]
+        values = rng.standard_normal(shape) if b.dtype.is_float else rng.integers(-4, 4, shape)
+        arrays.append(values.astype(kind))
+    return arrays
+
+
+CASES = (
+    (gate, {"n": 1000}),
+    (gate, {"n": 1}),
+    (scale, {}),
+    (simple_matmul, {"m": 9, "n": 5, "k": 11}),
+    (tensor_matmul, {}),
+    (edge_matmul, {"m": 33, "n": 40, "k": 48}),
+    (row_sum, {"m": 3}),
+    (pick, {"m": 4, "n": 40}),
+)
+
+
+@pytest.mark.parametrize(("k", "sizes"), CASES, ids=lambda x: getattr(x, "name", None))
+def test_the_simulator_the_interpreter_and_the_lowered_kernel_agree(k: Kernel, sizes: dict[str, int]) -> None:
+    dims = {v: sizes[v.name] for v in k.dims}
+    arrays = inputs(k, dims)
+    given = {b: a for b, a in zip(k.buffers, arrays, strict=True) if b not in k.outputs}
+    (output,) = k.outputs
+    expected = interpret(k, given, dims)[output]
+
+    lowered = lower(k, target=cuda_target("sm_80"))
+    flat = {b: a.reshape(-1) for b, a in zip(lowered.buffers, arrays, strict=True) if b not in lowered.outputs}
+    after = interpret(lowered, flat, dims, seed=3)[lowered.outputs[0]]
+    np.testing.assert_array_equal(after.reshape(expected.shape), expected)
+
+    run = [a.copy() for a in arrays]
+    source = source_of(k)
+    extra = [np.zeros(1, np.int32)] if source.needs_error else []
+    for policy in ("late", "early"):
+        sim.run(source, [*run, *extra], dims, outputs=[k.buffers.index(output)], policy=policy)  # type: ignore[arg-type]
+        result = run[k.buffers.index(output)].astype(np.float64)
+        np.testing.assert_allclose(result, expected.astype(np.float64), rtol=2e-3, atol=2e-3)
+    assert not any(e.any() for e in extra)
+
+
+def test_an_index_out_of_range_sets_the_flag() -> None:
+    x, at, y = np.ones(4, np.float32), np.array([0, -1, 9], np.int64), np.empty(3, np.float32)
+    error = np.zeros(1, np.int32)
+    sim.run(source_of(pick), [x, at, y, error], {v: {"m": 4, "n": 3}[v.name] for v in pick.dims}, outputs=[2])
+    assert error[0] == 1
+
+
+def test_equal_kernels_have_equal_text_and_other_targets_other_symbols() -> None:
+    assert source_of(scale) == source_of(scale)
+    assert source_of(scale).symbol != source_of(scale, "sm_90a").symbol
+
+
+def test_names_of_a_model_are_harmless() -> None:
+    x, y = Buffer('x"); exit(1); //\\', f32, (32,)), Buffer("template", f32, (32,))
+    b = Builder()
+    b.store(y, (THREAD,), x[THREAD])
+    k = Kernel("a b*/\n#include", (x, y), (y,), (), b.body(), (1,), 32, note="ends with \\\n*/ ??/")
+    text = source_of(k).text
+    assert "exit(1)" not in text
+    assert "#include" not in re.sub(r"//.*", "", text)
+    assert not re.search(r"\\$", text, re.MULTILINE)
+    assert compiles(source_of(k), "sm_80") == ""
+
+
+def test_what_fits_is_computed_in_int_and_what_may_not_in_long_long() -> None:
+    @kernel(grid=(1 << 20,), threads=64)
+    def small(y: f32[1 << 26]):  # type: ignore[no-untyped-def]
+        y[block.x * 64 + thread] = 0.0
+
+    @kernel(grid=(1 << 20, 64), threads=64)
+    def large(y: f32[1 << 32]):  # type: ignore[no-untyped-def]
+        y[(block.x * 64 + block.y) * 64 + thread] = 0.0
+
+    assert "long long" not in source_of(small).text
+    assert "(long long)" in source_of(large).text
+
+
+def test_a_vector_is_loaded_as_wide_as_its_address_is_known_to_be_aligned() -> None:
+    n = dim("n")
+    x, y = Buffer("x", f32, (n, n)), Buffer("y", f32, (32, 4))
+
+    def copy(aligned: bool) -> str:
+        b = Builder()
+
+        def row() -> None:
+            with b.loop("l", 4, LoopKind.VECTOR) as lane:
+                b.store(y, (THREAD, lane), x[THREAD, lane])
+
+        if aligned:
+            with b.when(eq(n % 4, 0) & (n >= 32)):
+                row()
+        else:
+            with b.when(n >= 32):
+                row()
+        return source_of(Kernel("copy", (x, y), (y,), (n,), b.body(), (1,), 32)).text
+
+    assert "tm_load<4, 1>(" in copy(aligned=False)
+    assert "tm_store(" in copy(aligned=False)
+    assert "tm_load<4>(" in copy(aligned=True)
+
+
+def test_registers_indexed_by_what_is_not_known_are_refused() -> None:
+    @kernel(grid=(1,), threads=32)
+    def wrong(y: f32[32]):  # type: ignore[no-untyped-def]
+        r = register(f32[4], init=0.0)
+        y[thread] = r[thread % 4]
+
+    with pytest.raises(CodegenError, match=r"register buffer 'r' is indexed"):
+        source_of(wrong)
+
+
+def test_more_shared_memory_than_a_block_has_is_refused() -> None:
+    @kernel(grid=(1,), threads=32)
+    def greedy(y: f32[32]):  # type: ignore[no-untyped-def]
+        s = shared(f32[20000])
+        s[thread] = 1.0
+        y[thread] = s[thread]
+
+    with pytest.raises(CodegenError, match="80000 bytes of shared memory"):
+        source_of(greedy, "sm_75")
+    assert source_of(greedy, "sm_80").shared_bytes == 80000
+
+
+def test_a_kernel_without_threads_is_refused() -> None:
+    with pytest.raises(CodegenError, match="neither blocks nor threads"):
+        generate(Kernel("plain", (), (), (), ()))
+
+
+def test_launch_bounds_and_clusters_reach_the_source() -> None:
+    @kernel(grid=(4,), threads=64, cluster=(2,), min_blocks=3)
+    def bounded(y: f32[256]):  # type: ignore[no-untyped-def]
+        y[block.x * 64 + thread] = 1.0
+
+    source = source_of(bounded, "sm_90a")
+    assert "__launch_bounds__(64, 3)" in source.text
+    assert source.cluster == (2, 1, 1)
+
+
+def test_the_head_says_which_mapping_does_what_and_lines_say_where_they_come_from() -> None:
+    text = source_of(tensor_matmul).text
+    assert "acc: f32[32, 32] is held by spatial(2, 1) * repeat(1, 4)" in text
+    assert "row_major(32, 32).swizzled(2, 3, 3)" in text
+    assert re.search(r"tm_barrier\(\);  // cuda_kernels\.py:\d+", text)
