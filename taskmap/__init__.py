@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from taskmap.ledger import metrics as metrics
     from taskmap.options import Options as Options
     from taskmap.report import Report as Report
+    from taskmap.simulating import Simulation as Simulation
+    from taskmap.simulating import simulate as simulate
 
 __version__ = "0.1.0"
 
@@ -25,12 +27,17 @@ _HOME = {
     "Metrics": "taskmap.ledger",
     "Options": "taskmap.options",
     "Report": "taskmap.report",
+    "Simulation": "taskmap.simulating",
     "TaskmapError": "taskmap.errors",
     "build": "taskmap.building",
     "explain": "taskmap.explaining",
     "metrics": "taskmap.ledger",
+    "simulate": "taskmap.simulating",
 }
-__all__ = ["BuiltKernel", "Metrics", "Options", "Report", "TaskmapError", "__version__", "build", "explain", "metrics"]
+__all__ = [
+    "BuiltKernel", "Metrics", "Options", "Report", "Simulation", "TaskmapError", "__version__", "build", "explain",
+    "metrics", "simulate",
+]  # fmt: skip
 
 # In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -89,6 +89,7 @@ class Counted(ctypes.Structure):
         ("shared_wavefronts", c_uint64),
         ("shared_ideal", c_uint64),
         ("tensor_operations", c_uint64),
+        ("tensor_bytes", c_uint64),
         ("switches", c_uint64),
         ("blocks", c_uint64),
     )

@@ -68,7 +68,9 @@ inline void multiply_mma(Product **p, const tm_product &s) {
 }
 
 inline void count_product(Worker &w, const tm_product &s) {
-  if (w.counted) w.counters.tensor_operations += 2ull * s.m * s.n * s.k;
+  if (!w.counted) return;
+  w.counters.tensor_operations += 2ull * s.m * s.n * s.k;
+  w.counters.tensor_bytes += 2ull * s.m * s.n * s.k * bytes_of(s.a);
 }
 
 #define TM_CASE(N, A, B, C) \

@@ -41,6 +41,7 @@ struct tm_sim_counters {
   tm_u64 global_requests, global_sectors, global_ideal;                    /* sectors of 32 bytes */
   tm_u64 shared_requests, shared_wavefronts, shared_ideal;
   tm_u64 tensor_operations; /* multiply-adds on tensor cores, times two */
+  tm_u64 tensor_bytes;      /* the same, each as often as its left operand has bytes */
   tm_u64 switches, blocks;
 };
 }
