@@ -16,16 +16,29 @@ from taskmap.schedules.cpu.correlation import schedule_correlation
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
+from taskmap.schedules.spaces import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.stack import STACK_BYTES, local_bytes
 
+_find_matmul: Callable[[Task, Target], Problem | None] = lazily("taskmap.schedules.cpu.matmul_problem", "find_matmul")
+_read_matmul: Callable[[str, str, str], Problem] = lazily("taskmap.schedules.cpu.matmul_problem", "read_matmul")
 _schedule_cuda: Callable[[Task, Target], Kernel] = lazily("taskmap.schedules.cuda.choose", "schedule_cuda")
 
 
-def schedule(task: Task, target: Target) -> Kernel:
-    """The kernel of ``task`` on ``target``, its buffers the task's inputs and then its outputs.
+_TUNABLE = {
+    "cpu": (Template("cpu.matmul", _find_matmul, _read_matmul),),
+}
+"""By kind of target, the templates whose configurations can be chosen."""
 
-    Raises ScheduleError when no template or rule takes the task.
+
+def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel:
+    """The kernel of ``task`` on ``target``, its buffers the task's inputs and then its outputs; with ``config``, of its
+    problem's space, where one is given.
+
+    Raises ScheduleError when no template or rule takes the task, or not with ``config``.
     """
+    found = None if config is None else problem(task, target)
+    if found is not None and config is not None:
+        return found.kernel(task, config, target)
     if target.kind == "cuda":
         return _schedule_cuda(task, target)
     for template in (schedule_attention, schedule_convolution, schedule_correlation, schedule_matmul, schedule_scan):
@@ -38,9 +51,28 @@ def schedule(task: Task, target: Target) -> Kernel:
     return schedule_pointwise(task, target)
 
 
+def problem(task: Task, target: Target) -> Problem | None:
+    """What of a task can be tuned: its anchor, in a canonical form; None where no template's configuration is free."""
+    return next((p for t in _TUNABLE.get(target.kind, ()) if (p := t.find(task, target)) is not None), None)
+
+
+def read_problem(template: str, shapes: str, dtypes: str, layout: str) -> Problem:
+    """The problem that these texts say. Raises ScheduleError where they say none."""
+    for t in (t for templates in _TUNABLE.values() for t in templates):
+        if t.name == template:
+            return t.read(shapes, dtypes, layout)
+    raise unreadable(template, f"{shapes} {dtypes} {layout}")
+
+
+def space(task: Task, target: Target) -> Space | None:
+    """The configurations of a task's anchor, the most promising first; None where there is nothing to choose."""
+    found = problem(task, target)
+    return None if found is None else space_of(found, target)
+
+
 def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
     """How many columns of an m × n product the templates of ``target`` read together, for packing its second factor."""
     return panel_width(m, n, target, dtype)
 
 
-__all__ = ["packed_width", "schedule"]
+__all__ = ["Config", "Problem", "Space", "packed_width", "problem", "read_problem", "schedule", "space", "space_of"]

@@ -6,6 +6,7 @@ product of 2039 is that of one of 2048.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,9 +15,11 @@ from taskmap.ir.nodes import Dim
 from taskmap.ir.target import Target
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.microkernel import Tile, choose_tile, tiles
+from taskmap.schedules.stack import STACK_BYTES
 
 _MOST = 200
 _K_BLOCKS = (1, 2, 4)
+_TEXT = re.compile(r"tile=(\d{1,4})x(\d{1,4})v, rows=(\d{1,9}), k_blocks=(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,15 @@ class MatmulConfig:
         return f"tile={self.tile.rows}x{self.tile.vectors}v, rows={self.rows}, k_blocks={self.k_blocks}"
 
 
+def read_config(text: str) -> MatmulConfig | None:
+    """The configuration whose ``str`` is ``text``; None when there is none."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return None
+    height, vectors, rows, parts = (int(digits) for digits in found.groups())
+    return MatmulConfig(Tile(height, vectors), rows, parts)
+
+
 def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
     """Why ``config`` cannot compute a product of ``sizes`` on ``target``; None when it can."""
     tile, lanes = config.tile, target.lanes(sizes.bytes)
@@ -73,6 +85,8 @@ def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
         return f"B lies in panels of {sizes.packed} columns, and the tile has {config.width(lanes)}"
     if config.k_blocks > 1 and not sizes.can_cut:
         return "a sum is cut only where it runs along one axis, and that and the number of rows are known"
+    if config.k_blocks > 1 and config.rows * config.width(lanes) * sizes.bytes > STACK_BYTES:
+        return f"sums of {config.rows} rows do not fit a thread's stack"
     if sizes.k is not None and config.k_blocks > sizes.k:
         return f"a sum of {sizes.k} terms cannot be cut into {config.k_blocks} parts"
     return None

@@ -1,0 +1,112 @@
+"""What a configuration of the CPU's matrix-multiplication template costs, in cycles, from the target's numbers alone.
+
+A tile takes what its multiply-adds take, or what its operands take on their way from the cache in which they are found,
+whichever is more; the busiest core decides. Which cache that is follows from working sets, as in "Automatic Scheduling
+of Image Processing Pipelines", chapter 4 (equations 4.1 to 4.13): a panel of B is met again by each tile of a block, a
+block of A by each panel. Runs are contiguous, so their prefetched lines cost bandwidth, not latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.target import Target
+from taskmap.schedules.cpu.balance import blocks, makespan
+from taskmap.schedules.cpu.loops import column_groups
+from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes
+
+_UNKNOWN = 1024
+"""What stands for a size that is known only when the kernel runs."""
+_FEWEST = 10
+"""Multiply-adds that are in flight at once: with fewer sums, each waits for its own last value."""
+_LOAD = 0.5
+"""A load of a vector beside multiply-adds, in multiply-adds."""
+_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 12.0, 5.0
+"""What arrives in a cycle from each level, for one core."""
+_USABLE = 0.7
+"""The share of a cache that a working set can count on; the rest is what passes through."""
+_TILE, _TASK = 25.0, 120.0
+"""Cycles around the sum of a tile, and around a block of the parallel loop."""
+_MOST_TASKS = 2048
+"""Beyond this many blocks all cores are as good as equally busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Sizes as numbers."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    bytes: int
+
+
+def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
+    """Cycles of the busiest core for a product of ``sizes`` with ``config``; symbolic sizes count as 1024."""
+    p = _Product(
+        constant_dim(sizes.m) or _UNKNOWN,
+        constant_dim(sizes.n) or _UNKNOWN,
+        sizes.k or _UNKNOWN,
+        sizes.batch or 1,
+        sizes.bytes,
+    )
+    lanes = target.lanes(p.bytes)
+    width = config.width(lanes)
+    rows = blocks(p.m, config.rows)
+    columns = blocks(p.n, width)
+    costs = {
+        (r, c): _block(config, p, r, c, len(rows), len(columns), target)
+        for r in {*rows[-1:], rows[0]}
+        for c in {*columns}
+    }
+    work = [costs[r, c] for r in rows for c in columns]
+    if len(work) * p.batch > _MOST_TASKS:
+        return sum(work) * p.batch / target.cores
+    return makespan(work * p.batch, target.cores)
+
+
+def _block(
+    config: MatmulConfig, p: _Product, rows: int, columns: int, row_blocks: int, panels: int, target: Target
+) -> float:
+    """One block of ``rows`` against one panel of ``columns``."""
+    lanes = target.lanes(p.bytes)
+    groups = column_groups(columns, lanes) if columns < config.width(lanes) else [(config.tile.vectors, lanes)]
+    depth = -(-p.k // config.k_blocks)
+    panel = depth * columns * p.bytes
+    part_of_a = rows * depth * p.bytes
+    total = p.batch * p.bytes * p.k * (p.m + p.n)
+    far = _L3_BYTES if total <= target.l3 * _USABLE else _MEMORY_BYTES
+
+    # The panel comes from afar once; then each further tile finds it in the nearest cache that holds it.
+    tile_rows = [config.tile.rows] * (rows // config.tile.rows) + [r for r in (rows % config.tile.rows,) if r]
+    again = _rate(panel + config.tile.rows * depth * p.bytes, panel + part_of_a, target, far)
+    whole_b = p.n * p.k * p.bytes
+    first = _L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * _USABLE else far
+    # A block of A is read for every panel: it stays in the second-level cache beside a panel, or it does not.
+    reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * _USABLE
+    from_a = _L2_BYTES if reread else far
+
+    time = 0.0
+    for number, height in enumerate(tile_rows):
+        multiply = depth * sum(_step(height, vectors) for vectors, _ in groups)
+        b_bytes = panel / (first if number == 0 else again)
+        a_bytes = height * depth * p.bytes * len(groups) / from_a
+        stored = height * columns * p.bytes / _L2_BYTES * (2 if config.k_blocks > 1 else 1)
+        moved = b_bytes + a_bytes
+        time += max(multiply, moved) + 0.25 * min(multiply, moved) + stored + _TILE
+    return time * config.k_blocks + _TASK
+
+
+def _step(rows: int, vectors: int) -> float:
+    """Multiply-adds of one step of a tile's sum, and half of its loads."""
+    return max(rows * vectors + _LOAD * (rows + 2 * vectors), _FEWEST)
+
+
+def _rate(near: int, middle: int, target: Target, far: float) -> float:
+    """Bytes per cycle of what is read again, when ``near`` bytes lie between two readings within a tile and ``middle``
+    within a block. The first-level cache is as fast as the loads that ``_step`` counts."""
+    if near <= target.l1 * _USABLE:
+        return 1e9
+    return _L2_BYTES if near <= target.l2 * _USABLE else far
