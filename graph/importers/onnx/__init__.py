@@ -1,0 +1,19 @@
+"""ONNX models into taskmap's graph: opsets 7 and newer, one file for each family of operators."""
+
+from taskmap.graph.importers.onnx import (
+    activations,
+    convolution,
+    creation,
+    elementwise,
+    matmul,
+    norms,
+    pooling,
+    reductions,
+    shapes,
+)
+from taskmap.graph.importers.onnx.model import Model, Port, load
+
+FAMILIES = (activations, convolution, creation, elementwise, matmul, norms, pooling, reductions, shapes)
+"""The files that fill the table of lowerings."""
+
+__all__ = ["FAMILIES", "Model", "Port", "load"]

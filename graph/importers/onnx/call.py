@@ -1,0 +1,175 @@
+"""One call of an operator, as a lowering sees it: its inputs, its attributes, its version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, SparseTensorProto, TensorProto
+
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.model import Library, described
+from taskmap.graph.importers.onnx.protos import array_of, sparse_array
+from taskmap.graph.importers.onnx.values import Tensor, Value
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.ir.nodes import Dim, Expr
+
+Array = NDArray[Any]
+
+
+class NeedValues(Exception):
+    """The values of ``tensors`` must be known before the graph can be read on."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__("a value is needed while the graph is read")
+        self.tensors = tuple(tensors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostStep:
+    """An operator whose result's size depends on data: the graph ends before it, ``function`` is called with arrays,
+    and another graph begins. It returns one array for each of ``elems``, or values."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Value | None, ...]
+    elems: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call: ``version`` is that of the operator's definition, ``outputs`` tells which results are used."""
+
+    proto: NodeProto
+    domain: str
+    version: int
+    inputs: list[Value | None]
+    attributes: dict[str, Any]
+    library: Library
+    fold: Callable[[Tensor], Array | None]
+
+    @property
+    def op(self) -> str:
+        """The operator's name."""
+        return self.proto.op_type
+
+    @property
+    def outputs(self) -> int:
+        """How many results the node names."""
+        return len(self.proto.output)
+
+    def wants(self, index: int) -> bool:
+        """Whether result ``index`` is used."""
+        return index < len(self.proto.output) and bool(self.proto.output[index])
+
+    def error(self, what: str, why: str | None = None) -> ImportGraphError:
+        """An error about this node."""
+        return ImportGraphError(f"{described(self.proto)}: {what}", why=why)
+
+    # Inputs.
+
+    def has(self, index: int) -> bool:
+        """Whether input ``index`` is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def value(self, index: int) -> Value:
+        """Input ``index``. Raises ImportGraphError when it is missing."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise self.error(f"input {index} is missing")
+        return value
+
+    def tensor(self, index: int) -> Tensor:
+        """Input ``index``, which must be a tensor."""
+        value = self.value(index)
+        if not isinstance(value, Tensor):
+            raise self.error(f"input {index} is not a tensor")
+        return value
+
+    def node(self, index: int) -> Node:
+        """Input ``index`` as a node."""
+        tensor = self.tensor(index)
+        if tensor.is_symbolic:
+            raise UnsupportedError("a symbolic size as data")
+        return tensor.node()
+
+    def optional(self, index: int) -> Node | None:
+        """Input ``index`` as a node, or None."""
+        return self.node(index) if self.has(index) else None
+
+    def nodes(self) -> list[Node]:
+        """All inputs as nodes."""
+        return [self.node(i) for i in range(len(self.inputs))]
+
+    def elem(self, index: int) -> int:
+        """The element type of input ``index``."""
+        return self.tensor(index).elem
+
+    def array(self, index: int) -> Array:
+        """The value of input ``index``. Raises NeedValues when it is not known."""
+        tensor = self.tensor(index)
+        if tensor.is_symbolic:
+            assert tensor.known is not None
+            known = [constant_dim(v) for v in tensor.known.reshape(-1)]
+            if None in known:
+                raise UnsupportedError("a symbolic size where a number is needed")
+            return np.array(known, np.int64).reshape(tensor.known.shape)
+        value = self.fold(tensor)
+        if value is None:
+            raise NeedValues([tensor])
+        return value
+
+    def maybe(self, index: int) -> Array | None:
+        """The value of input ``index`` if it is given and known."""
+        if not self.has(index) or self.tensor(index).is_symbolic:
+            return None
+        return self.fold(self.tensor(index))
+
+    def dims(self, index: int) -> list[Dim]:
+        """Input ``index`` as a list of sizes, which may be symbolic."""
+        tensor = self.tensor(index)
+        if tensor.is_symbolic:
+            assert tensor.known is not None
+            return [v if isinstance(v, Expr) else int(v) for v in tensor.known.reshape(-1)]
+        return list(self.ints(index))
+
+    def ints(self, index: int) -> list[int]:
+        """Input ``index`` as a list of integers."""
+        return [int(v) for v in self.array(index).reshape(-1)]
+
+    def number(self, index: int) -> Any:
+        """The one number in input ``index``."""
+        array = self.array(index)
+        if array.size != 1:
+            raise self.error(f"input {index} has {array.size} elements, not one")
+        return array.reshape(-1)[0].item()
+
+    # Attributes.
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute, or ``default``."""
+        return self.attributes.get(name, default)
+
+    def array_attr(self, name: str) -> Array:
+        """An attribute that is a tensor."""
+        value = self.attributes.get(name)
+        if isinstance(value, TensorProto):
+            return array_of(value, self.library.folder)
+        if isinstance(value, SparseTensorProto):
+            return sparse_array(value, self.library.folder)
+        raise self.error(f"the attribute {name} is missing")
+
+    def required(self, name: str) -> Any:
+        """An attribute that must be there."""
+        if name not in self.attributes:
+            raise self.error(f"the attribute {name} is missing")
+        return self.attributes[name]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis that may count from the end. Raises ImportGraphError beyond the rank."""
+        if not -rank <= value < max(rank, 1):
+            raise self.error(f"the axis {value} lies outside a tensor of rank {rank}")
+        return value % rank if rank else 0

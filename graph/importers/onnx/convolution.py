@@ -1,0 +1,198 @@
+"""Convolutions and the geometry that they share with pooling: padding on each side, auto_pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.ops.convolution import add_channel_bias, convolution
+from taskmap.graph.ops.rearrange import constant_pad
+from taskmap.graph.ops.views import slice_
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Dim
+
+Pairs = list[tuple[int, int]]
+
+
+def listed(call: Call, name: str, rank: int, default: int) -> list[int]:
+    """An attribute with one number for each spatial dimension."""
+    values = call.attr(name) or [default] * rank
+    if len(values) != rank:
+        raise call.error(f"the attribute {name} has {len(values)} numbers for {rank} dimensions")
+    if any(not 0 <= v < 1 << 31 for v in values) or (default == 1 and 0 in values):
+        raise call.error(f"the attribute {name} is {values}")
+    return [int(v) for v in values]
+
+
+def padding_of(
+    call: Call, sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> Pairs:
+    """Padding before and after each spatial dimension, by ``pads`` or ``auto_pad``."""
+    rank = len(kernel)
+    mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    if mode == "NOTSET":
+        pads = call.attr("pads") or [0] * (2 * rank)
+        if len(pads) != 2 * rank or any(abs(p) >= 1 << 31 for p in pads):
+            raise call.error(f"the attribute pads is {pads}")
+        return [(int(pads[d]), int(pads[d + rank])) for d in range(rank)]
+    if mode == "VALID":
+        return [(0, 0)] * rank
+    pairs: Pairs = []
+    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
+        known = constant_dim(size)
+        if known is None:
+            if s != 1:
+                raise UnsupportedError("auto_pad of a symbolic size")
+            known = k
+        total = max((-(-known // s) - 1) * s + d * (k - 1) + 1 - known, 0)
+        small = total // 2
+        pairs.append((small, total - small) if mode == "SAME_UPPER" else (total - small, small))
+    return pairs
+
+
+def padded(x: Node, pairs: Pairs, value: float = 0) -> tuple[Node, list[int]]:
+    """``x`` padded where its two sides differ, and what is left to pad on both."""
+    if all(a == b and a >= 0 for a, b in pairs):
+        return x, [a for a, _ in pairs]
+    flat = [p for pair in reversed(pairs) for p in pair]
+    return constant_pad(x, flat, value), [0] * len(pairs)
+
+
+def check_window(call: Call, sizes: Sequence[Dim], pairs: Pairs, kernel: Sequence[int], dilations: Sequence[int]) -> None:
+    """Raises ImportGraphError for a window larger than the padded tensor."""
+    for size, (a, b), k, d in zip(sizes, pairs, kernel, dilations, strict=True):
+        known = constant_dim(size)
+        if known is not None and known + a + b < d * (k - 1) + 1:
+            raise call.error(f"a window of {d * (k - 1) + 1} elements does not fit into {known + a + b}")
+
+
+@lowering("Conv")
+def _conv(call: Call) -> Node:
+    x, w = call.node(0), call.node(1)
+    return convolved(call, x, w, call.optional(2))
+
+
+def convolved(call: Call, x: Node, w: Node, bias: Node | None, pad_value: float = 0) -> Node:
+    """The convolution that the call's attributes describe."""
+    rank = len(w.shape) - 2
+    kernel = concrete(w.shape[2:], "a kernel")
+    if rank < 1 or len(x.shape) != rank + 2:
+        raise call.error(f"a convolution of tensors of rank {len(x.shape)} and {len(w.shape)}")
+    given = call.attr("kernel_shape")
+    if given and tuple(given) != kernel:
+        raise call.error(f"the attribute kernel_shape is {given}, but the weight has {list(kernel)}")
+    strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
+    groups = int(call.attr("group", 1))
+    channels, per_group, made = constant_dim(x.shape[1]), constant_dim(w.shape[1]), constant_dim(w.shape[0])
+    if groups < 1 or None in (channels, per_group, made):
+        raise call.error("the number of channels or groups is not known")
+    assert channels is not None
+    assert per_group is not None
+    assert made is not None
+    if channels != per_group * groups or made % groups:
+        raise call.error(f"a weight of shape {list(w.shape)} in {groups} groups does not fit {channels} channels")
+    pairs = padding_of(call, x.shape[2:], kernel, strides, dilations)
+    check_window(call, x.shape[2:], pairs, kernel, dilations)
+    x, padding = padded(x, pairs, pad_value)
+    result = convolution(x, w, strides, padding, dilations, groups=groups)
+    return result if bias is None else add_channel_bias(result, bias)
+
+
+@lowering("ConvTranspose")
+def _conv_transpose(call: Call) -> Node:
+    x, w = call.node(0), call.node(1)
+    rank = len(w.shape) - 2
+    kernel = concrete(w.shape[2:], "a kernel")
+    if rank < 1 or len(x.shape) != rank + 2:
+        raise call.error(f"a convolution of tensors of rank {len(x.shape)} and {len(w.shape)}")
+    strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
+    extra = listed(call, "output_padding", rank, 0)
+    groups = int(call.attr("group", 1))
+    if groups < 1 or constant_dim(x.shape[1]) != constant_dim(w.shape[0]) or (constant_dim(x.shape[1]) or 0) % groups:
+        raise call.error(f"a weight of shape {list(w.shape)} in {groups} groups does not fit {x.shape[1]} channels")
+    sizes = x.shape[2:]
+    pairs = _transposed_padding(call, sizes, kernel, strides, dilations, extra)
+    result = convolution(x, w, strides, [0] * rank, dilations, True, [0] * rank, groups)
+    result = _cropped(result, pairs, extra)
+    return add_channel_bias(result, call.node(2)) if call.has(2) else result
+
+
+def _transposed_padding(
+    call: Call,
+    sizes: Sequence[Dim],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    extra: Sequence[int],
+) -> Pairs:
+    rank = len(kernel)
+    mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    shape = call.attr("output_shape")
+    if shape is None and mode not in ("SAME_UPPER", "SAME_LOWER"):
+        return padding_of(call, sizes, kernel, strides, dilations)
+    known = concrete(sizes, "an output_shape")
+    targets = [n * s for n, s in zip(known, strides, strict=True)] if shape is None else list(shape)[-rank:]
+    pairs: Pairs = []
+    for n, k, s, d, e, t in zip(known, kernel, strides, dilations, extra, targets, strict=True):
+        total = s * (n - 1) + e + (k - 1) * d + 1 - t
+        half = total // 2
+        upper = mode == "SAME_UPPER"
+        pairs.append((half, total - half) if upper else (total - half, half))
+    return pairs
+
+
+def _cropped(result: Node, pairs: Pairs, extra: Sequence[int]) -> Node:
+    """``result`` without the padding, with ``extra`` more at each end."""
+    border: list[int] = []
+    for (a, b), e in reversed(list(zip(pairs, extra, strict=True))):
+        border += [-a, e - b]
+    if not any(border):
+        return result
+    if all(v <= 0 for v in border):
+        for d, ((a, b), e) in enumerate(zip(pairs, extra, strict=True)):
+            size = result.shape[2 + d]
+            result = slice_(result, 2 + d, a, size - (b - e) if b != e else None)
+        return result
+    return constant_pad(result, border, 0)
+
+
+@lowering("ConvInteger")
+def _conv_integer(call: Call) -> Any:
+    from taskmap.graph.importers.onnx.quantization import shifted
+    from taskmap.graph.ops.views import reshape
+
+    x = shifted(call.node(0), call.optional(2))
+    w, zero = call.node(1), call.optional(3)
+    if zero is not None and zero.shape and constant_dim(zero.shape[0]) != 1:
+        zero = reshape(zero, [zero.shape[0], *([1] * (len(w.shape) - 1))])
+    return convolved(call, x, shifted(w, zero), None)
+
+
+@lowering("DeformConv")
+def _deform(call: Call) -> Any:
+    x, w = call.tensor(0), call.tensor(1)
+    rank = len(w.shape) - 2
+    kernel = concrete(w.shape[2:], "a kernel")
+    if rank != 2:
+        raise UnsupportedError("a deformable convolution of other than two dimensions")
+    strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
+    pairs = padding_of(call, x.shape[2:], kernel, strides, dilations)
+    groups, shifts = int(call.attr("group", 1)), int(call.attr("offset_group", 1))
+    spatial = concrete(call.tensor(2).shape[2:], "an offset")
+
+    def run(x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
+        from taskmap.graph.importers.onnx.numpy_vision import deform_conv
+
+        return deform_conv(x, w, offset, bias, mask, kernel, strides, dilations, pairs, groups, shifts)
+
+    return on_host(call, run, [(x.elem, (x.shape[0], w.shape[0], *spatial))], "positions that are data")
+
+
+_ = np

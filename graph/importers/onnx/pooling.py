@@ -1,0 +1,267 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.convolution import Pairs, listed, padding_of
+from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.graph.ops.pooling import max_pool
+from taskmap.graph.ops.pointwise import number, pointwise
+from taskmap.graph.ops.reductions import amax, mean
+from taskmap.graph.build import define
+from taskmap.ir.construct import call as function_call
+from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select, unary
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr, Var
+from taskmap.ir.types import boolean, compute_type
+
+
+class Pool:
+    """The windows of a pooling operator; the dimension of extent ``out`` has windows at o * stride - before."""
+
+    def __init__(self, call: Call, x: Node) -> None:
+        self.rank = len(x.shape) - 2
+        kernel = call.required("kernel_shape")
+        if self.rank < 1 or len(kernel) != self.rank or any(k < 1 for k in kernel):
+            raise call.error(f"a window {kernel} over a tensor of rank {len(x.shape)}")
+        self.kernel = [int(k) for k in kernel]
+        self.strides = listed(call, "strides", self.rank, 1)
+        self.dilations = listed(call, "dilations", self.rank, 1)
+        self.sizes = concrete(x.shape[2:], "pooling with asymmetric padding") if _needs_sizes(call) else x.shape[2:]
+        self.pairs: Pairs = padding_of(call, self.sizes, self.kernel, self.strides, self.dilations)
+        self.ceil = bool(call.attr("ceil_mode", 0))
+        self.out = [self._positions(call, d) for d in range(self.rank)]
+
+    def _positions(self, call: Call, d: int) -> Dim:
+        before, after = self.pairs[d]
+        span = self.dilations[d] * (self.kernel[d] - 1) + 1
+        stride, size = self.strides[d], self.sizes[d]
+        known = constant_dim(size)
+        if known is None:
+            if self.ceil:
+                raise UnsupportedError("pooling of a symbolic size with ceil_mode")
+            return (size + (before + after - span)) // stride + 1
+        room = known + before + after - span
+        if room < 0:
+            raise call.error(f"a window of {span} elements does not fit into {known + before + after}")
+        positions = (-(-room // stride) if self.ceil else room // stride) + 1
+        if self.ceil and (positions - 1) * stride >= known + before:
+            positions -= 1
+        return positions
+
+    def tap(self, o: Expr, k: Expr, d: int) -> Expr:
+        """Where tap k of window o lies."""
+        return o * self.strides[d] + k * self.dilations[d] - self.pairs[d][0]
+
+
+def _needs_sizes(call: Call) -> bool:
+    return (call.attr("auto_pad", "NOTSET") or "NOTSET") in ("SAME_UPPER", "SAME_LOWER") or bool(call.attr("ceil_mode", 0))
+
+
+@lowering("MaxPool")
+def _max_pool(call: Call) -> Any:
+    x = call.node(0)
+    pool = Pool(call, x)
+    symmetric = all(a == b for a, b in pool.pairs) and all(2 * a <= k for (a, _), k in zip(pool.pairs, pool.kernel, strict=True))
+    if symmetric:
+        padding = [a for a, _ in pool.pairs]
+        value, place = max_pool(x, pool.rank, pool.kernel, pool.strides, padding, pool.dilations, pool.ceil)
+        if not call.wants(1):
+            return value
+        return [value, _flat_places(call, x, place)]
+    if call.wants(1):
+        return _on_host_with_places(call, x, pool)
+    return _windows(x, pool, "max", lambda e: e, _lowest(x))
+
+
+def _lowest(x: Node) -> float:
+    if x.dtype.is_float:
+        return -float("inf")
+    return 0 if x.dtype.kind == "u" else -(1 << (x.dtype.bits - 1))
+
+
+def _windows(x: Node, pool: Pool, kind: str, prepare: Any, outside: float) -> Node:
+    """Each window folded; what lies outside of x counts as ``outside``."""
+    wide = compute_type(x.dtype)
+
+    def element(f: Buffer) -> Any:
+        def at(*axes: Expr) -> Expr:
+            taps = [Var(f"k{d}") for d in range(pool.rank)]
+            inside: Expr = const(True, boolean)
+            place: list[Expr] = []
+            for d, (o, k) in enumerate(zip(axes[2:], taps, strict=True)):
+                position = pool.tap(o, k, d)
+                inside = inside & compare("ge", position, 0) & compare("lt", position, pool.sizes[d])
+                place.append(minimum(maximum(position, 0), index(pool.sizes[d]) - 1))
+            value = select(inside, prepare(cast(load(f, (*axes[:2], *place)), wide)), const(outside, wide))
+            return reduce(kind, list(zip(taps, pool.kernel, strict=True)), value)
+
+        return at
+
+    return define("pool", [x], (*x.shape[:2], *pool.out), element, x.dtype)
+
+
+def _flat_places(call: Call, x: Node, place: Node) -> Node:
+    """Positions in the flat tensor from positions in the spatial dimensions."""
+    sizes = concrete(x.shape, "positions in a tensor")
+    if call.attr("storage_order", 0):
+        return _column_major(place, sizes)
+    area = int(np.prod(sizes[2:]))
+
+    def element(f: Buffer) -> Any:
+        return lambda n, c, *out: f[(n, c, *out)] + (n * sizes[1] + c) * area
+
+    return define("max_pool_positions", [place], place.shape, element, place.dtype)
+
+
+def _column_major(place: Node, sizes: Sequence[int]) -> Node:
+    spatial = sizes[2:]
+    area = int(np.prod(spatial))
+
+    def element(f: Buffer) -> Any:
+        def at(n: Expr, c: Expr, *out: Expr) -> Expr:
+            flat: Expr = f[(n, c, *out)]
+            digits: list[Expr] = []
+            for size in reversed(spatial):
+                digits.insert(0, flat % size)
+                flat = flat // size
+            number: Expr = index(0)
+            for digit, size in zip(reversed(digits), reversed(spatial), strict=True):
+                number = number * size + digit
+            return number + (n * sizes[1] + c) * area
+
+        return at
+
+    return define("max_pool_positions", [place], place.shape, element, place.dtype)
+
+
+def _on_host_with_places(call: Call, x: Node, pool: Pool) -> Any:
+    sizes = concrete(x.shape, "positions in a tensor")
+    out = concrete(pool.out, "pooling")
+
+    def run(a: Any) -> Any:
+        from taskmap.graph.importers.onnx.numpy_vision import max_pool_with_places
+
+        return max_pool_with_places(
+            a, pool.kernel, pool.strides, pool.dilations, pool.pairs, out, bool(call.attr("storage_order", 0))
+        )
+
+    shape = (*sizes[:2], *out)
+    return on_host(call, run, [(call.elem(0), shape), (7, shape)], "positions with asymmetric padding")
+
+
+@lowering("AveragePool")
+def _average_pool(call: Call) -> Node:
+    x = call.node(0)
+    pool = Pool(call, x)
+    include = bool(call.attr("count_include_pad", 0))
+    wide = compute_type(x.dtype)
+    total = _windows(x, pool, "sum", lambda e: e, 0.0)
+    if total.dtype != wide:
+        total = _wide_sum(x, pool)
+
+    def element(f: Buffer) -> Any:
+        def at(n: Expr, c: Expr, *out: Expr) -> Expr:
+            count: Expr = index(1)
+            for d, o in enumerate(out):
+                before, after = pool.pairs[d]
+                if not any(pool.pairs[d]) and not pool.ceil:
+                    count = count * pool.kernel[d]
+                    continue
+                low, high = (-before, index(pool.sizes[d]) + after) if include else (0, index(pool.sizes[d]))
+                count = count * _taps_between(o * pool.strides[d] - before, pool.kernel[d], pool.dilations[d], low, high)
+            return f[(n, c, *out)] / cast(maximum(count, 1), wide)
+
+        return at
+
+    return define("avg_pool", [total], total.shape, element, x.dtype)
+
+
+def _wide_sum(x: Node, pool: Pool) -> Node:
+    from taskmap.graph.ops.pointwise import to_dtype
+
+    return _windows(to_dtype(x, compute_type(x.dtype)), pool, "sum", lambda e: e, 0.0)
+
+
+def _taps_between(start: Expr, kernel: int, step: int, low: Dim, high: Expr) -> Expr:
+    """How many of start, start + step, ... (``kernel`` numbers) lie in [low, high)."""
+    first = maximum((index(low) - start + (step - 1)) // step, 0)
+    last = minimum((high - 1 - start) // step, kernel - 1)
+    return maximum(last - first + 1, 0)
+
+
+@lowering("LpPool")
+def _lp_pool(call: Call) -> Node:
+    x = call.node(0)
+    pool = Pool(call, x)
+    p = float(call.attr("p", 2))
+
+    def power(e: Expr) -> Expr:
+        a = unary("abs", e)
+        return a * a if p == 2 else a if p == 1 else function_call("pow", a, const(p, a.dtype))
+
+    total = _windows(x, pool, "sum", power, 0.0)
+    return pointwise("lp_pool", (total,), lambda s: _root(s, p), x.dtype)
+
+
+def _root(s: Expr, p: float) -> Expr:
+    return function_call("sqrt", s) if p == 2 else s if p == 1 else function_call("pow", s, const(1 / p, s.dtype))
+
+
+@lowering("GlobalAveragePool")
+def _global_average(call: Call) -> Node:
+    x = call.node(0)
+    return mean(x, tuple(range(2, len(x.shape))), True)
+
+
+@lowering("GlobalMaxPool")
+def _global_max(call: Call) -> Node:
+    x = call.node(0)
+    return amax(x, tuple(range(2, len(x.shape))), True)
+
+
+@lowering("GlobalLpPool")
+def _global_lp(call: Call) -> Node:
+    from taskmap.graph.ops.reductions import vector_norm
+
+    x = call.node(0)
+    return vector_norm(x, call.attr("p", 2), tuple(range(2, len(x.shape))), True)
+
+
+@lowering("MaxUnpool")
+def _max_unpool(call: Call) -> Any:
+    x = call.tensor(0)
+    sizes = concrete(x.shape, "MaxUnpool")
+    rank = len(sizes) - 2
+    kernel = [int(k) for k in call.required("kernel_shape")]
+    strides = listed(call, "strides", rank, 1)
+    pads = call.attr("pads") or [0] * (2 * rank)
+    inferred = [*sizes[:2]] + [
+        (n - 1) * s - (pads[d] + pads[d + rank]) + k
+        for d, (n, s, k) in enumerate(zip(sizes[2:], strides, kernel, strict=True))
+    ]
+    shape = call.ints(2) if call.has(2) else inferred
+
+    def run(values: Any, places: Any, _shape: Any = None) -> Any:
+        result = np.zeros(int(np.prod(inferred)), values.dtype)
+        result[places.reshape(-1)] = values.reshape(-1)
+        whole = np.zeros(shape, values.dtype)
+        block = result.reshape(inferred)
+        if list(shape) == list(inferred):
+            return block
+        flat = np.zeros(int(np.prod(shape)), values.dtype)
+        flat[places.reshape(-1)] = values.reshape(-1)
+        return flat.reshape(whole.shape)
+
+    return on_host(call, run, [(x.elem, shape)], "positions that are data")
+
+
+_ = (number, Tensor)

@@ -1,0 +1,302 @@
+"""Reading a model: its operators one after another, each by its lowering or its function body, into a Graph.
+
+Reading goes on until the results are there, or until something must be computed first: the value of a tensor that
+decides a shape or a branch, or an operator whose result's size depends on data. Then a graph ends, and the reading can
+be taken up again where it stood, with the values that were computed as new inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto
+from onnx.defs import OpSchema
+
+from taskmap.graph.graph import Graph, Node, Origin
+from taskmap.graph.importers.onnx.call import Call, HostStep, NeedValues
+from taskmap.graph.importers.onnx.control import ControlStep, begin, next_iteration
+from taskmap.graph.importers.onnx.control_names import CONTROL
+from taskmap.graph.importers.onnx.elements import MASKS, PLAIN, STRING, elem_name, from_held, held_in
+from taskmap.graph.importers.onnx.empties import without_empties
+from taskmap.graph.importers.onnx.folding import evaluate_constant
+from taskmap.graph.importers.onnx.function_bodies import body_of
+from taskmap.graph.importers.onnx.model import Library, Model, described, domain_of, function_library
+from taskmap.graph.importers.onnx.protos import array_of, attribute_value, shown, sparse_array
+from taskmap.graph.importers.onnx.shape_values import fold_symbolic
+from taskmap.graph.importers.onnx.state import Frame, lookup
+from taskmap.graph.importers.onnx.table import find
+from taskmap.graph.importers.onnx.typing_rules import check_inputs, output_elem
+from taskmap.graph.importers.onnx.values import Tensor, Value, is_empty, of_array
+from taskmap.graph.ops.pointwise import pointwise
+from taskmap.ir.construct import binary, const
+from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
+
+DEEPEST = 64
+WRAPPING = frozenset(
+    "Add Sub Mul Neg BitShift BitwiseNot Pow MatMul Sum ReduceSum ReduceProd ReduceSumSquare ReduceL1 CumSum Gemm".split()
+)
+"""Operators whose results can leave the range of an integer type that is held in a wider one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Everything is read: the results."""
+
+    outputs: list[Value | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Something must be computed first: values, an operator on the host, or control flow on the host."""
+
+    needs: tuple[Tensor, ...] = ()
+    step: HostStep | ControlStep | None = None
+    binds: Sequence[str] = ()
+
+
+def first_frame(model: Model, inputs: Mapping[str, Value]) -> Frame:
+    """The frame of the model's graph with the given inputs."""
+    return graph_frame(model.graph, model.library, inputs, (), sees=False)
+
+
+def graph_frame(
+    graph: GraphProto, library: Library, inputs: Mapping[str, Value | None], binds: Sequence[str], sees: bool
+) -> Frame:
+    """A frame that reads ``graph``."""
+    values: dict[str, Value | None] = {}
+    for stored in graph.initializer:
+        values[stored.name] = of_array(array_of(stored, library.folder), stored.data_type)
+    for sparse in graph.sparse_initializer:
+        values[sparse.values.name] = of_array(sparse_array(sparse, library.folder), sparse.values.data_type)
+    values.update(inputs)
+    return Frame(graph.node, [o.name for o in graph.output], binds, values, library, sees)
+
+
+class Reader:
+    """Reads on from ``frames``, which it changes."""
+
+    def __init__(self, frames: list[Frame]) -> None:
+        self.frames = frames
+
+    def run(self) -> Finished | Stopped:
+        """Reads until the end or until something must be computed first.
+
+        Raises ImportGraphError and UnsupportedError, placed at the node.
+        """
+        while True:
+            frame = self.frames[-1]
+            if frame.at == len(frame.nodes):
+                try:
+                    outputs = self._leave(frame)
+                except NeedValues as need:
+                    return Stopped(need.tensors)
+                if outputs is not None:
+                    return Finished(outputs)
+                continue
+            node = frame.nodes[frame.at]
+            try:
+                stopped = self._read(frame, node)
+            except NeedValues as need:
+                return Stopped(need.tensors)
+            except TaskmapError as error:
+                raise error.at(described(node))
+            except RecursionError as error:
+                raise ImportGraphError(f"{described(node)} is nested too deep") from error
+            except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
+                raise ImportGraphError(
+                    f"{described(node)} cannot be read", why=f"{type(error).__name__}: {error}"
+                ) from error
+            if stopped is not None:
+                return stopped
+
+    def _leave(self, frame: Frame) -> list[Value | None] | None:
+        """Ends a frame, or begins the next iteration of its loop; the results where it was the first."""
+        outputs = [self._value(name) for name in frame.outputs]
+        if frame.loop is not None:
+            finished = next_iteration(self, frame, outputs)
+            if finished is None:
+                return None
+            outputs = finished
+        self.frames.pop()
+        if not self.frames:
+            return outputs
+        self.bind(frame.binds, outputs)
+        return None
+
+    def bind(self, names: Sequence[str], values: Sequence[Value | None]) -> None:
+        """Gives names in the topmost frame their values."""
+        for name, value in zip(names, values, strict=False):
+            if name:
+                self.frames[-1].values[name] = value
+
+    def _value(self, name: str) -> Value | None:
+        try:
+            return lookup(self.frames, name)
+        except KeyError:
+            raise ImportGraphError(f"the value {shown(name)} is read, but was never made") from None
+
+    def _read(self, frame: Frame, node: NodeProto) -> Stopped | None:
+        call = self._call(frame, node)
+        if domain_of(node) == "" and node.op_type in CONTROL:
+            step = begin(self, frame, call)
+            if step is not None:
+                frame.at += 1
+                return Stopped(step=step, binds=list(node.output))
+            return None
+        function = frame.library.function(node)
+        if function is not None:
+            self._enter(frame, call, list(function.node), function.input, function.output, frame.library)
+            return None
+        made = self._lowered(call)
+        if made is None:
+            body, library = body_of(call)
+            inner = function_library(body, library)
+            self._enter(frame, call, list(body.node), body.input, body.output, inner)
+            return None
+        frame.at += 1
+        if isinstance(made, HostStep):
+            return Stopped(step=made, binds=list(node.output))
+        self.bind(list(node.output), made)
+        return None
+
+    def _call(self, frame: Frame, node: NodeProto) -> Call:
+        domain = domain_of(node)
+        inputs = [self._value(name) if name else None for name in node.input]
+        attributes: dict[str, Any] = {}
+        for attribute in node.attribute:
+            given: AttributeProto | None = attribute
+            if attribute.ref_attr_name:
+                given = frame.attributes.get(attribute.ref_attr_name)
+            if given is not None:
+                attributes[attribute.name] = attribute_value(given, frame.library.folder)
+        schema = frame.library.schema(node)
+        version = schema.since_version if schema is not None else 0
+        return Call(node, domain, version, inputs, attributes, frame.library, fold)
+
+    def _enter(
+        self,
+        frame: Frame,
+        call: Call,
+        nodes: Sequence[NodeProto],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        library: Library,
+    ) -> None:
+        """Goes into the body of a function."""
+        if len(self.frames) > DEEPEST:
+            raise ImportGraphError("functions are nested too deep")
+        if len(call.inputs) > len(inputs):
+            raise call.error(f"it has {len(call.inputs)} inputs, but the function takes {len(inputs)}")
+        given = [*call.inputs, *[None] * (len(inputs) - len(call.inputs))]
+        values: dict[str, Value | None] = dict(zip(inputs, given, strict=True))
+        attributes = self._attributes(frame, call)
+        inner = library if library is not frame.library else self._function_library(frame, call)
+        frame.at += 1
+        self.frames.append(
+            Frame(nodes, list(outputs), list(call.proto.output), values, inner, sees=False, attributes=attributes)
+        )
+
+    def _function_library(self, frame: Frame, call: Call) -> Library:
+        function = frame.library.function(call.proto)
+        assert function is not None
+        return function_library(function, frame.library)
+
+    def _attributes(self, frame: Frame, call: Call) -> dict[str, AttributeProto]:
+        """The attributes that the body of a function may refer to: those given, and the defaults."""
+        found: dict[str, AttributeProto] = {}
+        function = frame.library.function(call.proto)
+        if function is not None:
+            found.update({a.name: a for a in function.attribute_proto})
+        else:
+            schema = frame.library.schema(call.proto)
+            if schema is not None:
+                found.update({n: a.default_value for n, a in schema.attributes.items() if _has_default(a)})
+        for attribute in call.proto.attribute:
+            if not attribute.ref_attr_name:
+                found[attribute.name] = attribute
+            elif attribute.ref_attr_name in frame.attributes:
+                found[attribute.name] = frame.attributes[attribute.ref_attr_name]
+        return found
+
+    def _lowered(self, call: Call) -> list[Value | None] | HostStep | None:
+        """The results by the operator's lowering; None where its function body must be read instead."""
+        check_inputs(call)
+        folded = fold_symbolic(call)
+        if folded is not None:
+            return [folded]
+        function = find(call.domain, call.op, call.version)
+        if function is None:
+            return None
+        try:
+            made = function(call)
+        except (UnsupportedError, GraphError, TypeMismatchError) as refused:
+            try:
+                body_of(call)
+            except UnsupportedError:
+                if isinstance(refused, UnsupportedError):
+                    raise refused from None
+                raise ImportGraphError(f"{described(call.proto)}: {refused.what}", why=refused.why) from refused
+            return None
+        return made if isinstance(made, HostStep) else self._results(call, made)
+
+    def _results(self, call: Call, made: Any) -> list[Value | None]:
+        listed = list(made) if isinstance(made, (list, tuple)) else [made]
+        return [None if m is None else self._result(call, i, m) for i, m in enumerate(listed)]
+
+    def _result(self, call: Call, index: int, made: Node | Value) -> Value:
+        if not isinstance(made, (Node, Tensor)):
+            return made
+        if isinstance(made, Tensor):
+            if made.made is None or made.made.define is None:
+                return made
+            node, elem = made.made, made.elem
+        else:
+            node = made
+            known = output_elem(call, index)
+            elem = known if known is not None else PLAIN[node.dtype]
+        if node.dtype != held_in(elem):
+            raise UnsupportedError(f"a result of {elem_name(elem)} that is computed as {node.dtype}")
+        if elem in MASKS and call.op in WRAPPING:
+            mask = MASKS[elem]
+            node = pointwise("wrap", (node,), lambda a: binary("and", a, const(mask, a.dtype)))
+        node = without_empties(node)
+        _mark(node, Origin(f"{call.op}", text=""))
+        return Tensor(elem, node.shape, made=node)
+
+
+def _has_default(attribute: OpSchema.Attribute) -> bool:
+    return attribute.default_value is not None and attribute.default_value.type != AttributeProto.UNDEFINED
+
+
+def _mark(node: Node, origin: Origin) -> None:
+    """Gives the origin to the nodes that an operator added."""
+    stack = [node]
+    while stack:
+        here = stack.pop()
+        if here.origin.operator or here.op in ("input", "constant"):
+            continue
+        here.origin = origin
+        stack += here.inputs
+
+
+def fold(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """The value of a tensor if it does not depend on inputs; it is computed at most once."""
+    if tensor.known is None and tensor.made is not None:
+        value = evaluate_constant(tensor.made)
+        if value is None:
+            return None
+        tensor.known = from_held(value, tensor.elem)
+    if tensor.known is not None and tensor.known.dtype == object and tensor.elem != STRING:
+        return None
+    return tensor.known
+
+
+def as_graph(inputs: Sequence[Node], outputs: Sequence[Node], dims: Mapping[Any, tuple[object, ...]]) -> Graph:
+    """The graph between tensors, with row-major results."""
+    return Graph(list(inputs), list(outputs), dict(dims))
+
+
+__all__ = ["Finished", "Reader", "Stopped", "as_graph", "first_frame", "fold", "graph_frame", "is_empty"]

@@ -1,0 +1,69 @@
+"""The types of a call's inputs and results, by the standard's definition of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from onnx import TensorProto, defs
+
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.elements import elem_name
+from taskmap.graph.importers.onnx.values import Tensor
+
+VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+_ELEMS = {
+    f"tensor({name})": elem
+    for name, elem in (
+        *((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),  # type: ignore[arg-type]
+    )
+}
+
+
+@lru_cache(maxsize=4096)
+def _parameters(name: str, version: int, domain: str) -> tuple[list[tuple[str, frozenset[str]]], bool, int, int]:
+    schema = defs.get_schema(name, version, domain)
+    inputs = [(p.type_str, frozenset(p.types)) for p in schema.inputs]
+    last = bool(schema.inputs) and schema.inputs[-1].option == VARIADIC
+    return inputs, last and not schema.inputs[-1].is_homogeneous, schema.min_input, schema.max_input
+
+
+def check_inputs(call: Call) -> None:
+    """Raises ImportGraphError when the number or the types of inputs are not those of the operator."""
+    parameters, mixed, fewest, most = _parameters(call.op, call.version, call.domain)
+    if not fewest <= len(call.inputs) <= most:
+        raise call.error(f"it has {len(call.inputs)} inputs, but takes {fewest} to {most}")
+    bound: dict[str, int] = {}
+    for place, value in enumerate(call.inputs):
+        if not isinstance(value, Tensor):
+            continue
+        variable, allowed = parameters[min(place, len(parameters) - 1)]
+        name = f"tensor({elem_name(value.elem)})"
+        if name not in allowed and any(t.startswith("tensor(") for t in allowed):
+            raise call.error(f"input {place} is of {elem_name(value.elem)}", "the operator does not take that type.")
+        if mixed and place >= len(parameters) - 1:
+            continue
+        if bound.setdefault(variable, value.elem) != value.elem:
+            raise call.error(
+                f"input {place} is of {elem_name(value.elem)}",
+                f"another input of the same type is of {elem_name(bound[variable])}.",
+            )
+
+
+def output_elem(call: Call, index: int) -> int | None:
+    """The element type of result ``index`` if it follows from the inputs, else None."""
+    schema = defs.get_schema(call.op, call.version, call.domain)
+    if not schema.outputs:
+        return None
+    variable = schema.outputs[min(index, len(schema.outputs) - 1)].type_str
+    if variable in _ELEMS:
+        return _ELEMS[variable]
+    return _bound(call, schema.inputs, variable)
+
+
+def _bound(call: Call, parameters: Sequence[defs.OpSchema.FormalParameter], variable: str) -> int | None:
+    for place, value in enumerate(call.inputs):
+        formal = parameters[min(place, len(parameters) - 1)]
+        if formal.type_str == variable and isinstance(value, Tensor):
+            return value.elem
+    return None

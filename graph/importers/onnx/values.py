@@ -1,0 +1,79 @@
+"""What flows along the edges of an ONNX graph while it is read: tensors, sequences, optionals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.elements import held_in, to_held, to_torch
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Dim
+
+Array = NDArray[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """A tensor: its ONNX element type, its shape, and its value as a node of the graph, as an array, or both.
+
+    ``known`` holds the value where it is known while the graph is read: an array of the type that ONNX means, or of
+    objects where entries are expressions of symbolic sizes.
+    """
+
+    elem: int
+    shape: tuple[Dim, ...]
+    made: Node | None = None
+    known: Array | None = None
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether the known value contains expressions of symbolic sizes."""
+        return self.known is not None and self.known.dtype == object and self.elem != 8
+
+    def node(self) -> Node:
+        """The tensor as a node; a known value becomes a constant."""
+        if self.made is None:
+            assert self.known is not None
+            self.made = constant_node(self.known, self.elem)
+        return self.made
+
+
+@dataclass(slots=True, eq=False)
+class Sequence_:
+    """A sequence of values, whose length is known; ``elem`` is the element type of its tensors if that is known."""
+
+    items: list[Value]
+    elem: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Optional_:
+    """An optional value."""
+
+    value: Value | None
+
+
+Value = Union[Tensor, Sequence_, Optional_]
+
+
+def constant_node(array: Array, elem: int) -> Node:
+    """A constant of the graph."""
+    value = to_torch(to_held(array, elem))
+    node = Node("constant", (), tuple(value.shape), held_in(elem), attrs={"value": value})
+    node.strides = tuple(value.stride())
+    return node
+
+
+def of_array(array: Any, elem: int) -> Tensor:
+    """A tensor whose value is known."""
+    array = np.asarray(array)
+    return Tensor(elem, tuple(array.shape), known=array)
+
+
+def is_empty(shape: tuple[Dim, ...]) -> bool:
+    """Whether a tensor of this shape has no elements, as far as is known."""
+    return any(constant_dim(n) == 0 for n in shape)

@@ -1,0 +1,69 @@
+"""Two ways to run a graph that was read from a model: compiled, and by numpy from its definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from taskmap.aliases import Aliases
+from taskmap.driver import Session, compile_graph
+from taskmap.dump import new_dump
+from taskmap.externs import extern_function
+from taskmap.graph import reference
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.importers.onnx.elements import from_torch, to_torch
+from taskmap.graph.importers.onnx.folding import held_form, run_extern
+from taskmap.headroom import headroom
+from taskmap.ir.errors import GraphError
+from taskmap.onnx_program import Engine, Run
+
+
+def compiled_by(session: Session) -> Engine:
+    """The engine that compiles for the session's target."""
+
+    @headroom
+    def compile_one(graph: Graph) -> Run:
+        count = len(graph.inputs)
+        aliases = Aliases(tuple(range(count)), tuple(("result", i) for i in range(len(graph.outputs))))
+        compilation = compile_graph(
+            graph,
+            session,
+            name="onnx",
+            extern_function=lambda node: extern_function(node, tuple(graph.dims)),
+            constant=_constant,
+            aliases=aliases,
+            dump=new_dump(session.options.dump_dir, "onnx"),
+        )
+        call = compilation.call
+
+        def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+            with torch.no_grad():
+                return call(list(tensors))
+
+        return run
+
+    return compile_one
+
+
+def _constant(node: Node) -> torch.Tensor:
+    value = node.attrs["value"]
+    if not isinstance(value, torch.Tensor):
+        raise GraphError(f"the constant {node!r} is no tensor")
+    return value
+
+
+def by_definition(graph: Graph) -> Run:
+    """The engine that evaluates every definition by numpy, for checks: slow, and nothing is compiled."""
+
+    def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        inputs: list[Any] = [t.float().numpy() if t.dtype == torch.bfloat16 else from_torch(t) for t in tensors]
+        values = reference.run(graph, inputs, run_extern)
+        made: list[torch.Tensor] = []
+        for value, node in zip(values, graph.outputs, strict=True):
+            assert node is not None
+            made.append(to_torch(np.array(held_form(np.asarray(value), node))))
+        return made
+
+    return run

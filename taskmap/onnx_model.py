@@ -1,0 +1,171 @@
+"""An ONNX model that can be called with numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from taskmap.driver import Session, new_session
+from taskmap.graph.importers.onnx import Model, Port, load
+from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
+from taskmap.graph.importers.onnx.protos import shown
+from taskmap.graph.importers.onnx.reader import first_frame
+from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.onnx_engines import compiled_by
+from taskmap.onnx_program import Engine, Program
+from taskmap.onnx_values import arrays, given
+from taskmap.options import Options
+
+Array = NDArray[Any]
+
+
+class OnnxModel:
+    """A model: ``model(x, y)`` or ``model({"x": x})`` gives its outputs as a list of arrays, in order.
+
+    Graphs are compiled at the first call with inputs of a kind, for all sizes of named dimensions where that can be.
+    Raises InputError for inputs that do not fit, and what compiling raises.
+    """
+
+    def __init__(self, model: Model, engine: Engine, session: Session | None = None) -> None:
+        self.model = model
+        self.session = session
+        self.program = Program(
+            lambda values: first_frame(model, {k: v for k, v in values.items() if v is not None}),
+            [port.name for port in model.inputs],
+            engine,
+        )
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What must be given, in order."""
+        return self.model.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What is returned, in order."""
+        return self.model.outputs
+
+    def __call__(self, *args: Any, **named: Any) -> list[Any]:
+        """The outputs for inputs given in order, by name, or as one mapping from names."""
+        values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
+        self._check_names(values)
+        return [arrays(v) for v in self.program(values)]
+
+    def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        names = [port.name for port in self.inputs]
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            args, named = (), {**args[0], **named}
+        if len(args) > len(names):
+            raise InputError(f"the model takes {len(names)} inputs, not {len(args)}")
+        found = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name not in names:
+                raise InputError(f"the model has no input {shown(name)}", why=f"its inputs are {_list(names)}.")
+            if name in found:
+                raise InputError(f"the input {shown(name)} is given twice")
+            found[name] = value
+        missing = [p.name for p in self.inputs if p.name not in found and p.kind != "optional"]
+        if missing:
+            raise InputError(f"the inputs {_list(missing)} are missing", why=f"the model takes {_list(names)}.")
+        return [found.get(name) for name in names]
+
+    def _check_names(self, values: Sequence[Any]) -> None:
+        """One name of a dimension means one size."""
+        sizes: dict[str, tuple[int, str]] = {}
+        for port, value in zip(self.inputs, values, strict=True):
+            if not port.is_tensor or port.type is None or port.type.shape is None:
+                continue
+            for wanted, size in zip(port.type.shape, value.tensor.shape, strict=True):
+                if not isinstance(wanted, str):
+                    continue
+                known, where = sizes.setdefault(wanted, (int(size), port.name))
+                if known != size:
+                    raise InputError(
+                        f"the dimension {shown(wanted)} is {size} in the input {shown(port.name)}",
+                        why=f"it is {known} in the input {shown(where)}.",
+                    )
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(shown(n) for n in names) or "none"
+
+
+def _given(port: Port, array: Any) -> Any:
+    """An input checked against what the model says of it."""
+    name = shown(port.name)
+    if not port.is_tensor:
+        return _structured(port, array)
+    if array is None or isinstance(array, (list, tuple)) and not _is_numeric(array):
+        raise InputError(f"the input {name} must be an array")
+    assert port.type is not None
+    elem = port.type.elem
+    if elem == STRING:
+        raise UnsupportedError(f"the input {name} is of strings")
+    wanted = numpy_type(elem)
+    array = np.asarray(array) if isinstance(array, (np.ndarray, np.generic)) else np.asarray(array, dtype=wanted)
+    if array.dtype != wanted and not _same_bits(array, elem):
+        raise InputError(
+            f"the input {name} is of {array.dtype}",
+            why=f"the model takes {wanted} ({elem_name(elem)}).",
+            hint=f"Convert it: x.astype({wanted.name!r}).",
+        )
+    if port.type.shape is not None:
+        _check_shape(name, array.shape, port.type.shape)
+    return given(array, elem)
+
+
+def _is_numeric(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "fiub"
+
+
+def _same_bits(array: Array, elem: int) -> bool:
+    """Whether the array holds a type that numpy lacks in an integer of as many bits, as older versions of onnx do."""
+    return False and elem < 0 and array.size > 0
+
+
+def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> None:
+    text = ", ".join("?" if n is None else str(n) for n in wanted)
+    if len(shape) != len(wanted):
+        raise InputError(f"the input {name} has shape {list(shape)}", why=f"the model takes [{text}].")
+    for size, n in zip(shape, wanted, strict=True):
+        if isinstance(n, int) and n != size:
+            raise InputError(f"the input {name} has shape {list(shape)}", why=f"the model takes [{text}].")
+
+
+def _structured(port: Port, value: Any) -> Any:
+    """A sequence or an optional: element types are those of the arrays."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_structured(port, v) for v in value]
+    array = np.asarray(value)
+    return given(array, elem_of(array.dtype))
+
+
+def elem_of(dtype: np.dtype[Any]) -> int:
+    """The element type of an array. Raises InputError for one that ONNX does not have."""
+    from onnx import helper
+
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(dtype))
+    except (KeyError, ValueError) as error:
+        raise InputError(f"an array of {dtype} is no tensor of ONNX") from error
+
+
+def load_model(
+    source: str | Path | bytes | ModelProto, options: Options | None = None, *, engine: Engine | None = None
+) -> OnnxModel:
+    """The model in a file, in bytes, or given, ready to be called.
+
+    Raises ImportGraphError for what is no valid model, and UnsupportedError that names every operator which is missing.
+    """
+    model = load(source)
+    if engine is not None:
+        return OnnxModel(model, engine)
+    session = new_session(options or Options())
+    return OnnxModel(model, compiled_by(session), session)
