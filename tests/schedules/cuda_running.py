@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from taskmap.backend.sim import run as sim
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim import run as sim
 from taskmap.ir.evaluate import size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span
@@ -38,7 +38,7 @@ def check_kernel(
     """``kernel`` gives what the definitions of the case say, run by the simulator; its source."""
     source = source_of(kernel, isa)
     limits = {**TOLERANCE, **(tolerance or {})}
-    for policy in ("late", "early") if "cp_async" in source.families else ("late",):
+    for policy in ("late", "early") if {"cp_async", "tma"} & set(source.families) else ("late",):
         results = simulated(case, kernel, source, seed, policy)  # type: ignore[arg-type]  # they are policies
         compare_outputs(case, results, limits)
     return source
@@ -57,7 +57,8 @@ def simulated(
     if source.needs_error:
         arrays.append(np.zeros(1, np.int32))
     outputs = [n for n, b in enumerate(kernel.buffers) if b in kernel.outputs and b.strides is None]
-    sim.run(source, arrays, {v: case.dims[v] for v in source.dims}, seed=seed, policy=policy, outputs=outputs)
+    sizes = {v: case.dims[v] for v in source.dims}
+    sim.run(source, arrays, sizes, seed=seed, policy=policy, outputs=outputs)
     results = [storages[b].read() for b in kernel.outputs]
     for b in inputs:
         assert np.array_equal(before[b], storages[b].raw), f"{kernel.name} writes to its input {b!r}"

@@ -1,0 +1,90 @@
+"""Products on Hopper: the copy engine, a ring of barriers, warpgroups; transpositions, types, edges, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from taskmap.graph.graph import Node
+from taskmap.graph.ops import activations, arithmetic, matmul
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Var
+from taskmap.ir.types import DType, bf16, f16, f32
+from taskmap.schedules.cuda.hopper import HopperConfig, schedule_hopper, validity
+from taskmap.schedules.cuda.product import find_product
+from tests.schedules.cuda_running import check_kernel, cuda
+from tests.schedules.graph_tasks import fused, tensor
+from tests.schedules.test_cuda_matmul import LOOSE, case_of
+from tests.schedules.test_matmul import product
+
+CONFIGS = (
+    HopperConfig("wgmma_m64n64k16_f16_f32", 64, 64, 1, 2),
+    HopperConfig("wgmma_m64n64k16_f16_f32", 128, 64, 2, 3, group=2),
+    HopperConfig("wgmma_m64n128k16_f16_f32", 128, 128, 1, 2),
+)
+
+
+def run(nodes: Sequence[Node], config: HopperConfig, dims: dict[Var, int] | None = None) -> str:
+    """The text of the kernel, which ran in the simulator and gave what the definition says."""
+    task = fused(nodes)
+    p = find_product(task)
+    assert p is not None
+    return check_kernel(case_of(task, dims), schedule_hopper(p, config, cuda("sm_90a")), LOOSE, "sm_90a").text
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("form", ["plain", "left", "right", "batched"])
+def test_every_transposition(config: HopperConfig, form: str) -> None:
+    text = run([product(form, 128, 136, 192, f16, "generic", 2)], config)
+    assert "tm_wgmma_m64" in text
+    assert "tm_tma_load" in text
+
+
+def test_both_transposed_and_edges() -> None:
+    run([product("left", 72, 40, 200, bf16, "generic")], replace(CONFIGS[0], engine="wgmma_m64n64k16_bf16_f32"))
+    run([product("plain", 8, 8, 8, f16, "generic")], CONFIGS[1])
+    run([product("right", 100, 77, 72, f16, "generic")], CONFIGS[0])
+
+
+def test_rows_known_later_and_rows_of_a_batch() -> None:
+    m = Var("m")
+    a = tensor(m, 64, dtype=f16)
+    y = matmul.mm(a, tensor(64, 64, dtype=f16))
+    for size in (1, 64, 130):
+        run([y], CONFIGS[1], {m: size})
+
+
+def test_what_comes_after_is_fused() -> None:
+    y = matmul.mm(tensor(130, 64, dtype=f16), tensor(64, 96, dtype=f16))
+    y = activations.gelu(arithmetic.add(y, tensor(96, dtype=f16)))
+    run([arithmetic.add(y, tensor(130, 96, dtype=f16))], CONFIGS[1])
+
+
+def reason(config: HopperConfig, *nodes: Node, isa: str = "sm_90a") -> str:
+    p = find_product(fused(nodes))
+    assert p is not None
+    why = validity(p, config, cuda(isa))
+    assert why is not None
+    with pytest.raises(ScheduleError, match="cannot be computed"):
+        schedule_hopper(p, config, cuda(isa))
+    return why
+
+
+def plain(dtype: DType = f16, k: int = 64) -> Node:
+    return product("plain", 64, 64, k, dtype, "generic")
+
+
+def test_refusals_say_why() -> None:
+    good = CONFIGS[0]
+    assert "which needs" in reason(good, plain(), isa="sm_80")
+    assert "does not multiply" in reason(good, plain(f32))
+    assert "do not divide" in reason(replace(good, block_m=96), plain())
+    assert "has 64 columns" in reason(replace(good, block_n=128), plain())
+    assert "one stage" in reason(replace(good, stages=1), plain())
+    assert "bytes of shared memory" in reason(replace(good, stages=20), plain())
+    assert "no registers for the rest" in reason(replace(good, block_m=512), plain())
+    assert "multiples of 16 bytes" in reason(good, plain(k=60))
+    relu = matmul.mm(activations.relu(tensor(64, 64, dtype=f16)), tensor(64, 64, dtype=f16))
+    assert "computed on the way" in reason(good, relu)
