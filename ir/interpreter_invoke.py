@@ -274,9 +274,10 @@ class _Call:
     def mbarrier(self) -> Mbarrier:
         key = self.mbarrier_place()
         try:
-            return self.frame.meetings.mbarriers[key]
+            found: Mbarrier = self.frame.meetings.mbarriers[key]
         except KeyError:
             raise VerifyError("an mbarrier is used before it is initialised") from None
+        return found
 
     def mbarrier_place(self) -> tuple[int, int]:
         i = self.index("barrier")
@@ -326,7 +327,7 @@ def _tensor(call: _Call) -> None:
     inside = np.all([(g >= 0) & (g < n) for g, n in zip(flat, shape, strict=True)], axis=0)
     at = tuple(g[inside] for g in flat)
     if tensor.buffer.rank != len(shape):  # flattened: by address
-        at = (offset + sum(g * step for g, step in zip(at, strides, strict=True)),)
+        at = (np.sum([g * step for g, step in zip(at, strides, strict=True)], axis=0) + offset,)
     box = call.memory("w" if spec.kind == "load" else "r", places=(Place.SHARED,))
     if box.count != len(inside):
         raise VerifyError(f"a box of {len(inside)} elements does not fit {box.count} in shared memory")

@@ -74,7 +74,7 @@ class DistributeRegisters:
         def in_region(o: Region | Expr | TensorMap, workers: int) -> Region | Expr | TensorMap:
             if not isinstance(o, Region) or o.buffer not in tiles:
                 return o
-            held = fragment(o.buffer.owner, o.shape, workers)  # type: ignore[arg-type]  # it has an owner, and is checked
+            held = fragment(o.buffer.owner, o.shape, workers)
             assert isinstance(held, Fragment)
             first = slot(o.buffer, o.start) - held.origin
             return Region(tiles[o.buffer][1], (first,), (held.count,))

@@ -101,8 +101,11 @@ def outputs(kernel: Kernel) -> Iterator[Flaw]:
     for stmt in walk_stmts(kernel.body):
         written = stmt.buffer if isinstance(stmt, Store) else None
         written = stmt.dst.buffer if isinstance(stmt, Move) else stmt.c.buffer if isinstance(stmt, MatMul) else written
-        for b in {written, *invoked_writes(stmt)} & inputs:
-            yield Flaw(f"{b!r} is an input and is written.", stmt)
+        for b in invoked_writes(stmt):
+            if b in inputs:
+                yield Flaw(f"{b!r} is an input and is written.", stmt)
+        if written in inputs:
+            yield Flaw(f"{written!r} is an input and is written.", stmt)
 
 
 def invoked_writes(stmt: Stmt) -> Iterator[Buffer]:

@@ -67,10 +67,15 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
         threads=kernel.threads,
         shared_bytes=emitter.shared_bytes,
         dims=kernel.dims,
-        cluster=(*kernel.cluster, 1, 1, 1)[:3] if kernel.cluster else (1, 1, 1),
+        cluster=_cluster(kernel),
         maps=tuple(_map_parameter(kernel, m) for m in kernel.maps),
         isa=target.isa,
     )
+
+
+def _cluster(kernel: Kernel) -> tuple[int, int, int]:
+    x, y, z, *_ = (*kernel.cluster, 1, 1, 1)
+    return x, y, z
 
 
 def _map_parameter(kernel: Kernel, m: TensorMap) -> MapParameter:
@@ -87,7 +92,7 @@ class _Emitter:
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     shared_bytes: int = 0
-    place: SourceLocation | None = None
+    place: tuple[str, int] | None = None
 
     def function(self) -> str:
         kernel, c = self.kernel, self.c
@@ -144,7 +149,7 @@ class _Emitter:
     def line(self, text: str, place: SourceLocation | None = None) -> None:
         line = "  " * self.depth + text
         if place is not None and self.place != (place.file, place.line):
-            self.place = (place.file, place.line)  # type: ignore[assignment]
+            self.place = (place.file, place.line)
             line = f"{line}  // {_comment(str(place))}"
         self.lines.append(line)
 

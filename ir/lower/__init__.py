@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from taskmap.ir.instructions import INSTRUCTIONS, Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
@@ -20,10 +21,16 @@ from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 
-Step = (
-    WidenRegisters | LowerSpecs | DistributeRegisters | LowerMappedLoops | Flatten | Tidy | SplitInterior
-    | Vectorize | Unroll | SpillRegisters | NameIndices | NoteMappings
-)  # fmt: skip
+
+class Step(Protocol):
+    """A pass of lowering: a rewrite that keeps what a kernel does."""
+
+    @property
+    def name(self) -> str:
+        """A word for dumps and messages."""
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The rewritten kernel."""
 
 
 def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INSTRUCTIONS) -> tuple[Step, ...]:

@@ -195,7 +195,7 @@ class _Lowering:
         while lanes > 1:
             outer = quotient(owner, repeat(*ones, lanes))
             if outer is not None and long and (_owner(other) is not None or not torn(other, long[-1], lanes)):
-                if _owner(other) is None or quotient(_owner(other), repeat(*ones, lanes)):  # type: ignore[arg-type]
+                if _owner(other) is None or quotient(_owner(other), repeat(*ones, lanes)):
                     return lanes, outer
             lanes //= 2
         return 1, owner
@@ -297,10 +297,7 @@ class _Lowering:
             names = [f"i{d}" for d in range(len(owner.task_shape))]
             with b.mapped(names, owner, self.worker(owner.num_workers)) as at:
                 i, j = at[-2:]
-                x, y = (
-                    r.buffer[(*r.start[:-2], r.start[-2] + o, r.start[-1] + p)]
-                    for r, o, p in ((s.a, i, k), (s.b, k, j))
-                )
+                x, y = (r.buffer[_at(r, o, p)] for r, o, p in ((s.a, i, k), (s.b, k, j)))
                 b.store(s.c.buffer, at, _multiply_add(cast(x, dtype), cast(y, dtype), s.c.buffer[tuple(at)]))
         return b.body()
 
@@ -398,7 +395,7 @@ class _Lowering:
                 return
             assert operand.owner is not None
             with b.mapped(("i", "j"), operand.owner, THREAD % _WARP) as (i, j):
-                x = r.buffer[(*r.start[:-2], r.start[-2] + at[0] + i, r.start[-1] + at[1] + j)]
+                x = r.buffer[_at(r, at[0] + i, at[1] + j)]
                 b.store(buffer, (here[0] + i, here[1] + j), cast(x, operand.dtype))
 
     def single(
@@ -444,6 +441,11 @@ class _Operand:
         return last is not None and last.stride == 1 and last.extent % count == 0
 
 
+def _at(r: Region, i: Expr, j: Expr) -> tuple[Expr, ...]:
+    """The indices of an element of a region's last two dimensions."""
+    return (*r.start[:-2], r.start[-2] + i, r.start[-1] + j)
+
+
 def _multiply_add(x: Expr, y: Expr, total: Expr) -> Expr:
     """x * y + total, rounded once where it is a float that a GPU computes with."""
     return call("fma", x, y, total) if total.dtype in (f32, f64) else total + x * y
@@ -454,7 +456,7 @@ def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
     part = mapping.parts[0]
     assert isinstance(part, DigitMap)
     digits = radix.split(slot, [d.extent for d in part.slots])
-    return tuple(index_of(i) for i in part.indices(worker, digits))  # type: ignore[arg-type]  # ints or expressions
+    return tuple(index_of(i) for i in part.indices(worker, digits))
 
 
 def _tiles_of(owner: TaskMapping, shape: tuple[int, ...]) -> TaskMapping | None:

@@ -275,16 +275,16 @@ def _is_certain(e: Expr) -> bool:
 @lru_cache(maxsize=256)
 def _layout_flaw(layout: Layout, d: int, count: int, alignment: int) -> str:
     """Why aligned runs of ``count`` neighbours along dimension d are not runs of aligned addresses; "" if they are."""
-    shape = [int(n) for n in layout.shape]  # type: ignore[call-overload]  # a layout in shared memory has plain sizes
+    shape = [int(n) for n in layout.shape]
     if shape[d] % count:
         return f"are more than the {shape[d]} of dimension {d} make whole."
     ranges = [range(0, n, count) if k == d else range(n) for k, n in enumerate(shape)]
     for start in itertools.product(*ranges):
         first = layout(*start)
-        if int(first) % alignment:  # type: ignore[call-overload]
+        if int(first) % alignment:
             return f"at {start} lie at {first}, which is not a multiple of {alignment} elements."
         for k in range(1, count):
             at = (*start[:d], start[d] + k, *start[d + 1 :])
-            if layout(*at) != int(first) + k:  # type: ignore[call-overload]
+            if layout(*at) != int(first) + k:
                 return f"at {start} are torn apart by the layout {layout}."
     return ""

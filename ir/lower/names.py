@@ -33,7 +33,7 @@ class NameIndices:
         """The same kernel, shorter."""
         body = _body(kernel.body, ())
         while True:
-            used = {e for e in walk_exprs(body) if isinstance(e, Var)}
+            used: set[Expr] = {e for e in walk_exprs(body) if isinstance(e, Var)}
             fewer = _without_unused(body, used)
             if fewer is body:
                 return kernel if body is kernel.body else replace(kernel, body=body)
