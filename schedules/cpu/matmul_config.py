@@ -19,6 +19,11 @@ from taskmap.schedules.stack import STACK_BYTES
 
 _MOST = 200
 _K_BLOCKS = (1, 2, 4)
+_PANEL_LOAD = 4
+"""What fetching a panel costs, in rows that could be multiplied with it meanwhile: most of it is hidden."""
+
+_STREAMING = 0.04
+"""How much longer a row takes that comes from beyond the second-level cache."""
 _TEXT = re.compile(r"tile=(\d{1,4})x(\d{1,4})v, rows=(\d{1,9}), k_blocks=(\d{1,9})")
 
 
@@ -135,22 +140,23 @@ def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
 
 
 def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
-    """Rows that are multiplied with a panel before the next one: at most half a second-level cache of A, in whole
-    tiles, and so many that all cores have equal work."""
-    k = -(-(sizes.k or 1024) // parts)
+    """Rows that are multiplied with a panel before the next one, in whole tiles: so that all cores have equal work, and
+    as many as that allows, because every block of rows reads all of B."""
+    row = sizes.bytes * -(-(sizes.k or 1024) // parts)
     m, n = constant_dim(sizes.m), constant_dim(sizes.n)
-    fitting = max(1, target.l2 // 2 // (sizes.bytes * k) // tile.rows) * tile.rows
+    cached = max(1, target.l2 // 2 // row // tile.rows) * tile.rows
     if m is None or n is None or sizes.batch is None:
-        return min(fitting, 16 * tile.rows)
+        return min(cached, 16 * tile.rows)
     whole = -(-m // tile.rows)
     width = tile.vectors * target.lanes(sizes.bytes)
     panels = [w / width for w in blocks(n, width)]
     repeats = min(sizes.batch, 4 * target.cores)
 
     def cost(size: int) -> float:
-        work = [rows * p for rows in blocks(m, size * tile.rows) for p in panels]
-        return makespan(work * repeats, target.cores) * (1 + 0.01 * (whole / size))
+        streamed = 1 + _STREAMING * (size * tile.rows > cached)
+        work = [(rows * streamed + _PANEL_LOAD) * p for rows in blocks(m, size * tile.rows) for p in panels]
+        return makespan(work * repeats, target.cores)
 
-    fewest = -(-m // fitting)
-    counts = {-(-whole // count) for count in range(fewest, min(whole, fewest + 4 * target.cores) + 1)}
+    fewest = -(-m // (4 * cached))
+    counts = {-(-whole // count) for count in range(fewest, min(whole, -(-m // cached) + 4 * target.cores) + 1)}
     return min(sorted(counts, reverse=True), key=cost) * tile.rows
