@@ -34,6 +34,7 @@ inline void fence_memory(Worker &w, Fiber &f) {
 inline void fence_proxy(Fiber &f) {
   auto fenced = std::make_shared<Clock>(*f.base);
   fenced->raise(f.number, f.own++);
+  if (f.copies_agent) fenced->raise(f.copies_agent, f.copies_done);
   fenced->fence();
   f.base = fenced;
 }

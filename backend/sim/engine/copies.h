@@ -101,7 +101,7 @@ TM_EXPORT void tm_sim_copy_arrive(void *mbarrier, const tm_bounds *bounds, tm_u3
   count(w, tm_kind_mbarrier);
   if (!w.checked) return arrive(w, *m, 1, line);
   if (!f.copies_agent) f.copies_agent = w.new_agent(AgentKind::copies, &f);
-  const uint32_t tag = f.copies_open++;
+  const uint32_t tag = f.copies_given = f.copies_open++;
   release_to(m->gathering, f);
   postpone(w, *m, [&w, &f, m, tag, line] {
     land_copies(f, tag);

@@ -25,7 +25,7 @@ inline void end_thread(Worker &w, Fiber &f) {
   w.live--;
   if (!w.checked) return;
   const Place place = w.place(f, f.line ? site_of_line(f.line) : 0);
-  if (f.copies_last > f.copies_done)
+  if (f.copies_last > std::max(f.copies_done, f.copies_given))
     w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its cp.async has been waited for");
   if (f.bulk_last > f.bulk_read.done)
     w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its bulk store has read shared memory");
@@ -110,7 +110,7 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     if (!w.checked) continue;
     f.base = nothing;
     f.own = 1;
-    f.copies_agent = f.copies_done = f.copies_last = f.bulk_last = 0;
+    f.copies_agent = f.copies_done = f.copies_last = f.copies_given = f.bulk_last = 0;
     f.copies_open = 1;
     f.copies.clear();
     f.copy_groups.clear();

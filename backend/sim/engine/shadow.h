@@ -101,7 +101,7 @@ inline void prune_readers(Worker &w, Cell &cell, const Access &a) {
   while (*link) {
     Reader &r = w.readers[*link];
     const bool foreign = r.gang != w.gang;
-    bool drop = foreign ? ++others > 2 : r.agent == a.agent || happened_before(*a.by, r.agent, r.clock);
+    const bool drop = foreign ? ++others > 2 : r.agent == a.agent || happened_before(*a.by, r.agent, r.clock);
     if (drop) {
       const uint32_t dropped = *link;
       *link = r.next;
@@ -115,10 +115,20 @@ inline void prune_readers(Worker &w, Cell &cell, const Access &a) {
   for (uint32_t i = cell.readers; i; i = w.readers[i].next) w.readers[i].length = length--;
 }
 
+inline uint32_t new_reader(Worker &w) {
+  const uint32_t fresh = w.free_reader;
+  if (!fresh) {
+    w.readers.emplace_back();
+    return uint32_t(w.readers.size() - 1);
+  }
+  w.free_reader = w.readers[fresh].next;
+  return fresh;
+}
+
 inline void note_reader(Worker &w, Cell &cell, const Access &a) {
   if (cell.readers) {
     Reader &head = w.readers[cell.readers];
-    if (head.gang == w.gang && head.agent == a.agent) {
+    if (head.gang == w.gang && head.agent == a.agent && !head.writes) {
       head.clock = a.clock;
       head.site = a.site;
       head.atomic &= a.atomic;
@@ -127,17 +137,29 @@ inline void note_reader(Worker &w, Cell &cell, const Access &a) {
     const bool stale = head.gang != w.gang || happened_before(*a.by, head.agent, head.clock);
     if (stale || head.length > 2 * w.fibers.size()) prune_readers(w, cell, a);
   }
-  uint32_t fresh = w.free_reader;
-  if (fresh) {
-    w.free_reader = w.readers[fresh].next;
-  } else {
-    fresh = uint32_t(w.readers.size());
-    w.readers.emplace_back();
-  }
+  const uint32_t fresh = new_reader(w);
   const uint32_t length = cell.readers ? w.readers[cell.readers].length + 1 : 1;
   w.readers[fresh] = {w.gang, a.clock, a.site, cell.readers, length, uint16_t(a.agent), uint16_t(a.by->number),
-                      a.atomic};
+                      a.atomic, false};
   cell.readers = fresh;
+}
+
+/* Keeps the last write beside an atomic one that follows it without order: a plain access may race with either. */
+inline void note_atomic_write(Worker &w, Cell &cell) {
+  const uint32_t length = cell.readers ? w.readers[cell.readers].length + 1 : 1;
+  if (length > 2 * w.fibers.size()) return;
+  const uint32_t fresh = new_reader(w);
+  w.readers[fresh] = {w.gang, cell.clock, cell.site, cell.readers, length, cell.agent, cell.thread, true, true};
+  w.readers[fresh].gang = cell.gang;
+  cell.readers = fresh;
+}
+
+inline void check_atomic_writes(Worker &w, const Cell &cell, const Access &a, const Span &s) {
+  for (uint32_t j = cell.readers; j; j = w.readers[j].next) {
+    const Reader &r = w.readers[j];
+    if (!r.writes || happened_before(w, *a.by, r.gang, r.agent, r.clock)) continue;
+    return report_race(w, a, s, r.gang, r.agent, r.thread, r.clock, r.site, true);
+  }
 }
 
 /* Whether the access must be ordered after the cell's last write and is not. */
@@ -180,6 +202,8 @@ inline void note_read(Worker &w, Region &region, const Access &a, const Span &s)
       report_race(w, a, s, cell.gang, cell.agent, cell.thread, cell.clock, cell.site, true);
     else if (lacks_fence(w, cell, a))
       report_proxy(w, cell, a, s);
+    else if (cell.atomic && !a.atomic)
+      check_atomic_writes(w, cell, a, s);
     note_reader(w, cell, a);
   }
 }
@@ -195,10 +219,14 @@ inline void note_write(Worker &w, Region &region, const Access &a, const Span &s
     for (uint32_t j = cell.readers; j; j = w.readers[j].next) {
       const Reader &r = w.readers[j];
       if ((a.atomic && r.atomic) || happened_before(w, *a.by, r.gang, r.agent, r.clock)) continue;
-      report_race(w, a, s, r.gang, r.agent, r.thread, r.clock, r.site, false);
+      report_race(w, a, s, r.gang, r.agent, r.thread, r.clock, r.site, r.writes);
       break;
     }
-    free_readers(w, cell);
+    if (a.atomic && cell.atomic) {
+      if (cell.agent != a.agent || cell.gang != w.gang) note_atomic_write(w, cell);
+    } else {
+      free_readers(w, cell);
+    }
     cell.gang = w.gang;
     cell.clock = a.clock;
     cell.site = a.site;

@@ -60,7 +60,7 @@ struct Reader {
   uint32_t gang, clock, site, next;
   uint32_t length;
   uint16_t agent, thread;
-  bool atomic;
+  bool atomic, writes; /* writes: an atomic write that another one followed without order */
 };
 struct Cell {
   uint32_t gang = 0, clock = 0, site = 0, readers = 0;
@@ -176,7 +176,7 @@ struct Fiber : tm_thread {
   ClockRef base;
   uint32_t own = 1;
   uint32_t copies_agent = 0, copies_done = 0, copies_open = 1; /* cp.async: all up to tag `done` have landed */
-  uint32_t copies_last = 0, bulk_last = 0; /* the tag of the latest */
+  uint32_t copies_last = 0, copies_given = 0, bulk_last = 0; /* tags: of the latest, and given to an mbarrier */
   std::deque<uint32_t> copy_groups;
   std::vector<Copy> copies;
   uint32_t bulk_reads = 0, bulk_writes = 0; /* agents of bulk stores: what they read, and what they write */
