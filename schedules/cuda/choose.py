@@ -8,8 +8,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.attention import schedule_attention
-from taskmap.schedules.cuda.matmul import schedule_product
-from taskmap.schedules.cuda.matmul_space import choose
+from taskmap.schedules.cuda.matmul_space import choose, schedule_config
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.product import Product, find_product
 from taskmap.schedules.cuda.rows import schedule_rows
@@ -23,7 +22,7 @@ def schedule_cuda(task: Task, target: Target) -> Kernel:
     rows = find_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):
-        return schedule_product(product, choose(product, target), target)
+        return schedule_config(product, choose(product, target), target)
     if rows is not None:
         return schedule_rows(task, rows, target)
     return schedule_pointwise(task, target)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import const, constant_dim, product, select, value_of
+from taskmap.ir.construct import const, product, select, value_of
 from taskmap.ir.nodes import Cast, Dim, Expr, Let, Load, Select, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
@@ -23,6 +23,7 @@ class Factor:
 
     along_k: whether its elements are contiguous along k, else along mn. lanes: how many neighbours are read at once.
     direct: an element is one of memory, or 0 where a condition fails, and may be copied asynchronously.
+    guarded: there is such a condition.
     """
 
     expr: Expr
@@ -31,6 +32,7 @@ class Factor:
     along_k: bool
     lanes: int
     direct: bool
+    guarded: bool = False
 
     @property
     def size(self) -> Dim:
@@ -77,7 +79,8 @@ def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Factor:
     by_mn = _direction(walks, axes, extents, inner_mn, expr.dtype.bytes)
     along_k = by_k >= by_mn
     lanes = max(1, (by_k if along_k else by_mn)[0])
-    return Factor(expr, mn, k, along_k, lanes, _is_direct(task, expr, pairs))
+    found = _source(task, expr, pairs)
+    return Factor(expr, mn, k, along_k, lanes, found is not None, found is not None and found[0] is not None)
 
 
 def _direction(
@@ -93,17 +96,16 @@ def _direction(
     return lanes, contiguous
 
 
-def _is_direct(task: Task, expr: Expr, pairs: Axes) -> bool:
+def _source(task: Task, expr: Expr, pairs: Axes) -> tuple[Expr | None, Load] | None:
+    """(condition, load) of an element that lies in memory, as an expression of the axes."""
     b = Builder()
     simplifier = Simplifier()
     for v, d in pairs:
         simplifier.bind(v, d)
     value = Values(task, b, simplifier).expand(expr, {})
     named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
-    if len(named) != len(b.body()):
-        return False
-    found = source_of(value, named)
-    return found is not None and found[1].buffer in task.inputs
+    found = source_of(value, named) if len(named) == len(b.body()) else None
+    return found if found is not None and found[1].buffer in task.inputs else None
 
 
 def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] | None:
@@ -119,8 +121,3 @@ def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] |
         cond = value.cond if inner[0] is None else value.cond & inner[0]
         return cond, inner[1]
     return None
-
-
-def longest(axes: Axes) -> int | None:
-    """The number of positions along ``axes``, None when it is not known."""
-    return constant_dim(product([d for _, d in axes]))

@@ -10,11 +10,13 @@ from dataclasses import replace
 
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.instructions import MatMulSpec, instructions_for
-from taskmap.ir.nodes import Dim
+from taskmap.ir.instructions import Instruction, MatMulSpec, instructions_for
+from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
-from taskmap.ir.types import f64
-from taskmap.schedules.cuda.matmul import is_asynchronous, shared_bytes, validity
+from taskmap.ir.types import DType, f64
+from taskmap.schedules.cuda import hopper
+from taskmap.schedules.cuda.hopper import HopperConfig, schedule_hopper
+from taskmap.schedules.cuda.matmul import is_asynchronous, schedule_product, shared_bytes, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.product import Product
 
@@ -37,14 +39,59 @@ _LINES = (64, 128)
 _STAGES = (2, 3, 4)
 
 
-def space(p: Product, target: Target) -> list[MatmulConfig]:
-    """Every configuration that can compute ``p`` on ``target``, at most 200."""
-    found = [c for c in candidates(p, target) if validity(p, c, target) is None]
-    return sorted(found, key=lambda c: estimate(p, c, target))
+# (block m, block n, warpgroups)
+_WARPGROUP_TILES = (
+    (128, 256, 2), (256, 128, 2), (128, 192, 2), (128, 128, 2), (256, 64, 2), (128, 96, 2), (128, 64, 2), (128, 32, 2),
+    (128, 128, 1), (64, 256, 1), (64, 192, 1), (64, 128, 1), (64, 96, 1), (64, 64, 1), (64, 32, 1), (64, 16, 1),
+)  # fmt: skip
+_RINGS = (3, 4, 6, 8)
+
+Config = MatmulConfig | HopperConfig
 
 
-def candidates(p: Product, target: Target) -> list[MatmulConfig]:
+def space(p: Product, target: Target) -> list[Config]:
+    """Every configuration that can compute ``p`` on ``target``, the fastest by the estimate first: at most 200, and at
+    most 100 of them for warpgroups."""
+    found = [c for c in candidates(p, target) if why_not(p, c, target) is None]
+    return sorted(found, key=lambda c: (estimate(p, c, target), -c.stages))
+
+
+def why_not(p: Product, c: Config, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    return hopper.validity(p, c, target) if isinstance(c, HopperConfig) else validity(p, c, target)
+
+
+def schedule_config(p: Product, c: Config, target: Target) -> Kernel:
+    """The template of ``c`` filled in."""
+    return schedule_hopper(p, c, target) if isinstance(c, HopperConfig) else schedule_product(p, c, target)
+
+
+def candidates(p: Product, target: Target) -> list[Config]:
     """Configurations before it is asked whether they fit."""
+    return [*_of_warpgroups(p, target), *_of_warps(p, target)]
+
+
+def _of_warpgroups(p: Product, target: Target) -> list[Config]:
+    if target.isa != "sm_90a":
+        return []
+    found: list[Config] = []
+    for m, n, groups in _WARPGROUP_TILES:
+        entries = instructions_for(target, MatMulSpec(64, n, 32, *_types(p))).instructions
+        name = next((i.name for i in entries if i.family.startswith("wgmma_") and _is_plain(i, n)), None)
+        found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS if name]
+    return found
+
+
+def _is_plain(i: Instruction, n: int) -> bool:
+    """A product of ``n`` columns whose factors are both in shared memory."""
+    return isinstance(i.spec, MatMulSpec) and i.spec.n == n and i.owner_a is None
+
+
+def _types(p: Product) -> tuple[DType, DType, DType]:
+    return p.left.expr.dtype, p.right.expr.dtype, p.accumulate
+
+
+def _of_warps(p: Product, target: Target) -> list[Config]:
     engine = tensor_engine(p, target)
     group = 8
     if engine is None:
@@ -71,14 +118,14 @@ def _any_asynchronous(p: Product) -> bool:
 
 def tensor_engine(p: Product, target: Target) -> str | None:
     """The tensor-core instruction that multiplies these factors, if the target has one."""
-    a, b, c = p.left.expr.dtype, p.right.expr.dtype, p.accumulate
+    a, b, c = _types(p)
     if c == f64:
         return None
     found = instructions_for(target, MatMulSpec(16, 8, 32, a, b, c)).instructions
     return next((i.name for i in found if i.family == "mma"), None)
 
 
-def estimate(p: Product, c: MatmulConfig, target: Target) -> float:
+def estimate(p: Product, c: Config, target: Target) -> float:
     """Seconds that the product takes, roughly: waves of blocks, each bound by what its multiprocessor does slowest.
 
     The units at work in one step along k are the multipliers, shared memory (128 bytes per clock) and the path to the
@@ -93,9 +140,25 @@ def estimate(p: Product, c: MatmulConfig, target: Target) -> float:
     resident = min(blocks_per_sm(p, c, target), -(-tiles // target.cores))
     steps = -(-k // c.block_k)
     size = p.left.expr.dtype.bytes
-    down, across = c.warps
+    busy = _clocks(p, c, target)
+    latency = 700 / (c.stages - 1)
+    step = max(busy * resident, latency + busy / 4)
+    written = c.block_m * c.block_n * p.stage.out.dtype.bytes / 32 * resident
+    clocks = 1500 + steps * step + written
+    waves = -(-tiles // (target.cores * resident))
+    traffic = (m * k + k * n) * size + m * n * p.stage.out.dtype.bytes
+    return max(waves * clocks / target.clock, traffic * count / max(target.memory_bandwidth, 1))
+
+
+def _clocks(p: Product, c: Config, target: Target) -> float:
+    """Clocks of one step along k, of a block that has its multiprocessor for itself."""
+    size = p.left.expr.dtype.bytes
     work = 2 * c.block_m * c.block_n * c.block_k
     loaded = (c.block_m + c.block_n) * c.block_k * size
+    if isinstance(c, HopperConfig):
+        read = c.block_m + c.block_m // 64 * c.block_n  # lines of 128 bytes: every instruction reads its own columns
+        return max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128, loaded / 64) + 40
+    down, across = c.warps
     if c.engine == "simt":
         rate = target.f32_rate * (1 if p.accumulate.bytes <= 4 else 0.5)
         rows, columns = c.thread_tile
@@ -107,14 +170,7 @@ def estimate(p: Product, c: MatmulConfig, target: Target) -> float:
         shared = (read + loaded) / 128
         multiply = work / rate
     through = 1.0 if is_asynchronous(p, c) else 1.3
-    busy = max(multiply, shared, loaded / 48) * through
-    latency = 700 / (c.stages - 1)
-    step = max(busy * resident, latency + busy / 4)
-    written = c.block_m * c.block_n * p.stage.out.dtype.bytes / 32 * resident
-    clocks = 1500 + steps * step + written
-    waves = -(-tiles // (target.cores * resident))
-    traffic = (m * k + k * n) * size + m * n * p.stage.out.dtype.bytes
-    return max(waves * clocks / target.clock, traffic * count / max(target.memory_bandwidth, 1))
+    return max(multiply, shared, loaded / 48) * through
 
 
 def _known(d: Dim) -> int:
@@ -134,21 +190,25 @@ def registers(p: Product, c: MatmulConfig) -> int:
     return sums + fragments + moving + 40
 
 
-def blocks_per_sm(p: Product, c: MatmulConfig, target: Target) -> int:
+def blocks_per_sm(p: Product, c: Config, target: Target) -> int:
     """How many blocks a multiprocessor holds at once; at least one."""
+    if isinstance(c, HopperConfig):
+        registers_of = 168 if c.groups > 1 else 255
+        by_memory = target.shared_per_sm // (c.shared_bytes + 1024)
+        return max(1, min(by_memory, target.registers_per_sm // (c.threads * registers_of)))
     by_memory = target.shared_per_sm // (shared_bytes(p, c) + 1024)
     by_registers = target.registers_per_sm // (c.threads * min(255, registers(p, c)))
     by_threads = target.threads_per_sm // c.threads
     return max(1, min(by_memory, by_registers, by_threads, 16))
 
 
-def choose(p: Product, target: Target) -> MatmulConfig:
+def choose(p: Product, target: Target) -> Config:
     """The fastest configuration by the estimate. Raises ScheduleError when none can compute the product."""
     found = space(p, target)
     if not found:
         raise ScheduleError(
             f"no configuration multiplies {p.left.expr.dtype} by {p.right.expr.dtype} on {target}",
-            why=validity(p, candidates(p, target)[0], target),
+            why=why_not(p, candidates(p, target)[0], target),
         )
     best = found[0]
     return replace(best, group=1) if _known(p.m) <= best.block_m else best

@@ -54,6 +54,8 @@ def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
     """How the copy engine reads ``f``; or why it cannot."""
     if not f.direct:
         return "its elements are computed on the way"
+    if f.guarded:
+        return "a condition decides about its elements"
     axes = (*batch, *f.mn, *f.k)
     variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
 
