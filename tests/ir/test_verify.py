@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from taskmap.ir.builder import Builder
+from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, widen
 from taskmap.ir.errors import VerifyError
+from taskmap.ir.instructions import instruction_named
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.mapping import from_function, repeat, spatial
 from taskmap.ir.nodes import (
@@ -27,6 +28,8 @@ from taskmap.ir.nodes import (
     Expr,
     For,
     If,
+    Intrinsic,
+    Invoke,
     Kernel,
     LaneReduce,
     Let,
@@ -39,6 +42,7 @@ from taskmap.ir.nodes import (
     Select,
     Stmt,
     Store,
+    TensorMap,
     Unary,
     Var,
 )
@@ -53,6 +57,8 @@ N, P, Q = Var("n"), Var("i"), Var("j")
 SYMBOLIC = Buffer("s", f32, (N,))
 ZERO, ONE = index(0), index(1)
 CLEAR = Store(Y, (ZERO, ZERO), cast(ZERO, f32))
+P_BOOL = Var("p", boolean)
+RED = instruction_named("red_add_f32")
 SERIAL, VECTOR, PARALLEL = LoopKind.SERIAL, LoopKind.VECTOR, LoopKind.PARALLEL
 
 
@@ -91,7 +97,38 @@ INTO = Region(Y, (ZERO, ZERO), (8, 8))
 HALF = cast(index(1), f16)
 T, G = local(), local(Scope.REGISTER)
 
+MMA, COPY, COMMIT, WAIT = map(
+    instruction_named, ("mma_m16n8k16_f16_f32", "cp_async_16", "cp_async_commit", "cp_async_wait")
+)
+VOTE, LOAD_TENSOR = instruction_named("vote_any"), instruction_named("tma_load_2d")
+TILE = Buffer("tile", f32, (8, 8), Scope.SHARED)
+C, A, B = (
+    Buffer(name, t, owner.task_shape, Scope.REGISTER, owner=owner)
+    for name, (t, owner) in zip("cab", MMA.operands, strict=True)
+)
+MULTIPLY = (Allocate(C), Allocate(A), Allocate(B), Invoke(MMA, tuple(region(b, (0, 0), b.shape) for b in (C, A, B))))
+ROW, TILE_ROW = region(X, (0, 0), (1, 4)), region(TILE, (0, 0), (1, 4))
+MAP = TensorMap("map", X, (8, 8))
+
 BROKEN: list[tuple[str, str, Kernel]] = [
+    ("operands", "too few", gpu(Invoke(COMMIT, (ONE,)))),
+    ("operands", "a value that is to be constant", gpu(Invoke(WAIT, (THREAD,)))),
+    ("operands", "registers of another type", gpu(Allocate(C), Invoke(MMA, (ROW, ROW, ROW)))),
+    ("operands", "memory of another kind", gpu(Allocate(TILE), Invoke(COPY, (ROW, TILE_ROW)), outputs=(X, Y))),
+    ("operands", "a value for memory", gpu(Allocate(TILE), Invoke(COPY, (TILE_ROW, ONE)))),
+    ("operands", "an instruction of a CPU", gpu(Invoke(instruction_named("fma_f32x4"), ()))),
+    ("operands", "a region for a tensor map", gpu(Allocate(TILE), Invoke(LOAD_TENSOR, (TILE_ROW, ROW, ROW, ONE, ONE)))),
+    ("collectives", "on the cpu", cpu(Invoke(COMMIT, ()))),
+    ("collectives", "half a warp", gpu(If(THREAD < 16, MULTIPLY))),
+    ("collectives", "lanes that differ", gpu(loop(*MULTIPLY, extent=THREAD % 32))),
+    ("collectives", "a vote of some", gpu(If(THREAD < 5, (Let(P_BOOL, Intrinsic(VOTE, (THREAD < 3,), boolean, 1)),)))),
+    ("tensor maps", "of another kernel", gpu(maps=(TensorMap("m", Buffer("z", f32, (8, 8)), (8, 8)),))),
+    ("tensor maps", "box of another rank", gpu(maps=(TensorMap("m", X, (8,)),))),
+    ("tensor maps", "unknown swizzle", gpu(maps=(TensorMap("m", X, (8, 8), 48),))),
+    ("tensor maps", "rows too long to swizzle", gpu(maps=(TensorMap("m", X, (8, 16), 32),))),
+    ("tensor maps", "not an argument", gpu(Allocate(TILE), Invoke(LOAD_TENSOR, (TILE_ROW, MAP, TILE_ROW, ONE, ONE)))),
+    ("launch", "a cluster of 32 blocks", gpu(cluster=(32,))),
+    ("outputs", "input written by an instruction", gpu(Invoke(RED, (ROW, X[0, 0])))),
     ("launch", "grid without threads", cpu(grid=(4,))),
     ("launch", "threads without grid", cpu(threads=32)),
     ("launch", "four dimensions", cpu(grid=(1, 1, 1, 1), threads=32)),

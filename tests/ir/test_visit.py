@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from taskmap.ir import nodes
 from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, unary, value_of, widen
-from taskmap.ir.instructions import INSTRUCTIONS
+from taskmap.ir.instructions import instruction_named, INSTRUCTIONS
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.key import structure
 from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Intrinsic, Let, LoopKind, Stmt, Store, Var
@@ -75,6 +75,7 @@ def test_every_kind_of_statement_can_be_visited() -> None:
         nodes.Evaluate(i),
         nodes.Move(region, region),
         nodes.MatMul(region, region, region),
+        nodes.Invoke(instruction_named("cp_async_commit"), (region, j)),
     ]
     assert {type(s) for s in samples} == kinds
     for s in samples:
