@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench gpu clean
 
 help:
 	@echo "make demo    compile a ResNet-50 through torch.compile and compare it with eager"
 	@echo "make test    run the tests            (PYTEST_ARGS=... is passed on)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make bench   measure the models and write the tables"
+	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results); needs no network"
 	@echo "make clean   remove the virtual environment and all that was built"
 
 demo: $(VENV)/.base
@@ -27,6 +28,11 @@ lint: $(VENV)/.test $(VENV)/.lint
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+# Installs nothing: the machine's own Python, where there is no virtual environment, has PyTorch.
+OUT ?= gpu-results
+gpu:
+	PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu --out "$(OUT)"
 
 # One stamp for each set of extras. It is older than its inputs when they change, and absent when an install was cut off.
 $(VENV)/.%: pyproject.toml setup.py requirements/dev.txt scripts/setup.sh

@@ -1,0 +1,127 @@
+"""Checks and measures everything on a GPU, in less than nine minutes, without a network: `make gpu`.
+
+python -m benchmarks.gpu [--out FOLDER] [--seconds 500] [--only SECTION ...]
+
+Each part is a process of its own, so that a kernel that crashes ends no other part. Without a GPU nothing is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[2]
+_TESTS = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "--no-header",
+          "--tb=short", "--maxfail=40"]  # fmt: skip
+_KERNELS = [sys.executable, "-m", "benchmarks.gpu.kernels", "--section"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command with its share of the time. benches: it takes --seconds and --out."""
+
+    name: str
+    command: list[str]
+    share: float
+    benches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a part ended: passed, failed, or out of time."""
+
+    name: str
+    status: str
+    seconds: float
+
+
+def parts(workers: int) -> list[Part]:
+    """What is done, in order: checks of instructions, of kernels, of networks, then figures."""
+    spread = ["-n", str(workers)] if workers > 1 else []
+    on_gpu = [*_TESTS, *spread, "-p", "benchmarks.gpu.plugin"]
+    kernels = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/schedules").glob("test_cuda_*.py"))
+    return [
+        Part("instructions", [*on_gpu, "tests/backend/sim/test_instructions.py"], 0.16),
+        Part("kernels", [*on_gpu, *kernels], 0.2),
+        Part("matmul", [*_KERNELS, "matmul"], 0.14, benches=True),
+        Part("attention", [*_KERNELS, "attention"], 0.08, benches=True),
+        Part("memory", [*_KERNELS, "memory"], 0.08, benches=True),
+        Part("convolution", [*_KERNELS, "convolution"], 0.09, benches=True),
+        Part("networks", [sys.executable, "-m", "benchmarks.gpu.networks"], 0.25, benches=True),
+    ]
+
+
+def run(part: Part, seconds: float, out: Path, cache: str) -> Outcome:
+    """Run a part, and end it with all that it has started when its time is over."""
+    command = list(part.command)
+    if part.benches:
+        command += ["--seconds", f"{0.8 * seconds:.0f}", "--out", str(out)]
+    print(f"\n== {part.name}, at most {seconds:.0f} s", flush=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment.setdefault("TASKMAP_CACHE_DIR", cache)
+    environment["PYTHONUNBUFFERED"] = "1"
+    started = time.perf_counter()
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        status = "passed" if process.wait(seconds) == 0 else "failed"
+    except subprocess.TimeoutExpired:
+        status = "out of time"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return Outcome(part.name, status, time.perf_counter() - started)
+
+
+def gpu_missing() -> str:
+    """Why nothing can be done, or nothing."""
+    try:
+        import torch  # noqa: PLC0415  the message below is for machines without it
+    except ImportError as error:
+        return f"PyTorch is not installed: {error}"
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no GPU"
+    return ""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command: 0 when all parts passed, or there is no GPU; 1 otherwise."""
+    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli.add_argument("--out", type=Path, default=ROOT / "gpu-results", help="the folder of the JSON files")
+    cli.add_argument("--seconds", type=float, default=500.0, help="of the whole run")
+    cli.add_argument("--only", nargs="+", choices=[part.name for part in parts(1)])
+    cli.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes of the tests")
+    arguments = cli.parse_args(argv)
+    missing = gpu_missing()
+    if missing:
+        print(f"nothing is checked on a GPU: {missing}.")
+        return 0
+    out = arguments.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = [part for part in parts(arguments.workers) if arguments.only is None or part.name in arguments.only]
+    end = time.perf_counter() + arguments.seconds
+    outcomes: list[Outcome] = []
+    with TemporaryDirectory(prefix="taskmap-gpu-") as cache:
+        for number, part in enumerate(chosen):
+            left = end - time.perf_counter()
+            share = part.share / sum(later.share for later in chosen[number:])
+            # What earlier parts have left over belongs to the later ones.
+            late = Outcome(part.name, "out of time", 0.0)
+            outcomes.append(run(part, left * share, out, cache) if left > 5 else late)
+    print("\nsummary")
+    for outcome in outcomes:
+        print(f"  {outcome.name:14}{outcome.status:12}{outcome.seconds:6.0f} s")
+    (out / "gpu.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n", encoding="utf-8")
+    return int(any(outcome.status != "passed" for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

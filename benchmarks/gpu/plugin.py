@@ -1,0 +1,32 @@
+"""A plugin of pytest that has tests of the simulator run their kernels on the GPU instead.
+
+python -m pytest -p benchmarks.gpu.plugin tests/backend/sim/test_instructions.py
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.gpu import hardware
+from taskmap.backend.sim import run as simulator
+
+_ARCHITECTURE = re.compile(r"sm_(\d+)(a?)")
+
+
+def pytest_configure() -> None:
+    """Before any test is collected: tests take the function by its name."""
+    simulator.run = hardware.run
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Passes over what is written for a GPU that this one is not."""
+    target = hardware.machine().target
+    own = target.capability
+    for number, special in _ARCHITECTURE.findall(item.name):
+        if int(number) > own or (special and int(number) != own):
+            pytest.skip(f"the GPU is sm_{own}")
+    entry = getattr(item, "callspec", None) and item.callspec.params.get("entry")  # type: ignore[attr-defined]
+    if entry is not None and not entry.targets(target):
+        pytest.skip(f"the GPU, sm_{own}, has no {entry.name}")

@@ -1,0 +1,125 @@
+"""Timing on a GPU: interleaved, several calls in one recorded graph, over inputs that together exceed the L2 cache.
+
+Every engine's calls are recorded as one CUDA graph, so that the time of Python and of launching stays out. In each
+round all engines take turns in an order drawn anew; what is compared is the ratio within a round.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+Call = Callable[[int], object]
+"""One call; the argument counts calls, to choose among sets of inputs."""
+
+WINDOW = 0.03
+"""Seconds of work in one measured window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one call: median and quartiles over ``n`` rounds. graphed: whether it was replayed from a graph."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+    graphed: bool
+
+    @classmethod
+    def of(cls, seconds: Sequence[float], graphed: bool) -> Timing:
+        """Of at least two rounds."""
+        low, median, high = statistics.quantiles(seconds, n=4)
+        return cls(median, low, high, len(seconds), graphed)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Timings by engine, and the median over rounds of each engine's speed relative to the baseline's."""
+
+    timings: Mapping[str, Timing]
+    ratios: Mapping[str, float]
+
+
+def compare(calls: Mapping[str, Call], baseline: str, rounds: int = 9, seed: int = 0) -> Comparison:
+    """Measure all calls against each other. Each is warmed up first."""
+    draw = random.Random(seed)
+    windows = {name: _Window(call) for name, call in calls.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        names = list(calls)
+        draw.shuffle(names)
+        for name in names:
+            seconds[name].append(windows[name].measure())
+    pairs = {name: [b / s for b, s in zip(seconds[baseline], own, strict=True)] for name, own in seconds.items()}
+    return Comparison(
+        {name: Timing.of(own, windows[name].graphed) for name, own in seconds.items()},
+        {name: statistics.median(pair) for name, pair in pairs.items()},
+    )
+
+
+class _Window:
+    """One engine's calls, recorded if that is possible, and how many make up a window."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        for i in range(3):
+            call(i)
+        torch.cuda.synchronize()
+        each = self._time(lambda: call(0), 3)
+        self._count = max(1, min(64, int(WINDOW / 3 / max(each, 1e-6))))
+        self._graph = self._record()
+        self.graphed = self._graph is not None
+        self._repeats = max(1, int(WINDOW / max(self._time(self._run, 2), 1e-6)))
+
+    def measure(self) -> float:
+        """Seconds of one call, over one window."""
+        return self._time(self._run, self._repeats) / self._count
+
+    def _run(self) -> None:
+        if self._graph is not None:
+            self._graph.replay()
+            return
+        for i in range(self._count):
+            self._call(i)
+
+    def _record(self) -> torch.cuda.CUDAGraph | None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                for i in range(self._count):
+                    self._call(i)
+        except Exception as error:
+            print(f"  not recorded: {str(error).splitlines()[0]}", flush=True)
+            torch.cuda.synchronize()
+            return None
+        return graph
+
+    @staticmethod
+    def _time(work: Callable[[], object], times: int) -> float:
+        """Seconds of one ``work``, by the GPU's own clock."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        for _ in range(times):
+            work()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / times
+
+
+class Deadline:
+    """A moment after which no new case is begun."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether it has passed."""
+        return time.perf_counter() > self._end
