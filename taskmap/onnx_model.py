@@ -50,6 +50,11 @@ class OnnxModel:
         """What is returned, in order."""
         return self.model.outputs
 
+    @property
+    def host_operators(self) -> int:
+        """How many operators of the graphs made so far run on the host."""
+        return self.program.host_operators()
+
     def __call__(self, *args: Any, **named: Any) -> list[Any]:
         """The outputs for inputs given in order, by name, or as one mapping from names."""
         values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]

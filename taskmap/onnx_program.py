@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.graph.graph import Graph, Node, topological
+from taskmap.graph.graph import Graph, Node
 from taskmap.graph.importers.onnx.call import HostStep
 from taskmap.graph.importers.onnx.control import ControlStep
 from taskmap.graph.importers.onnx.elements import from_held, from_torch, held_in
@@ -126,6 +126,24 @@ class Program:
         return Program(
             lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine
         )
+
+    def segments(self) -> list[Segment]:
+        """Every graph made so far, with those of loops' bodies."""
+        found: list[Segment] = []
+        points = list(self.roots.values())
+        while points:
+            for segment in points.pop().segments.values():
+                found.append(segment)
+                points += segment.following.values()
+                if segment.body is not None:
+                    found += segment.body.segments()
+        return found
+
+    def host_operators(self) -> int:
+        """How many operators of these graphs run on the host, between them or inside."""
+        made = self.segments()
+        inside = sum(n.op == "extern" for s in made if s.graph is not None for n in s.graph.nodes())
+        return inside + sum(s.step is not None for s in made)
 
     # Making graphs.
 
@@ -324,5 +342,3 @@ def _stacked(step: ControlStep, place: int, parts: list[Given]) -> Given:
         raise ImportGraphError("a loop collects tensors of different shapes")
     return Given(parts[0].elem, torch.stack(tensors, axis))
 
-
-_ = topological

@@ -5,15 +5,37 @@ from taskmap.graph.importers.onnx import (
     convolution,
     creation,
     elementwise,
+    indexing,
     matmul,
     norms,
     pooling,
+    quantization,
+    recurrent,
     reductions,
+    resize,
+    sequences,
     shapes,
+    vision,
 )
 from taskmap.graph.importers.onnx.model import Model, Port, load
 
-FAMILIES = (activations, convolution, creation, elementwise, matmul, norms, pooling, reductions, shapes)
+FAMILIES = (
+    activations,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    matmul,
+    norms,
+    pooling,
+    quantization,
+    recurrent,
+    reductions,
+    resize,
+    sequences,
+    shapes,
+    vision,
+)
 """The files that fill the table of lowerings."""
 
 __all__ = ["FAMILIES", "Model", "Port", "load"]

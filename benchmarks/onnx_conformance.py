@@ -1,0 +1,293 @@
+"""ONNX's own test suite, run through taskmap: passed, failed, not applicable (with the reason), for each kind of case.
+
+    python benchmarks/onnx_conformance.py                      every case, compiled; writes the results file
+    python benchmarks/onnx_conformance.py --engine definition  every definition evaluated by numpy, nothing compiled
+    python benchmarks/onnx_conformance.py --kind node --match add --verbose
+
+Every case runs in a child process that takes many of them, one after another; a case that ends the process is counted
+as crashed, and another child goes on after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+from taskmap.onnx_engines import by_definition
+from taskmap.onnx_model import load_model
+
+KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
+RESULTS = Path(__file__).parent / "results" / "onnx_conformance.json"
+TRAINING = ("ai.onnx.preview.training", "ai.onnx.training")
+STRINGS = frozenset({"StringNormalizer", "StringSplit", "StringConcat", "RegexFullMatch"})
+CASE_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case: passed, failed, crashed or not applicable; ``reason`` says why it did not pass."""
+
+    kind: str
+    name: str
+    status: str
+    reason: str = ""
+    seconds: float = 0.0
+    host: int = 0
+
+
+def cases(kinds: Sequence[str], match: str = "") -> list[tuple[str, Any]]:
+    """The cases of the suite, each with its kind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [(kind, c) for kind in kinds for c in load_model_tests(kind=kind) if match in c.name]
+
+
+def not_applicable(kind: str, case: Any, model: ModelProto | None) -> str | None:
+    """Why a case is not for taskmap, or None."""
+    if model is None:
+        return "the model must be downloaded"
+    for node in _nodes(model):
+        if node.domain in TRAINING:
+            return "an operator of training"
+        if node.op_type in STRINGS:
+            return "an operator on strings"
+        if node.op_type == "ImageDecoder":
+            return "it decodes image files"
+    for port in [*model.graph.input, *model.graph.output]:
+        if _has_strings(port.type):
+            return "tensors of strings"
+    return None
+
+
+def _nodes(model: ModelProto) -> Iterator[Any]:
+    yield from model.graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def _has_strings(kind: Any) -> bool:
+    which = kind.WhichOneof("value")
+    if which == "tensor_type":
+        return bool(kind.tensor_type.elem_type in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128))
+    if which in ("sequence_type", "optional_type"):
+        return _has_strings(getattr(kind, which).elem_type)
+    return False
+
+
+def model_of(case: Any) -> tuple[ModelProto | None, str | None]:
+    """The model of a case, and the folder of its data."""
+    if case.model is not None:
+        return case.model, None
+    folder = case.model_dir
+    if folder is None or not (Path(folder) / "model.onnx").exists():
+        return None, None
+    return onnx.load(str(Path(folder) / "model.onnx")), folder
+
+
+def data_sets(case: Any, model: ModelProto, folder: str | None) -> list[tuple[list[Any], list[Any]]]:
+    """Inputs and expected outputs."""
+    if folder is None:
+        return [(list(i), list(o)) for i, o in (case.data_sets or [])]
+    sets = []
+    for place in sorted(Path(folder).glob("test_data_set_*")):
+        sets.append(
+            (
+                [_read(place / f"input_{i}.pb", port) for i, port in enumerate(model.graph.input)
+                 if (place / f"input_{i}.pb").exists()],
+                [_read(place / f"output_{i}.pb", port) for i, port in enumerate(model.graph.output)],
+            )
+        )
+    return sets
+
+
+def _read(path: Path, port: Any) -> Any:
+    data = path.read_bytes()
+    which = port.type.WhichOneof("value")
+    if which == "sequence_type":
+        sequence = onnx.SequenceProto()
+        sequence.ParseFromString(data)
+        return numpy_helper.to_list(sequence)
+    if which == "optional_type":
+        optional = onnx.OptionalProto()
+        optional.ParseFromString(data)
+        return numpy_helper.to_optional(optional)
+    tensor = TensorProto()
+    tensor.ParseFromString(data)
+    return numpy_helper.to_array(tensor)
+
+
+def run_case(kind: str, case: Any, engine: str) -> Outcome:
+    """Runs one case."""
+    begun = time.perf_counter()
+    model, folder = model_of(case)
+    reason = not_applicable(kind, case, model)
+    if reason is not None or model is None:
+        return Outcome(kind, case.name, "not applicable", reason or "")
+    try:
+        if engine == "definition":
+            loaded = load_model(model, engine=by_definition)
+        else:
+            loaded = load_model(model)
+        for inputs, expected in data_sets(case, model, folder):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results = loaded(*inputs)
+                compare(results, expected, model, case.rtol, case.atol)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        if os.environ.get("CONFORMANCE_TRACE"):
+            text += "\n" + traceback.format_exc()
+        return Outcome(kind, case.name, "failed", text, time.perf_counter() - begun)
+    return Outcome(kind, case.name, "passed", "", time.perf_counter() - begun, loaded.host_operators)
+
+
+def compare(results: Sequence[Any], expected: Sequence[Any], model: ModelProto, rtol: float, atol: float) -> None:
+    """Raises AssertionError where a result is not what the suite expects. Random results only have a shape."""
+    random = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"}
+    made_randomly = any(n.op_type in random for n in model.graph.node)
+    assert len(results) == len(expected), f"{len(results)} results, not {len(expected)}"
+    for got, want in zip(results, expected, strict=True):
+        _compare_one(got, want, rtol, atol, made_randomly)
+
+
+def _compare_one(got: Any, want: Any, rtol: float, atol: float, random: bool) -> None:
+    if isinstance(want, (list, tuple)):
+        assert isinstance(got, list) and len(got) == len(want), f"a sequence of {len(want)} was expected"
+        for g, w in zip(got, want, strict=True):
+            _compare_one(g, w, rtol, atol, random)
+        return
+    if want is None or got is None:
+        assert got is None and want is None, "an empty optional was expected"
+        return
+    want = np.asarray(want)
+    assert got.dtype == want.dtype, f"{got.dtype}, not {want.dtype}"
+    assert got.shape == want.shape, f"shape {got.shape}, not {want.shape}"
+    if random:
+        return
+    if want.dtype.kind == "V" or want.dtype.kind not in "fiubc":
+        got, want = got.astype(np.float64), want.astype(np.float64)
+    if want.dtype.kind == "f":
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def _child(pipe: Connection, kinds: Sequence[str], match: str, engine: str) -> None:
+    listed = cases(kinds, match)
+    while True:
+        place = pipe.recv()
+        if place is None:
+            return
+        pipe.send(run_case(*listed[place], engine))
+
+
+def run_all(kinds: Sequence[str], match: str, engine: str, jobs: int) -> list[Outcome]:
+    """Every case, in ``jobs`` child processes; a child that dies is replaced."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    listed = cases(kinds, match)
+    done: list[Outcome | None] = [None] * len(listed)
+    queue = iter(range(len(listed)))
+    context = multiprocessing.get_context("spawn")
+    count = [0]
+
+    def work() -> None:
+        child, pipe = None, None
+        for place in queue:
+            if child is None:
+                pipe, other = context.Pipe()
+                child = context.Process(target=_child, args=(other, kinds, match, engine), daemon=True)
+                child.start()
+                other.close()
+            assert pipe is not None
+            kind, case = listed[place]
+            try:
+                pipe.send(place)
+                done[place] = pipe.recv() if pipe.poll(CASE_SECONDS) else None
+            except (EOFError, OSError):
+                done[place] = None
+            if done[place] is None:
+                child.kill()
+                child.join()
+                done[place] = Outcome(kind, case.name, "crashed", f"the process ended ({child.exitcode}) or hung")
+                child = None
+            count[0] += 1
+            if count[0] % 100 == 0:
+                print(f"{count[0]} of {len(listed)}", file=sys.stderr, flush=True)
+        if child is not None and pipe is not None:
+            pipe.send(None)
+            child.join()
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in [pool.submit(work) for _ in range(jobs)]:
+            future.result()
+    return [d for d in done if d is not None]
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The counts for each kind."""
+    lines = [f"{'kind':20} {'cases':>6} {'passed':>7} {'failed':>7} {'crashed':>8} {'n/a':>5} {'of applicable':>14}"]
+    for kind in [*dict.fromkeys(o.kind for o in outcomes), "all"]:
+        own = [o for o in outcomes if kind in ("all", o.kind)]
+        counts = Counter(o.status for o in own)
+        applicable = len(own) - counts["not applicable"]
+        share = f"{counts['passed'] / applicable:.1%}" if applicable else "-"
+        lines.append(
+            f"{kind:20} {len(own):6} {counts['passed']:7} {counts['failed']:7} {counts['crashed']:8} "
+            f"{counts['not applicable']:5} {share:>14}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--match", default="", help="only cases whose name contains this")
+    parser.add_argument("--engine", choices=("compiled", "definition"), default="compiled")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="show why cases failed")
+    parser.add_argument("--write", type=Path, help=f"the results file (default for a whole compiled run: {RESULTS.name})")
+    args = parser.parse_args()
+    outcomes = run_all(args.kind or KINDS, args.match, args.engine, args.jobs)
+    for o in outcomes:
+        if o.status in ("failed", "crashed"):
+            print(f"{o.status}: {o.kind} {o.name}: {o.reason if args.verbose else o.reason.splitlines()[0]}")
+    print(table(outcomes))
+    for reason, number in Counter(o.reason for o in outcomes if o.status == "not applicable").most_common():
+        print(f"not applicable: {number} because {reason}")
+    on_host = sum(1 for o in outcomes if o.status == "passed" and o.host)
+    print(f"passed with operators that run on the host: {on_host}")
+    whole = args.kind is None and not args.match and args.engine == "compiled"
+    target = args.write or (RESULTS if whole else None)
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        record = {
+            "onnx": onnx.__version__,
+            "engine": args.engine,
+            "table": table(outcomes).splitlines(),
+            "passed_with_host_operators": on_host,
+            "cases": [asdict(o) for o in outcomes if o.status != "passed"],
+        }
+        target.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(o.status in ("passed", "not applicable") for o in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""Operators that read or write at positions that are data, and those whose result's size is data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.call import Call, HostStep
+from taskmap.graph.importers.onnx.elements import numpy_type
+from taskmap.graph.importers.onnx.host import concrete, on_host, step
+from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.importers.onnx.values import Tensor, of_array
+from taskmap.graph.ops.gather import wrapped
+from taskmap.graph.ops.pointwise import pointwise, to_dtype
+from taskmap.graph.ops.views import reshape
+from taskmap.ir.construct import compare, const, constant_dim, eq, index, select
+from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
+from taskmap.ir.nodes import Buffer, Expr
+from taskmap.ir.types import i64
+
+INT64 = int(TensorProto.INT64)
+
+
+@lowering("Gather")
+def _gather(call: Call) -> Node:
+    x, places = call.node(0), call.node(1)
+    axis = call.axis(call.attr("axis", 0), len(x.shape))
+    rank = len(places.shape)
+    shape = [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]]
+
+    def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            here = wrapped(p[axes[axis : axis + rank]], x.shape[axis])
+            return f[(*axes[:axis], here, *axes[axis + rank :])]
+
+        return at
+
+    return define("gather", [x, places], shape, element)
+
+
+@lowering("GatherElements")
+def _gather_elements(call: Call) -> Node:
+    x, places = call.node(0), call.node(1)
+    rank = len(x.shape)
+    axis = call.axis(call.attr("axis", 0), rank)
+    if len(places.shape) != rank:
+        raise call.error("the indices have another rank than the data")
+    for d, (n, m) in enumerate(zip(places.shape, x.shape, strict=True)):
+        a, b = constant_dim(n), constant_dim(m)
+        if d != axis and a is not None and b is not None and a > b:
+            raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
+
+    def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            here = wrapped(p[axes], x.shape[axis])
+            return f[tuple(here if d == axis else a for d, a in enumerate(axes))]
+
+        return at
+
+    return define("gather_elements", [x, places], places.shape, element)
+
+
+@lowering("GatherND")
+def _gather_nd(call: Call) -> Node:
+    x, places = call.node(0), call.node(1)
+    batch = int(call.attr("batch_dims", 0))
+    depth = constant_dim(places.shape[-1]) if places.shape else None
+    if depth is None or not 1 <= depth <= len(x.shape) - batch:
+        raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
+    outer = len(places.shape) - 1
+    shape = [*places.shape[:-1], *x.shape[batch + depth :]]
+
+    def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            chosen = [wrapped(p[(*axes[:outer], index(k))], x.shape[batch + k]) for k in range(depth)]
+            return f[(*axes[:batch], *chosen, *axes[outer:])]
+
+        return at
+
+    return define("gather_nd", [x, places], shape, element)
+
+
+_COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def combined(target: Any, places: Any, updates: Any, how: str) -> None:
+    """target[places] = updates, or combined with them one after another."""
+    if how == "none":
+        target[places] = updates
+    else:
+        _COMBINE[how].at(target, places, updates)
+
+
+def _in_range(places: Any, size: int) -> Any:
+    if places.size and (places.min() < -size or places.max() >= size):
+        raise IndexOutOfRangeError(f"an index lies outside a dimension of size {size}")
+    return np.where(places < 0, places + size, places)
+
+
+@lowering("ScatterElements", "Scatter")
+def _scatter_elements(call: Call) -> Any:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    axis, how = call.axis(call.attr("axis", 0), rank), call.attr("reduction", "none")
+
+    def run(data: Any, places: Any, updates: Any) -> Any:
+        result = data.copy()
+        grid = list(np.indices(places.shape))
+        grid[axis] = _in_range(places, data.shape[axis])
+        combined(result, tuple(grid), updates, how)
+        return result
+
+    return on_host(call, run, [(x.elem, x.shape)], "writes at positions that are data")
+
+
+@lowering("ScatterND")
+def _scatter_nd(call: Call) -> Any:
+    x = call.tensor(0)
+    how = call.attr("reduction", "none")
+
+    def run(data: Any, places: Any, updates: Any) -> Any:
+        result = data.copy()
+        chosen = tuple(_in_range(places[..., k], data.shape[k]) for k in range(places.shape[-1]))
+        combined(result, chosen, updates, how)
+        return result
+
+    return on_host(call, run, [(x.elem, x.shape)], "writes at positions that are data")
+
+
+@lowering("TensorScatter")
+def _tensor_scatter(call: Call) -> Any:
+    past = call.tensor(0)
+    axis = call.axis(call.attr("axis", -2), len(past.shape))
+    circular = call.attr("mode", "linear") == "circular"
+
+    def run(cache: Any, update: Any, starts: Any = None) -> Any:
+        result = cache.copy()
+        size, length = cache.shape[axis], update.shape[axis]
+        for b in range(cache.shape[0]):
+            first = 0 if starts is None else int(starts[b])
+            if not circular and first + length > size:
+                raise IndexOutOfRangeError(f"an update of {length} elements from {first} on leaves a cache of {size}")
+            places = (np.arange(length) + first) % size
+            target = np.moveaxis(result[b], axis - 1, 0)
+            target[places] = np.moveaxis(update[b], axis - 1, 0)
+        return result
+
+    return on_host(call, run, [(past.elem, past.shape)], "writes at positions that are data")
+
+
+@lowering("OneHot")
+def _one_hot(call: Call) -> Node:
+    places, values = call.node(0), call.node(2)
+    depth = int(call.number(1))
+    if not 0 <= depth < 1 << 31:
+        raise call.error(f"the depth {depth} is not one")
+    rank = len(places.shape) + 1
+    axis = call.axis(call.attr("axis", -1), rank)
+    shape = [*places.shape[:axis], depth, *places.shape[axis:]]
+    whole = to_dtype(places, i64)
+
+    def element(p: Buffer, v: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            place = p[(*axes[:axis], *axes[axis + 1 :])]
+            place = select(compare("lt", place, 0), place + depth, place)
+            return v[(select(eq(place, axes[axis]), const(1, i64), const(0, i64)),)]
+
+        return at
+
+    return define("one_hot", [whole, values], shape, element)
+
+
+@lowering("TopK")
+def _top_k(call: Call) -> Any:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    axis = call.axis(call.attr("axis", -1), rank)
+    count = int(call.number(1)) if call.version >= 10 else int(call.required("k"))
+    size = constant_dim(x.shape[axis])
+    if count < 0 or (size is not None and count > size):
+        raise call.error(f"the first {count} of {size} elements")
+    largest = bool(call.attr("largest", 1)) if call.version >= 11 else True
+    shape = [count if d == axis else n for d, n in enumerate(x.shape)]
+
+    def run(a: Any) -> Any:
+        keys = a.astype(np.float32) if a.dtype.kind == "V" or a.dtype.name == "bfloat16" else a
+        if largest:
+            order = np.flip(np.argsort(np.flip(keys, axis), axis=axis, kind="stable"), axis)
+            order = keys.shape[axis] - 1 - order
+        else:
+            order = np.argsort(keys, axis=axis, kind="stable")
+        places = np.take(order, np.arange(count), axis)
+        return [np.take_along_axis(a, places, axis), places.astype(np.int64)]
+
+    return on_host(call, run, [(x.elem, shape), (INT64, shape)], "sorting", inputs=[0])
+
+
+@lowering("NonZero")
+def _non_zero(call: Call) -> Any:
+    known = call.maybe(0)
+
+    def run(a: Any) -> Any:
+        return np.array(np.nonzero(a) if a.ndim else np.nonzero(a.reshape(1)), np.int64).reshape(a.ndim, -1)
+
+    return of_array(run(known), INT64) if known is not None else step(call, run, INT64)
+
+
+@lowering("Compress")
+def _compress(call: Call) -> HostStep:
+    axis = call.attr("axis")
+    return step(call, lambda a, c: np.compress(c, a, axis=axis), call.elem(0))
+
+
+@lowering("Unique")
+def _unique(call: Call) -> HostStep:
+    axis, ordered = call.attr("axis"), bool(call.attr("sorted", 1))
+
+    def run(a: Any) -> tuple[Any, ...]:
+        if axis is not None and not -a.ndim <= axis < a.ndim:
+            raise IndexOutOfRangeError(f"the axis {axis} lies outside a tensor of rank {a.ndim}")
+        values, first, inverse, counts = np.unique(
+            a, return_index=True, return_inverse=True, return_counts=True, axis=axis
+        )
+        inverse = inverse.reshape(-1)
+        if not ordered:
+            order = np.argsort(first, kind="stable")
+            back = np.empty_like(order)
+            back[order] = np.arange(len(order))
+            values = np.take(values, order, 0 if axis is None else axis)
+            first, counts, inverse = first[order], counts[order], back[inverse]
+        found = (values, *(v.astype(np.int64) for v in (first, inverse, counts)))
+        return found[: len(elems)]
+
+    elems = (call.elem(0), INT64, INT64, INT64)[: max(call.outputs, 1)]
+    return step(call, run, *elems)
+
+
+@lowering("NonMaxSuppression")
+def _nms(call: Call) -> HostStep:
+    from taskmap.graph.importers.onnx.numpy_vision import non_max_suppression
+
+    center = bool(call.attr("center_point_box", 0))
+
+    def run(boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> Any:
+        def one(value: Any, default: Any) -> Any:
+            return default if value is None else value.reshape(-1)[0]
+
+        return non_max_suppression(boxes, scores, int(one(most, 0)), float(one(overlap, 0)), one(least, None), center)
+
+    return step(call, run, INT64)
+
+
+@lowering("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def _features(call: Call) -> Any:
+    x, places = call.tensor(0), call.tensor(1)
+    count = concrete(places.shape, "a feature extractor")[-1]
+    rows = x.shape[:-1] if len(x.shape) > 1 else (1,)
+    return on_host(
+        call,
+        lambda a, p: a[..., p.reshape(-1)].reshape(*(a.shape[:-1] or (1,)), -1),
+        [(x.elem, (*rows, count))],
+        "positions that are data",
+    )
+
+
+@lowering("Binarizer", domain="ai.onnx.ml")
+def _binarizer(call: Call) -> Node:
+    limit = call.attr("threshold", 0.0)
+    x = call.node(0)
+    one = 1.0 if x.dtype.is_float else 1
+    return pointwise("binarizer", (x,), lambda a: select(a > limit, const(one, a.dtype), const(0, a.dtype)), x.dtype)
+
+
+@lowering("LabelEncoder", domain="ai.onnx.ml", since=2)
+def _label_encoder(call: Call) -> Any:
+    x = call.tensor(0)
+    keys, values = _table(call, "keys"), _table(call, "values")
+    if keys is None or values is None or len(keys) != len(values):
+        raise call.error("keys and values of the table differ in number")
+    if keys.dtype == object or values.dtype == object:
+        raise UnsupportedError("labels that are strings")
+    default = _default(call, values.dtype)
+    elem = {"f": 1, "i": 7}[values.dtype.kind] if values.dtype.itemsize != 2 else 5
+    if values.dtype == np.float64:
+        elem = 11
+
+    def run(a: Any) -> Any:
+        result = np.full(a.shape, default, values.dtype)
+        for key, value in zip(keys, values, strict=True):
+            result = np.where((a == key) | (np.isnan(a) & np.isnan(key)) if a.dtype.kind == "f" else a == key, value, result)
+        return result.astype(values.dtype)
+
+    return on_host(call, run, [(elem, x.shape)], "a table of labels")
+
+
+def _table(call: Call, name: str) -> Any:
+    if call.attr(f"{name}_tensor") is not None:
+        return call.array_attr(f"{name}_tensor").reshape(-1)
+    for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", object)):
+        if call.attr(f"{name}_{kind}") is not None:
+            return np.array(call.attr(f"{name}_{kind}"), dtype)
+    return None
+
+
+def _default(call: Call, dtype: Any) -> Any:
+    if call.attr("default_tensor") is not None:
+        return call.array_attr("default_tensor").reshape(-1)[0]
+    if dtype.kind == "f":
+        return call.attr("default_float", -0.0)
+    return call.attr("default_int64", -1)
+
+
+_: Sequence[object] = (Tensor, numpy_type, reshape)

@@ -1,0 +1,239 @@
+"""Integers that stand for real numbers: quantisation, and products of quantised tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.convolution import convolved
+from taskmap.graph.importers.onnx.elements import MASKS, NARROW_FLOATS, NARROW_INTEGERS, held_in
+from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.matmul import matmul
+from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
+from taskmap.graph.ops.reductions import amax, amin
+from taskmap.graph.ops.views import reshape
+from taskmap.ir.construct import call as function_call
+from taskmap.ir.construct import cast, constant_dim, maximum, minimum
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Expr
+from taskmap.ir.types import DType, compute_type, f32, i32, i64
+
+UINT8, INT8 = int(TensorProto.UINT8), int(TensorProto.INT8)
+
+
+def limits(elem: int) -> tuple[int, int]:
+    """The range of an integer type. Raises UnsupportedError for other types."""
+    if elem in NARROW_INTEGERS:
+        return NARROW_INTEGERS[elem][1:]
+    if elem in MASKS:
+        return 0, MASKS[elem]
+    held = held_in(elem)
+    if not held.is_int or elem == TensorProto.UINT64:
+        raise UnsupportedError(f"quantisation to {held}")
+    return (0, 255) if held.kind == "u" else (-(1 << (held.bits - 1)), (1 << (held.bits - 1)) - 1)
+
+
+def shifted(x: Node, zero: Node | None) -> Node:
+    """x - zero as i32."""
+    wide = to_dtype(x, i32)
+    if zero is None:
+        return wide
+    point = to_dtype(zero, i32)
+    return pointwise("shift", (wide, point), lambda a, z: a - z, i32, i32)
+
+
+def rounded(e: Expr, elem: int, zero: Expr | None) -> Expr:
+    """round(e) + zero held inside the range of ``elem``, as i64; ties go to the even number."""
+    low, high = limits(elem)
+    whole = cast(maximum(minimum(function_call("round", e), number(2.0**31, e.dtype)), number(-(2.0**31), e.dtype)), i64)
+    moved = whole if zero is None else whole + cast(zero, i64)
+    return minimum(maximum(moved, low), high)
+
+
+def along(call: Call, x: Node | Tensor, p: Node, default: int = 1) -> Node:
+    """A scale or zero point so that it broadcasts: one for all, one for each position of an axis, or one for a block."""
+    rank = len(x.shape)
+    if not p.shape or all(constant_dim(n) == 1 for n in p.shape) and len(p.shape) == 1:
+        return reshape(p, [])
+    axis = call.axis(call.attr("axis", default), rank)
+    if len(p.shape) == 1:
+        return reshape(p, [p.shape[0] if d == axis else 1 for d in range(rank)])
+    block = int(call.attr("block_size", 0))
+    if not block:
+        raise call.error("a scale of several dimensions needs a block_size")
+    from taskmap.graph.build import reindex
+
+    return reindex(
+        "blocks", p, x.shape, lambda *axes: [a // block if d == axis else a for d, a in enumerate(axes)]
+    )
+
+
+@lowering("QuantizeLinear")
+def _quantize(call: Call) -> Any:
+    x, scale = call.node(0), call.node(1)
+    zero = call.optional(2)
+    elem = call.elem(2) if call.has(2) else int(call.attr("output_dtype", 0)) or UINT8
+    if elem in NARROW_FLOATS:
+        return _quantize_to_float(call, x, elem)
+    target = held_in(elem)
+    wide = compute_type(_precision(call, x, scale))
+    operands = [x if x.dtype.is_float else to_dtype(x, f32), along(call, x, scale)]
+    if zero is not None:
+        operands.append(to_dtype(along(call, x, zero), i64))
+    node = _quantized(operands, elem, target, wide)
+    return Tensor(elem, node.shape, made=node)
+
+
+def _precision(call: Call, x: Node, scale: Node) -> DType:
+    from taskmap.ir.types import bf16, f16
+
+    given = {10: f16, 16: bf16, 1: f32, 11: None}.get(int(call.attr("precision", 0)))
+    return given or (x.dtype if x.dtype.is_float else scale.dtype)
+
+
+def _quantized(operands: list[Node], elem: int, target: DType, wide: DType) -> Node:
+    from taskmap.graph.build import elementwise
+
+    def element(a: Expr, s: Expr, *z: Expr) -> Expr:
+        quotient = cast(a, wide) / cast(s, wide)
+        return cast(rounded(quotient, elem, z[0] if z else None), target)
+
+    return elementwise("quantize", operands, element, target)
+
+
+def _quantize_to_float(call: Call, x: Node, elem: int) -> Any:
+    from taskmap.graph.importers.onnx.creation import numpy_cast
+
+    scale = along(call, x, call.node(1))
+    wide = compute_type(x.dtype)
+    quotient = pointwise("quotient", (x, scale), lambda a, s: a / s, f32, wide)
+    helper = Tensor(1, quotient.shape, made=quotient)
+    inner = Call(call.proto, call.domain, call.version, [helper], call.attributes, call.library, call.fold)
+    saturate = bool(call.attr("saturate", 1))
+    return on_host(
+        inner, lambda a: numpy_cast(a, elem, saturate), [(elem, quotient.shape)], "a type of few bits", inputs=[0]
+    )
+
+
+@lowering("DequantizeLinear")
+def _dequantize(call: Call) -> Any:
+    x, scale = call.node(0), call.node(1)
+    elem = int(call.attr("output_dtype", 0)) or call.elem(1)
+    target = held_in(elem)
+    wide = compute_type(scale.dtype)
+    step = along(call, x, scale)
+    if x.dtype.is_float:
+        node = pointwise("dequantize", (x, step), lambda a, s: a * s, target, wide)
+        return Tensor(elem, node.shape, made=node)
+    whole = to_dtype(x, i32) if x.dtype.bits < 32 else x
+    if call.has(2):
+        point = to_dtype(along(call, x, call.node(2)), whole.dtype)
+        whole = pointwise("shift", (whole, point), lambda a, z: a - z, whole.dtype, whole.dtype)
+    node = pointwise("dequantize", (whole, step), lambda a, s: a * s, target, wide)
+    return Tensor(elem, node.shape, made=node)
+
+
+@lowering("DynamicQuantizeLinear")
+def _dynamic(call: Call) -> list[Tensor]:
+    x = call.node(0)
+    dims = tuple(range(len(x.shape)))
+
+    def bound(node: Node, function: Any) -> Node:
+        return pointwise("bound", (node,), lambda a: function(a, number(0, f32)), f32)
+
+    high, low = bound(amax(x, dims), maximum), bound(amin(x, dims), minimum)
+    scale = pointwise("scale", (high, low), lambda h, m: (h - m) / number(255.0, f32))
+
+    def zero_of(m: Expr, s: Expr) -> Expr:
+        point = number(0.0, f32) - m / s
+        return cast(cast(function_call("round", maximum(minimum(point, number(255.0, f32)), number(0.0, f32))), i64), held_in(UINT8))
+
+    zero = pointwise("zero", (low, scale), zero_of, held_in(UINT8), f32)
+    made = _quantized([x, scale, to_dtype(zero, i64)], UINT8, held_in(UINT8), f32)
+    return [
+        Tensor(UINT8, made.shape, made=made),
+        Tensor(1, scale.shape, made=scale),
+        Tensor(UINT8, zero.shape, made=zero),
+    ]
+
+
+@lowering("MatMulInteger")
+def _matmul_integer(call: Call) -> Node:
+    a, b = call.node(0), call.node(1)
+    left, right = call.optional(2), call.optional(3)
+    if left is not None and len(left.shape) == 1 and len(a.shape) > 1 and constant_dim(left.shape[0]) != 1:
+        left = reshape(left, [*left.shape, 1])
+    return matmul(shifted(a, left), shifted(b, right), i32)
+
+
+@lowering("QLinearMatMul")
+def _q_matmul(call: Call) -> Any:
+    a, b = call.node(0), call.node(3)
+    elem = call.elem(7)
+    if call.elem(0) in NARROW_FLOATS or call.elem(3) in NARROW_FLOATS:
+        return _float8_matmul(call, elem)
+    points = [call.node(2), call.node(5)]
+    scales = [call.node(1), call.node(4)]
+    if len(a.shape) > 1:
+        points[0], scales[0] = (_row(p) for p in (points[0], scales[0]))
+    if len(b.shape) > 1:
+        points[1], scales[1] = (p for p in (points[1], scales[1]))
+    total = matmul(shifted(a, points[0]), shifted(b, points[1]), i32)
+    return requantized(total, scales, call.node(6), call.node(7), elem)
+
+
+def _row(p: Node) -> Node:
+    return reshape(p, [*p.shape, 1]) if len(p.shape) == 1 and constant_dim(p.shape[0]) != 1 else p
+
+
+def _float8_matmul(call: Call, elem: int) -> Any:
+    raise UnsupportedError("a product of floats of eight bits")
+
+
+def requantized(total: Node, scales: list[Node], scale: Node, zero: Node, elem: int) -> Any:
+    """A product of integers in the units of ``scales``, in those of ``scale`` and ``zero``."""
+    wide = f32
+
+    def factor(a: Expr, b: Expr, c: Expr) -> Expr:
+        return cast(a, wide) * cast(b, wide) / cast(c, wide)
+
+    steps = pointwise("factor", (scales[0], scales[1], scale), factor, wide, wide)
+    from taskmap.graph.build import elementwise
+
+    point = to_dtype(zero, i64)
+    node = elementwise(
+        "requantize",
+        [total, steps, point],
+        lambda t, s, z: cast(rounded(cast(t, wide) * s, elem, z), held_in(elem)),
+        held_in(elem),
+    )
+    return Tensor(elem, node.shape, made=node)
+
+
+@lowering("QLinearConv")
+def _q_conv(call: Call) -> Any:
+    x, w = call.node(0), call.node(3)
+    rank = len(w.shape)
+    w_scale, w_zero = call.node(4), call.node(5)
+    if w_zero.shape and constant_dim(w_zero.shape[0]) != 1:
+        w_zero = reshape(w_zero, [w_zero.shape[0], *([1] * (rank - 1))])
+    if w_scale.shape and constant_dim(w_scale.shape[0]) != 1:
+        w_scale = reshape(w_scale, [w_scale.shape[0], *([1] * (rank - 2))])
+    bias = call.optional(8)
+    total = convolved(call, shifted(x, call.node(2)), shifted(w, w_zero), bias)
+    return requantized(total, [reshape_one(call.node(1)), reshape_one(w_scale)], reshape_one(call.node(6)), reshape_one(call.node(7)), call.elem(7))
+
+
+def reshape_one(p: Node) -> Node:
+    """A tensor of one element without dimensions; others stay as they are."""
+    return reshape(p, []) if p.shape and all(constant_dim(n) == 1 for n in p.shape) else p
+
+
+_ = (math, np, concrete, INT8)

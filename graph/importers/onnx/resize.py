@@ -1,0 +1,260 @@
+"""Resizing: every dimension by a table of source positions and weights, which sizes and scales determine.
+
+Source of the formulas: the ONNX operator specification, Resize; Keys (1981) for cubic weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.host import concrete
+from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.importers.onnx.values import constant_node
+from taskmap.graph.ops.gather import wrapped
+from taskmap.graph.ops.pointwise import to_dtype
+from taskmap.graph.ops.resample import upsample_linear, upsample_nearest
+from taskmap.ir.construct import cast, const, eq, reduce, select
+from taskmap.ir.nodes import Buffer, Expr, Var
+from taskmap.ir.types import boolean, compute_type, f32
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How positions and weights are found."""
+
+    mode: str = "nearest"
+    transform: str = "half_pixel"
+    nearest: str = "round_prefer_floor"
+    cubic: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    extrapolation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension: ``size`` elements become ``target``; ``scale`` is their quotient as the model gives it."""
+
+    size: int
+    target: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
+def _position(o: Array, a: Axis, style: Style) -> Array:
+    """Where the elements o of the result lie in the source."""
+    transform = style.transform
+    if transform == "align_corners":
+        return o * (a.size - 1) / (a.target - 1) if a.target > 1 else np.zeros_like(o)
+    if transform == "asymmetric":
+        return o / a.scale
+    if transform == "pytorch_half_pixel":
+        return (o + 0.5) / a.scale - 0.5 if a.target > 1 else np.zeros_like(o)
+    if transform == "tf_half_pixel_for_nn":
+        return (o + 0.5) / a.scale
+    if transform == "tf_crop_and_resize":
+        if a.target > 1:
+            return a.start * (a.size - 1) + o * (a.end - a.start) * (a.size - 1) / (a.target - 1)
+        return np.full_like(o, 0.5 * (a.start + a.end) * (a.size - 1))
+    if transform == "half_pixel_symmetric":
+        adjustment = a.target / (a.scale * a.size)
+        center = a.size / 2
+        return center * (1 - adjustment) + (o + 0.5) / a.scale - 0.5
+    return (o + 0.5) / a.scale - 0.5
+
+
+def table(a: Axis, style: Style) -> tuple[Array, Array]:
+    """For each element of the result the source positions [target, k] and their weights [target, k]."""
+    place = _position(np.arange(a.target, dtype=np.float64), a, style)
+    if style.mode == "nearest":
+        low, high = np.floor(place), np.ceil(place)
+        rule = {
+            "floor": low,
+            "ceil": high,
+            "round_prefer_floor": np.ceil(place - 0.5),
+            "round_prefer_ceil": np.floor(place + 0.5),
+        }[style.nearest]
+        return np.clip(rule, 0, a.size - 1).astype(np.int64)[:, None], np.ones((a.target, 1))
+    reach = 1 if style.mode == "linear" else 2
+    stretch = max(1.0, 1.0 / a.scale) if style.antialias else 1.0
+    span = math.ceil(reach * stretch)
+    base = np.floor(place).astype(np.int64)
+    taps = base[:, None] + np.arange(1 - span, span + 1)
+    distance = np.abs(taps - place[:, None]) / stretch
+    weights = np.maximum(1 - distance, 0) if style.mode == "linear" else _cubic(distance, style.cubic)
+    outside = (taps < 0) | (taps >= a.size)
+    if style.exclude_outside or style.antialias:
+        weights = np.where(outside, 0.0, weights)
+    if style.exclude_outside or style.antialias:
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1, total)
+    return np.clip(taps, 0, a.size - 1), weights
+
+
+def _cubic(d: Array, a: float) -> Array:
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def along_axis(x: Node, axis: int, a: Axis, style: Style) -> Node:
+    """``x`` resized along one dimension."""
+    places, weights = table(a, style)
+    index = constant_node(np.ascontiguousarray(places), 7)
+    shape = [a.target if d == axis else n for d, n in enumerate(x.shape)]
+    if style.mode == "nearest":
+
+        def nearest(f: Buffer, p: Buffer) -> Callable[..., Any]:
+            return lambda *axes: f[tuple(wrapped(p[axes[axis], 0], a.size) if d == axis else i for d, i in enumerate(axes))]
+
+        return define("resize", [x, index], shape, nearest)
+    share = constant_node(np.ascontiguousarray(weights.astype(np.float32)), 1)
+    wide = compute_type(x.dtype) if x.dtype.is_float else f32
+
+    def weighted(f: Buffer, p: Buffer, w: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            k = Var("k")
+            here = wrapped(p[axes[axis], k], a.size)
+            value = cast(f[tuple(here if d == axis else i for d, i in enumerate(axes))], wide)
+            return reduce("sum", [(k, places.shape[1])], value * cast(w[axes[axis], k], wide))
+
+        return at
+
+    return define("resize", [x, index, share], shape, weighted, wide)
+
+
+def resized(call: Call, x: Node, axes: dict[int, Axis], style: Style) -> Node:
+    """``x`` resized along ``axes``."""
+    result = _common(x, axes, style)
+    if result is None:
+        result = x
+        for axis, a in axes.items():
+            if a.size != a.target or style.transform == "tf_crop_and_resize":
+                result = along_axis(result, axis, a, style)
+        if result.dtype != x.dtype:
+            result = to_dtype(result, x.dtype)
+    if style.transform == "tf_crop_and_resize":
+        for axis, a in axes.items():
+            result = _outside(result, axis, a, style)
+    return result
+
+
+def _common(x: Node, axes: dict[int, Axis], style: Style) -> Node | None:
+    """The usual cases, whose positions are simple expressions."""
+    changed = [d for d, a in axes.items() if a.size != a.target]
+    rank = len(x.shape)
+    if not changed or style.antialias:
+        return None
+    first = min(changed)
+    trailing = range(first, rank)
+    if style.mode == "nearest" and style.transform == "asymmetric" and style.nearest == "floor":
+        whole = all(axes[d].target % axes[d].size == 0 and axes[d].scale == axes[d].target // axes[d].size for d in changed)
+        if whole:
+            return upsample_nearest(x, [axes[d].target if d in axes else x.shape[d] for d in trailing], [None] * len(trailing))
+    plain = style.transform in ("half_pixel", "pytorch_half_pixel", "align_corners")
+    if style.mode == "linear" and plain and x.dtype.is_float and len(trailing) <= 3 and rank - len(trailing) >= 2:
+        if style.transform == "pytorch_half_pixel" and any(axes[d].target == 1 for d in changed):
+            return None
+        sizes = [axes[d].target if d in axes else x.shape[d] for d in trailing]
+        scales = [axes[d].scale if d in axes and axes[d].size != axes[d].target else None for d in trailing]
+        return upsample_linear(x, sizes, style.transform == "align_corners", scales)
+    return None
+
+
+def _outside(x: Node, axis: int, a: Axis, style: Style) -> Node:
+    """What lies beyond the source becomes the value for extrapolation."""
+    place = _position(np.arange(a.target, dtype=np.float64), a, style)
+    beyond = (place < 0) | (place > a.size - 1)
+    if not beyond.any():
+        return x
+    mask = constant_node(beyond, 9)
+    value = const(style.extrapolation, x.dtype) if x.dtype.is_float else const(int(style.extrapolation), x.dtype)
+
+    def element(f: Buffer, m: Buffer) -> Callable[..., Any]:
+        return lambda *axes: select(eq(m[(axes[axis],)], const(True, boolean)), value, f[axes])
+
+    return define("extrapolate", [x, mask], x.shape, element, x.dtype)
+
+
+@lowering("Upsample")
+def _upsample(call: Call) -> Node:
+    x = call.node(0)
+    shape = concrete(x.shape, "Upsample")
+    scales = [float(v) for v in call.array(1).reshape(-1)] if call.version >= 9 else call.attr("scales")
+    if scales is None:
+        scales = [1.0, 1.0, call.required("height_scale"), call.required("width_scale")]
+    mode = call.attr("mode", "nearest")
+    style = Style("nearest" if mode == "nearest" else "linear", "asymmetric", "floor")
+    return resized(call, x, _by_scales(call, shape, range(len(shape)), scales), style)
+
+
+def _by_scales(call: Call, shape: tuple[int, ...], axes: Any, scales: Any) -> dict[int, Axis]:
+    axes = list(axes)
+    if len(axes) != len(scales):
+        raise call.error(f"{len(scales)} scales for {len(axes)} dimensions")
+    if any(not 0 < s < 1 << 20 for s in scales):
+        raise call.error(f"the scales {list(scales)} are not positive")
+    return {d: Axis(shape[d], math.floor(shape[d] * s), s) for d, s in zip(axes, scales, strict=True)}
+
+
+@lowering("Resize", until=10)
+def _resize_10(call: Call) -> Node:
+    x = call.node(0)
+    shape = concrete(x.shape, "Resize")
+    scales = [float(v) for v in call.array(1).reshape(-1)]
+    style = Style(call.attr("mode", "nearest"), "asymmetric", "floor")
+    return resized(call, x, _by_scales(call, shape, range(len(shape)), scales), style)
+
+
+@lowering("Resize", since=11)
+def _resize(call: Call) -> Node:
+    x = call.node(0)
+    shape = concrete(x.shape, "Resize")
+    given = call.attr("axes")
+    axes = [call.axis(a, len(shape)) for a in given] if given else list(range(len(shape)))
+    style = Style(
+        call.attr("mode", "nearest"),
+        call.attr("coordinate_transformation_mode", "half_pixel"),
+        call.attr("nearest_mode", "round_prefer_floor"),
+        call.attr("cubic_coeff_a", -0.75),
+        bool(call.attr("exclude_outside", 0)),
+        bool(call.attr("antialias", 0)),
+        call.attr("extrapolation_value", 0.0),
+    )
+    known = call.array(2).reshape(-1) if call.has(2) else np.zeros(0)
+    if known.size:
+        table = _by_scales(call, shape, axes, [float(v) for v in known])
+    else:
+        table = _by_sizes(call, shape, axes, call.ints(3))
+    if style.transform == "tf_crop_and_resize":
+        roi = [float(v) for v in call.array(1).reshape(-1)]
+        half = len(roi) // 2
+        table = {
+            d: Axis(a.size, a.target, a.scale, roi[axes.index(d)], roi[half + axes.index(d)]) for d, a in table.items()
+        }
+    return resized(call, x, table, style)
+
+
+def _by_sizes(call: Call, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, Axis]:
+    if len(sizes) != len(axes):
+        raise call.error(f"{len(sizes)} sizes for {len(axes)} dimensions")
+    if any(not 0 < n < 1 << 31 for n in sizes):
+        raise call.error(f"the sizes {sizes} are not positive")
+    policy = call.attr("keep_aspect_ratio_policy", "stretch")
+    scales = [n / shape[d] for n, d in zip(sizes, axes, strict=True)]
+    if policy != "stretch":
+        scale = min(scales) if policy == "not_larger" else max(scales)
+        return {d: Axis(shape[d], math.floor(scale * shape[d] + 0.5), scale) for d in axes}
+    return {d: Axis(shape[d], n, s) for d, n, s in zip(axes, sizes, scales, strict=True)}

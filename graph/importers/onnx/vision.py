@@ -1,0 +1,180 @@
+"""Operators on images and signals that the host runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from taskmap.graph.importers.onnx import numpy_vision
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.elements import numpy_type
+from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.importers.onnx.values import of_array
+
+
+@lowering("GridSample")
+def _grid_sample(call: Call) -> Any:
+    x, grid = call.tensor(0), call.tensor(1)
+    mode = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}[
+        call.attr("mode", "linear")
+    ]
+    padding, align = call.attr("padding_mode", "zeros"), bool(call.attr("align_corners", 0))
+    shape = (*x.shape[:2], *grid.shape[1:-1])
+    return on_host(
+        call, lambda a, g: numpy_vision.grid_sample(a, g, mode, padding, align), [(x.elem, shape)], "positions that are data"
+    )
+
+
+@lowering("RoiAlign")
+def _roi_align(call: Call) -> Any:
+    x, rois = call.tensor(0), call.tensor(1)
+    size = (int(call.attr("output_height", 1)), int(call.attr("output_width", 1)))
+    half = call.version >= 16 and call.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    ratio, scale = int(call.attr("sampling_ratio", 0)), float(call.attr("spatial_scale", 1.0))
+    largest = call.attr("mode", "avg") == "max"
+    return on_host(
+        call,
+        lambda a, r, b: numpy_vision.roi_align(a, r, b, size, ratio, scale, half, largest),
+        [(x.elem, (rois.shape[0], x.shape[1], *size))],
+        "positions that are data",
+    )
+
+
+@lowering("Col2Im")
+def _col2im(call: Call) -> Any:
+    x = call.tensor(0)
+    image, block = call.ints(1), call.ints(2)
+    rank = len(image)
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    pads = call.attr("pads") or [0] * (2 * rank)
+    pairs = [(pads[d], pads[d + rank]) for d in range(rank)]
+    n, c, _ = concrete(x.shape, "Col2Im")
+    return on_host(
+        call,
+        lambda a: numpy_vision.col2im(a, image, block, strides, dilations, pairs),
+        [(x.elem, (n, c // int(np.prod(block)), *image))],
+        "overlapping sums",
+        inputs=[0],
+    )
+
+
+@lowering("DFT")
+def _dft(call: Call) -> Any:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    if call.version >= 20:
+        axis = int(call.number(2)) if call.has(2) else -2
+    else:
+        axis = int(call.attr("axis", 1))
+    axis = call.axis(axis, rank)
+    inverse, onesided = bool(call.attr("inverse", 0)), bool(call.attr("onesided", 0))
+    shape = list(concrete(x.shape, "DFT"))
+    length = int(call.number(1)) if call.has(1) else shape[axis]
+    if inverse and onesided:
+        length = int(call.number(1)) if call.has(1) else 2 * (shape[axis] - 1)
+    shape[axis] = length // 2 + 1 if onesided and not inverse else length
+    shape[-1] = 1 if inverse and onesided else 2
+    dtype = numpy_type(x.elem)
+
+    def run(a: Any) -> Any:
+        wide = a.astype(np.float64)
+        value = wide[..., 0] + (1j * wide[..., 1] if wide.shape[-1] == 2 else 0)
+        if inverse and onesided:
+            return np.fft.irfft(value, length, axis=axis)[..., None].astype(dtype)
+        made = np.fft.ifft(value, length, axis=axis) if inverse else np.fft.fft(value, length, axis=axis)
+        if onesided:
+            made = np.take(made, np.arange(length // 2 + 1), axis)
+        return np.stack([made.real, made.imag], -1).astype(dtype)
+
+    return on_host(call, run, [(x.elem, shape)], "a Fourier transform", inputs=[0])
+
+
+@lowering("STFT")
+def _stft(call: Call) -> Any:
+    x = call.tensor(0)
+    batch, signal = concrete(x.shape, "STFT")[:2]
+    hop = int(call.number(1))
+    window = call.tensor(2) if call.has(2) else None
+    length = int(call.number(3)) if call.has(3) else concrete(window.shape, "STFT")[0] if window is not None else signal
+    onesided = bool(call.attr("onesided", 1))
+    frames = (signal - length) // hop + 1
+    bins = length // 2 + 1 if onesided else length
+    dtype = numpy_type(x.elem)
+
+    def run(a: Any, w: Any = None) -> Any:
+        wide = a.astype(np.float64).reshape(batch, signal, -1)
+        value = wide[..., 0] + (1j * wide[..., 1] if wide.shape[-1] == 2 else 0)
+        parts = np.stack([value[:, i * hop : i * hop + length] for i in range(frames)], 1)
+        if w is not None:
+            parts = parts * w
+        made = np.fft.fft(parts, axis=-1)[..., :bins]
+        return np.stack([made.real, made.imag], -1).astype(dtype)
+
+    return on_host(call, run, [(x.elem, (batch, frames, bins, 2))], "a Fourier transform", inputs=[0, 2])
+
+
+@lowering("MelWeightMatrix")
+def _mel(call: Call) -> Any:
+    bins, length, rate = (int(call.number(i)) for i in range(3))
+    low, high = float(call.number(3)), float(call.number(4))
+    elem = int(call.attr("output_datatype", 1))
+    spectrum = length // 2 + 1
+    mel_low, mel_high = (2595 * np.log10(1 + f / 700) for f in (low, high))
+    mels = mel_low + np.arange(bins + 2) * ((mel_high - mel_low) / (bins + 2))
+    edges = (((length + 1) * (700 * (10 ** (mels / 2595) - 1))) // rate).astype(int)
+    weights = np.zeros((spectrum, bins))
+    for i in range(bins):
+        lower, center, upper = edges[i], edges[i + 1], edges[i + 2]
+        if center == lower:
+            weights[center, i] = 1
+        else:
+            weights[lower : center + 1, i] = (np.arange(lower, center + 1) - lower) / (center - lower)
+        if upper > center:
+            weights[center:upper, i] = (upper - np.arange(center, upper)) / (upper - center)
+    return of_array(weights.astype(numpy_type(elem)), elem)
+
+
+@lowering("TfIdfVectorizer")
+def _tf_idf(call: Call) -> Any:
+    x = call.tensor(0)
+    pool = call.attr("pool_int64s")
+    if pool is None:
+        from taskmap.ir.errors import UnsupportedError
+
+        raise UnsupportedError("n-grams of strings")
+    mode, counts, places = call.required("mode"), call.required("ngram_counts"), call.required("ngram_indexes")
+    shortest, longest = int(call.required("min_gram_length")), int(call.required("max_gram_length"))
+    skips = int(call.required("max_skip_count"))
+    weights = np.array(call.attr("weights") or [1.0] * len(places), np.float32)
+    grams = _grams(pool, counts)
+    size = max(places) + 1
+
+    def row(values: Any) -> Any:
+        found = np.zeros(len(grams), np.float32)
+        table = {gram: i for i, gram in enumerate(grams)}
+        for n in range(shortest, longest + 1):
+            for gap in range(1, (skips + 2) if n > 1 else 2):
+                for start in range(len(values) - (n - 1) * gap):
+                    gram = tuple(int(v) for v in values[start : start + (n - 1) * gap + 1 : gap])
+                    if gram in table:
+                        found[table[gram]] += 1
+        made = np.zeros(size, np.float32)
+        for i, count in enumerate(found):
+            seen = {"TF": count, "IDF": weights[i] * (count > 0), "TFIDF": count * weights[i]}
+            made[places[i]] = seen[mode]
+        return made
+
+    shape = (size,) if len(x.shape) == 1 else (x.shape[0], size)
+    return on_host(call, lambda a: row(a) if a.ndim == 1 else np.stack([row(r) for r in a]), [(1, shape)], "n-grams")
+
+
+def _grams(pool: list[int], starts: list[int]) -> list[tuple[int, ...]]:
+    """The n-grams of the pool: those of length 1 from ``starts[0]``, of length 2 from ``starts[1]``, ..."""
+    grams: list[tuple[int, ...]] = []
+    for n, start in enumerate(starts, 1):
+        end = starts[n] if n < len(starts) else len(pool)
+        grams += [tuple(pool[i : i + n]) for i in range(start, end, n)]
+    return grams
