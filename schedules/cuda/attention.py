@@ -94,6 +94,8 @@ def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None
     unfit = c.unfit(next(iter(types)), target)
     if unfit:
         return unfit
+    if c.stages == 2 and not is_asynchronous(t, target):
+        return "two stages are filled by asynchronous copies, of tensors that lie in memory as they are"
     for f, extent, depth in ((t.q, c.queries, t.depth), (t.k, c.keys, t.depth), (t.v, t.width, c.keys)):
         found = _share(f, extent, depth, c)
         if isinstance(found, str):
@@ -141,14 +143,14 @@ def choose(t: AttentionTask, target: Target) -> AttentionConfig | None:
     fitting = [c for c in space(t, target) if validity(t, c, target) is None]
     batch, heads, queries = (constant_dim(d) or 64 for d in t.a.stage.shape[:3])
     enough = [c for c in fitting if batch * heads * -(-queries // c.queries) >= target.cores]
-    return (enough or fitting[-1:] or [None])[0]
+    return next(iter(enough or fitting[-1:]), None)
 
 
 def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
     """Configurations, those with the largest tiles first. A thread holds sums of values and of scores."""
     kind = t.q.expr.dtype
     engine = AttentionConfig.engine_for(kind, target)
-    stages = 2 if is_asynchronous(t) else 1
+    stages = 2 if is_asynchronous(t, target) else 1
     found = []
     for warps in (8, 4, 2, 1):
         for rows in (32, 16):
@@ -159,10 +161,11 @@ def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
     return sorted(found, key=lambda c: (-c.queries, c.rows != 16, abs(c.keys - 64)))
 
 
-def is_asynchronous(t: AttentionTask) -> bool:
+def is_asynchronous(t: AttentionTask, target: Target) -> bool:
     """Whether keys and values go to shared memory behind the threads' backs."""
     return (
-        all(f.direct and f.bytes in _COPIES for f in (t.q, t.k, t.v))
+        target.capability >= 80
+        and all(f.direct and f.bytes in _COPIES for f in (t.q, t.k, t.v))
         and t.q.along_k
         and t.k.along_k
         and not t.v.along_k

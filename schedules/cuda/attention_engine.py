@@ -130,10 +130,10 @@ class Products:
         right = self.right_fragment(c.keys)
         with b.loop("kk", depth // _K, LoopKind.UNROLLED) as step:
             values.bind(step, depth // _K)
-            for i in range(0, c.rows, _M):
-                read_fragments(b, values, queries, left, (self.row + i, _M), (step * _K, _K), index(0))
-            for j in range(0, c.keys, 2 * _N):
-                read_fragments(b, values, keys, right, (index(j), 2 * _N), (step * _K, _K), stage)
+            for row in range(0, c.rows, _M):
+                read_fragments(b, values, queries, left, (self.row + row, _M), (step * _K, _K), index(0))
+            for key in range(0, c.keys, 2 * _N):
+                read_fragments(b, values, keys, right, (index(key), 2 * _N), (step * _K, _K), stage)
             self.multiply(self.scores, left, index(0), right, c.keys)
 
     def weigh(self, values: Values, tile: SharedTile, stage: Expr) -> None:

@@ -58,7 +58,7 @@ def place_of(mapping: TaskMapping, worker: Expr, values: Values) -> tuple[Expr, 
     loops, indices = mapping.on(worker).lower(worker, lambda extent: Var("unused"))
     if loops:
         raise ScheduleError(f"{mapping} gives a worker several tasks", hint="Loop over them with Builder.mapped.")
-    return tuple(values.simplifier(index(i)) for i in indices)  # type: ignore[arg-type]  # numbers of expressions are expressions
+    return tuple(values.simplifier(index(i)) for i in indices)
 
 
 def unravel(flat: Expr, extents: Sequence[Dim], values: Values) -> tuple[Expr, ...]:

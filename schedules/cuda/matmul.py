@@ -19,6 +19,7 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import instruction_named
 from taskmap.ir.nodes import Expr, Kernel
 from taskmap.ir.target import Target
+from taskmap.ir.types import f32, tf32
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cuda.factor import Factor
 from taskmap.schedules.cuda.matmul_config import MatmulConfig, sizes_fit
@@ -39,10 +40,7 @@ def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
     unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
     if unfit:
         return unfit
-    asynchronous = is_asynchronous(p, c)
-    if asynchronous and target.capability < 80:
-        return f"{target} has no asynchronous copies"
-    if not asynchronous and c.stages > 2:
+    if not is_asynchronous(p, c, target) and c.stages > 2:
         return "factors that go through registers have two stages"
     for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
         shared_out = _share(f, extent, c)
@@ -54,8 +52,10 @@ def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
     return None
 
 
-def is_asynchronous(p: Product, c: MatmulConfig) -> bool:
+def is_asynchronous(p: Product, c: MatmulConfig, target: Target) -> bool:
     """Whether both factors go to shared memory behind the threads' backs."""
+    if target.capability < 80:
+        return False
     copied = all(f.direct and f.bytes in _COPIES for f in (p.left, p.right))
     return copied and all(f.along_k == _tile_along_k(f, c) for f in (p.left, p.right))
 
@@ -69,7 +69,8 @@ def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
     if not found.targets(target):
         return f"{target} has no {c.engine}, which needs {found.targets}"
     types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
-    if types != (spec.a, spec.b, spec.c):
+    wanted = tuple(f32 if t == tf32 else t for t in (spec.a, spec.b, spec.c))  # f32 is rounded to tf32 on the way
+    if types != wanted:
         return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
     for name, tile, own in (("m", c.warp_m, spec.m), ("n", c.warp_n, spec.n), ("k", c.block_k, spec.k)):
         if tile % own:
@@ -124,7 +125,7 @@ class _Matmul:
         engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
         left = self.staging("left", p.left, self.frame.row, c.block_m)
         right = self.staging("right", p.right, self.frame.column, c.block_n)
-        if is_asynchronous(p, c):
+        if is_asynchronous(p, c, self.target):
             self.in_stages(values, engine, left, right)
         else:
             self.through_registers(values, engine, left, right)

@@ -37,6 +37,9 @@ _THREAD_TILES = (
 )  # fmt: skip
 _LINES = (64, 128)
 _STAGES = (2, 3, 4)
+_DEEP = (6,)
+_SMALL_TILE = 2048
+"""Tiles of so few elements load more than they multiply: memory has to be asked for early."""
 
 
 # (block m, block n, warpgroups)
@@ -99,12 +102,12 @@ def _of_warps(p: Product, target: Target) -> list[Config]:
         depths = (8, 16) if size <= 4 else (4, 8)
         return [MatmulConfig("simt", *tile, 2, group) for t in _THREAD_TILES for d in depths for tile in [_with(t, d)]]
     size = p.left.expr.dtype.bytes
-    stages = _STAGES if _any_asynchronous(p) else (2,)
+    stages = _STAGES if _any_asynchronous(p, target) else (2,)
     return [
         MatmulConfig(engine, *_with(t, line // size), s, group)
         for t in _TENSOR_TILES
         for line in _LINES
-        for s in stages
+        for s in (*stages, *(_DEEP if stages is _STAGES and t[0] * t[1] <= _SMALL_TILE else ()))
     ]
 
 
@@ -112,8 +115,8 @@ def _with(tile: tuple[int, int, int, int], depth: int) -> tuple[int, int, int, i
     return tile[0], tile[1], depth, tile[2], tile[3]
 
 
-def _any_asynchronous(p: Product) -> bool:
-    return is_asynchronous(p, MatmulConfig("mma", 64, 64, 32, 32, 32))
+def _any_asynchronous(p: Product, target: Target) -> bool:
+    return is_asynchronous(p, MatmulConfig("mma", 64, 64, 32, 32, 32), target)
 
 
 def tensor_engine(p: Product, target: Target) -> str | None:
@@ -169,7 +172,7 @@ def _clocks(p: Product, c: Config, target: Target) -> float:
         read = (c.block_m * across + c.block_n * down) * c.block_k * size
         shared = (read + loaded) / 128
         multiply = work / rate
-    through = 1.0 if is_asynchronous(p, c) else 1.3
+    through = 1.0 if is_asynchronous(p, c, target) else 1.3
     return max(multiply, shared, loaded / 48) * through
 
 
@@ -177,7 +180,7 @@ def _known(d: Dim) -> int:
     return constant_dim(d) or _GUESS
 
 
-def registers(p: Product, c: MatmulConfig) -> int:
+def registers(p: Product, c: MatmulConfig, target: Target) -> int:
     """Registers of a thread, roughly: sums, fragments, what is on its way, addresses."""
     words = max(1, p.accumulate.bytes // 4)
     sums = c.block_m * c.block_n // c.threads * words
@@ -186,7 +189,7 @@ def registers(p: Product, c: MatmulConfig) -> int:
         fragments = (rows + columns) * words
     else:
         fragments = (c.warp_m + c.warp_n) // 4
-    moving = 0 if is_asynchronous(p, c) else (c.block_m + c.block_n) * c.block_k // c.threads
+    moving = 0 if is_asynchronous(p, c, target) else (c.block_m + c.block_n) * c.block_k // c.threads
     return sums + fragments + moving + 40
 
 
@@ -197,7 +200,7 @@ def blocks_per_sm(p: Product, c: Config, target: Target) -> int:
         by_memory = target.shared_per_sm // (c.shared_bytes + 1024)
         return max(1, min(by_memory, target.registers_per_sm // (c.threads * registers_of)))
     by_memory = target.shared_per_sm // (shared_bytes(p, c) + 1024)
-    by_registers = target.registers_per_sm // (c.threads * min(255, registers(p, c)))
+    by_registers = target.registers_per_sm // (c.threads * min(255, registers(p, c, target)))
     by_threads = target.threads_per_sm // c.threads
     return max(1, min(by_memory, by_registers, by_threads, 16))
 

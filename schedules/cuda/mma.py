@@ -15,8 +15,8 @@ from taskmap.ir.construct import as_expr
 from taskmap.ir.instruction_specs import MatMulSpec
 from taskmap.ir.instructions import Instruction, instruction_named
 from taskmap.ir.mapping import TaskMapping, repeat, replicate, spatial
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
-from taskmap.ir.types import DType
+from taskmap.ir.nodes import Buffer, Expr, Intrinsic, LoopKind, Scope
+from taskmap.ir.types import DType, f32, tf32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.launch import WARP, place_of
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
@@ -65,14 +65,19 @@ class Mma:
         b, c = self.b, self.config
         spec = spec_of(self.instruction)
         row, column = self.place[0] * c.warp_m, self.place[1] * c.warp_n
+        rounds = spec.a == tf32
+        raw = [self.unrounded(x) if rounds else x for x in (self.left, self.right)]
         with b.loop("kk", c.block_k // spec.k, LoopKind.UNROLLED) as step:
             values.bind(step, c.block_k // spec.k)
             kk = step * spec.k
             for i in range(0, c.warp_m, spec.m):
-                read_fragments(b, values, left, self.left, (row + i, spec.m), (kk, spec.k), stage)
+                read_fragments(b, values, left, raw[0], (row + i, spec.m), (kk, spec.k), stage)
             pair = 2 * spec.n if c.warp_n % (2 * spec.n) == 0 else spec.n
             for j in range(0, c.warp_n, pair):
-                read_fragments(b, values, right, self.right, (column + j, pair), (kk, spec.k), stage)
+                read_fragments(b, values, right, raw[1], (column + j, pair), (kk, spec.k), stage)
+            if rounds:
+                self.round(raw[0], self.left)
+                self.round(raw[1], self.right)
             for i in range(0, c.warp_m, spec.m):
                 for j in range(0, c.warp_n, spec.n):
                     b.invoke(
@@ -81,6 +86,17 @@ class Mma:
                         region(self.left, (row + i, 0), (spec.m, spec.k)),
                         region(self.right, (0, column + j), (spec.k, spec.n)),
                     )
+
+    def unrounded(self, held: Buffer) -> Buffer:
+        """Registers for f32 elements that are to be rounded into ``held``."""
+        return self.b.allocate(f"{held.name}_exact", f32, held.shape, Scope.REGISTER, owner=held.owner)
+
+    def round(self, exact: Buffer, held: Buffer) -> None:
+        """f32 to the nearest tf32, which the instruction would truncate to."""
+        b, to_nearest = self.b, instruction_named("round_tf32")
+        assert held.owner is not None
+        with b.mapped(["i", "j"], held.owner, THREAD) as (i, j):
+            b.store(held, (i, j), Intrinsic(to_nearest, (exact[i, j],), tf32, 1))
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""

@@ -332,10 +332,10 @@ class _Plan:
         with b.loop("step", ceil_div(units, c.team)) as step:
             inside = values.nested()
             inside.bind(step, ceil_div(units, c.team))
-            unit = b.let("unit", inside.simplifier(step * c.team + team.lane))
-            with b.when(True if fills(units, c.team) else unit < units):
-                inside.bind(unit, units)
-                self.vector(inside, unit, body)
+            at = b.let("unit", inside.simplifier(step * c.team + team.lane))
+            with b.when(True if fills(units, c.team) else at < units):
+                inside.bind(at, units)
+                self.vector(inside, at, body)
 
     def vector(self, values: Values, unit: Expr, body: Callable[[Values], None]) -> None:
         """``body`` at the elements of one unit."""

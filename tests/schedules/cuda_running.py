@@ -39,7 +39,7 @@ def check_kernel(
     source = source_of(kernel, isa)
     limits = {**TOLERANCE, **(tolerance or {})}
     for policy in ("late", "early") if {"cp_async", "tma"} & set(source.families) else ("late",):
-        results = simulated(case, kernel, source, seed, policy)  # type: ignore[arg-type]  # they are policies
+        results = simulated(case, kernel, source, seed, policy)
         compare_outputs(case, results, limits)
     return source
 

@@ -8,6 +8,7 @@ import pytest
 
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.evaluate import size_of
 from taskmap.ir.types import DType, bf16, f16, f32
 from taskmap.schedules.cuda.attention import schedule_attention
 from taskmap.schedules.cuda.attention_engine import AttentionConfig
@@ -38,7 +39,7 @@ def plain(dtype: DType, heads: int = 2, shared: int = 1, *, queries: int = 40, d
     q, k, v = (tensor(1, h, queries, depth, dtype=dtype) for h in (heads, shared, shared))
     task = fused([attention(q, k, v, causal=causal)])
     chance = random.Random(0)
-    return Case(task, [random_array(chance, b.dtype, [int(n) for n in b.shape]) for b in task.inputs])
+    return Case(task, [random_array(chance, b.dtype, [size_of(n, {}) for n in b.shape]) for b in task.inputs])
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
+from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
+from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.evaluate import size_of
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Buffer, ExprLike, Var
 from taskmap.ir.task import Task
-from taskmap.ir.types import DType, bf16, f16, f32, f64
+from taskmap.ir.types import DType, bf16, f16, f32, f64, i8, i32, u8
+from taskmap.schedules import schedule
 from taskmap.schedules.cuda.matmul import schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import choose, space
+from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space
 from taskmap.schedules.cuda.product import find_product
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor
@@ -61,8 +64,8 @@ def test_other_types(dtype: DType) -> None:
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (16, 7, 20), (33, 16, 8)], ids=str)
 def test_sizes_known_later(sizes: tuple[int, int, int]) -> None:
-    dims: tuple[Dim, ...] = (Var("m"), Var("n"), Var("k"))
-    run([product("plain", *dims, f32, "generic")], SIMT[1], dict(zip(dims, sizes, strict=True)))  # type: ignore[arg-type]  # they are variables
+    m, n, k = Var("m"), Var("n"), Var("k")
+    run([product("plain", m, n, k, f32, "generic")], SIMT[1], dict(zip((m, n, k), sizes, strict=True)))
 
 
 def test_what_comes_before_and_after_is_fused() -> None:
@@ -133,7 +136,40 @@ def test_a_space_is_small_and_its_best_configuration_works() -> None:
         assert p is not None
         found = space(p, cuda())
         assert 0 < len(found) <= 200
-        check_kernel(case_of(task), schedule_product(p, choose(p, cuda()), cuda()), LOOSE)
+        check_kernel(case_of(task), schedule_config(p, choose(p, cuda()), cuda()), LOOSE)
+
+
+def integers(m: int, n: int, k: int, a: DType, b: DType) -> Node:
+    """A product of bytes summed in i32, its second factor contiguous along k."""
+
+    def element(x: Buffer, w: Buffer) -> Callable[..., ExprLike]:
+        r = Var("r")
+        return lambda i, j: reduce("sum", [(r, k)], cast(x[i, r], i32) * cast(w[j, r], i32))
+
+    return define("product", [tensor(m, k, dtype=a), tensor(n, k, dtype=b)], (m, n), element, i32)
+
+
+@pytest.mark.parametrize(("a", "b"), [(i8, i8), (u8, i8)], ids=str)
+def test_bytes(a: DType, b: DType) -> None:
+    engine = f"mma_m16n8k32_{a if a == b else f'{a}_{b}'}_i32"
+    run([integers(40, 24, 48, a, b)], MatmulConfig(engine, 32, 16, 64, 16, 16, 3))
+
+
+@pytest.mark.parametrize("form", ["plain", "left", "right"])
+def test_single_precision_rounded_to_tf32(form: str) -> None:
+    stages = 3 if form == "right" else 2
+    task = fused([product(form, 40, 24, 40, f32, "generic")])
+    p = find_product(task)
+    assert p is not None
+    kernel = schedule_product(p, MatmulConfig("mma_m16n8k8_tf32_f32", 32, 16, 16, 16, 16, stages), cuda())
+    check_kernel(case_of(task), kernel, {"f32": 2e-2})
+
+
+def test_an_older_gpu_copies_through_registers() -> None:
+    for dtype in (f16, f32):
+        task = fused([product("plain", 40, 24, 40, dtype, "generic")])
+        kernel = schedule(task, cuda("sm_75"))
+        assert "cp_async" not in check_kernel(case_of(task), kernel, LOOSE, "sm_75").text
 
 
 def test_refusals_say_why() -> None:
