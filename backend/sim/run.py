@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -149,15 +150,17 @@ def _load(source: CudaSource, store: KernelStore, checked: bool) -> SimKernel:
 
 
 _engines: dict[str, ctypes.CDLL] = {}
+_engine_lock = Lock()
 
 
 def engine(store: KernelStore | None = None) -> ctypes.CDLL:
     """The engine, built if need be. Its symbols are visible to the whole process: kernels are bound to them."""
     text = engine_unit()
-    if text not in _engines:
-        path = build(ENGINE_SYMBOL, text, _compiler(), store or _default_store(), engine=True)
-        _engines[text] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    return _engines[text]
+    with _engine_lock:  # a process has one engine only, whatever store it came from
+        if text not in _engines:
+            path = build(ENGINE_SYMBOL, text, _compiler(), store or _default_store(), engine=True)
+            _engines[text] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        return _engines[text]
 
 
 def _address(handle: ctypes.CDLL, symbol: str) -> int:
