@@ -1,5 +1,6 @@
 """Kernels for GPUs, written in script: what the generator of CUDA C++ is tried on."""
-# mypy: ignore-errors  (script is Python for the parser, not for a type checker)
+# mypy: ignore-errors
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
 
 from taskmap.ir import repeat, row_major, spatial
 from taskmap.ir.nodes import Kernel

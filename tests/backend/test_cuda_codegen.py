@@ -1,5 +1,6 @@
 """CUDA C++ of kernels: how it reads, that it compiles without headers, and that it does what the interpreter does."""
-# mypy: ignore-errors  (script is Python for the parser, not for a type checker)
+# mypy: ignore-errors
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
 
 from __future__ import annotations
 
