@@ -9,8 +9,9 @@ template <class T> using tm_shared = T *;
 
 extern __shared__ __align__(1024) unsigned char tm_smem[];
 
-// The part of the block's shared memory that begins at a byte offset.
-template <class T> TM_FN T *tm_shared_at(int offset) { return reinterpret_cast<T *>(tm_smem + offset); }
+// The part of the block's shared memory that begins at a byte offset; how many elements it has matters to the
+// simulator, which checks accesses.
+template <class T> TM_FN T *tm_shared_at(int offset, int = 0) { return reinterpret_cast<T *>(tm_smem + offset); }
 
 // Addresses within their memory, as instructions take them.
 TM_FN unsigned tm_shared_address(const void *p) { return static_cast<unsigned>(__cvta_generic_to_shared(p)); }
