@@ -104,7 +104,7 @@ def model_of(case: Any) -> tuple[ModelProto | None, str | None]:
 def data_sets(case: Any, model: ModelProto, folder: str | None) -> list[tuple[list[Any], list[Any]]]:
     """Inputs and expected outputs."""
     if folder is None:
-        return [(list(i), list(o)) for i, o in (case.data_sets or [])]
+        return [([_plain(v) for v in i], [_plain(v) for v in o]) for i, o in (case.data_sets or [])]
     sets = []
     for place in sorted(Path(folder).glob("test_data_set_*")):
         sets.append(
@@ -115,6 +115,10 @@ def data_sets(case: Any, model: ModelProto, folder: str | None) -> list[tuple[li
             )
         )
     return sets
+
+
+def _plain(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
 def _read(path: Path, port: Any) -> Any:
@@ -160,7 +164,7 @@ def run_case(kind: str, case: Any, engine: str) -> Outcome:
 
 def compare(results: Sequence[Any], expected: Sequence[Any], model: ModelProto, rtol: float, atol: float) -> None:
     """Raises AssertionError where a result is not what the suite expects. Random results only have a shape."""
-    random = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"}
+    random = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
     made_randomly = any(n.op_type in random for n in model.graph.node)
     assert len(results) == len(expected), f"{len(results)} results, not {len(expected)}"
     for got, want in zip(results, expected, strict=True):

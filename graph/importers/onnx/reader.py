@@ -114,7 +114,7 @@ class Reader:
 
     def _leave(self, frame: Frame) -> list[Value | None] | None:
         """Ends a frame, or begins the next iteration of its loop; the results where it was the first."""
-        outputs = [self._value(name) for name in frame.outputs]
+        outputs = [self._returned(frame, i, name) for i, name in enumerate(frame.outputs)]
         if frame.loop is not None:
             finished = next_iteration(self, frame, outputs)
             if finished is None:
@@ -131,6 +131,13 @@ class Reader:
         for name, value in zip(names, values, strict=False):
             if name:
                 self.frames[-1].values[name] = value
+
+    def _returned(self, frame: Frame, index: int, name: str) -> Value | None:
+        """A result of a frame; a function need not make one that its caller does not want."""
+        inner = len(self.frames) > 1 and frame.loop is None
+        if inner and not frame.sees and (index >= len(frame.binds) or not frame.binds[index]):
+            return frame.values.get(name)
+        return self._value(name)
 
     def _value(self, name: str) -> Value | None:
         try:

@@ -113,6 +113,11 @@ def _unsqueeze(call: Call) -> Node:
     return reshape(x, [1 if d in chosen else next(rest) for d in range(rank)], "unsqueeze")
 
 
+@lowering("Shape", "Size")
+def _sizes(call: Call) -> Any:
+    raise call.error("the sizes of something that is no tensor")
+
+
 @lowering("Identity")
 def _identity(call: Call) -> Any:
     return call.value(0)
