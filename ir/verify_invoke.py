@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir import polynomial as poly
+from taskmap.ir.construct import constant_dim, index, value_of
 from taskmap.ir.instruction import Instruction, Parameter, Place
 from taskmap.ir.instruction_specs import VoteSpec
 from taskmap.ir.nodes import (
     Body,
+    Compare,
     Expr,
     For,
     If,
@@ -25,8 +27,9 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.simplify import Simplifier
+from taskmap.ir.types import i64
 from taskmap.ir.verify_flaw import Flaw
-from taskmap.ir.visit import stmt_exprs, substitute, walk_exprs, walk_stmts
+from taskmap.ir.visit import map_expr, stmt_exprs, substitute, walk_exprs, walk_stmts
 from taskmap.ir.workers import THREAD
 
 _SCOPES = {
@@ -128,7 +131,7 @@ class _Groups:
 
     def differs(self, e: Expr) -> bool:
         known: Mapping[Var, Expr] = {**self.values, THREAD: self.group * self.size + self.lane}
-        for x in walk_exprs(self.simplifier(substitute(e, known))):
+        for x in walk_exprs(map_expr(self.simplifier(substitute(e, known)), self.without_lane)):
             if x is self.lane or (isinstance(x, Var) and x in self.varying):
                 return True
             if isinstance(x, Load) and x.buffer.scope not in (Scope.GLOBAL, Scope.SHARED):
@@ -136,6 +139,18 @@ class _Groups:
             if isinstance(x, Intrinsic) and not _is_agreed(x, self.size):
                 return True
         return False
+
+    def without_lane(self, e: Expr) -> Expr | None:
+        """A comparison with a multiple of the group's size holds for a whole group or for nobody in it:
+        group * 32 + lane < 64 is group * 32 < 64, since a lane is below 32."""
+        if not isinstance(e, Compare) or e.lanes != 1 or e.a.dtype != i64:
+            return None
+        gap = poly.add(poly.to_poly(e.a), poly.to_poly(e.b), -1)
+        sign = gap.pop((self.lane,), 0)
+        if (e.op, sign) not in (("lt", 1), ("ge", 1), ("le", -1), ("gt", -1)):
+            return None
+        whole = all(c % self.size == 0 and self.lane not in m for m, c in gap.items())
+        return Compare(e.op, poly.to_expr(gap), index(0), 1) if whole else None
 
     def body(self, body: Body, inside: str | None) -> Iterator[Flaw]:
         for s in body:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.cuda_source import CudaSource
@@ -26,6 +28,7 @@ from taskmap.ir.verify import verify
 from taskmap.ir.workers import THREAD
 from tests.backend.cuda_kernels import EVERY, edge_matmul, gate, pick, row_sum, scale, simple_matmul, tensor_matmul
 from tests.backend.cuda_nvrtc import compiles
+from tests.ir.random_gpu_kernels import gpu_kernels
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a")
 
@@ -205,3 +208,16 @@ def test_the_head_says_which_mapping_does_what_and_lines_say_where_they_come_fro
     assert "acc: f32[32, 32] is held by spatial(2, 1) * repeat(1, 4)" in text
     assert "row_major(32, 32).swizzled(2, 3, 3)" in text
     assert re.search(r"tm_barrier\(\);  // cuda_kernels\.py:\d+", text)
+
+
+@settings(max_examples=12)
+@given(gpu_kernels(), st.integers(0, 3))
+def test_random_kernels_compile_and_do_in_the_simulator_what_they_do_in_the_interpreter(k: Kernel, seed: int) -> None:
+    x = np.random.default_rng(seed).integers(-9, 10, (6, 8)).astype(np.float32)
+    dims = dict.fromkeys(k.dims, 5)
+    expected = interpret(k, {k.buffers[0]: x}, dims)[k.outputs[0]]
+    source = source_of(k)
+    assert compiles(source, "sm_80") == ""
+    y = np.empty_like(expected)
+    sim.run(source, [x, y], dims, outputs=[1], seed=seed)
+    np.testing.assert_array_equal(y, expected)
