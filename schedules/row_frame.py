@@ -17,9 +17,22 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import Access, accesses, memory_order, merged_axes, require_count, same_count
 from taskmap.schedules.cpu.positions import flatten, positions_in, unflatten
-from taskmap.schedules.cpu.rows import Rows
+from taskmap.schedules.cpu.rows import Rows, _rows_of, _same
 from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Reader, Values
+
+
+def find_frame(task: Task) -> Rows | None:
+    """The rows of a task whose reductions all fold the same axes of tensors of one shape, wherever in memory these
+    axes lie; None when it has none such."""
+    found: Rows | None = None
+    for stage in task.stages:
+        for e in reductions_of(stage):
+            rows = _rows_of(stage, e)
+            if rows is None or (found and (rows.folded != found.folded or not _same(rows.wide, found.wide))):
+                return None
+            found = found or rows
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from taskmap.ir.construct import (
     select,
 )
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.mapping import TaskMapping, repeat, spatial
+from taskmap.ir.mapping import TaskMapping, repeat, replicate, spatial
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
@@ -37,7 +37,7 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.access import Access, require_count
+from taskmap.schedules.access import Access, memory_order, require_count
 from taskmap.schedules.cpu.positions import positions_in
 from taskmap.schedules.cpu.rows import Rows
 from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
@@ -51,6 +51,7 @@ _LARGEST_TEAM = 1024
 _SLOTS_OF_WARP = 8
 _MOST_SLOTS = 16
 _LOOP_TEAM = 256
+_FEWEST_PARTS = 4
 _EXTREME = {"argmax": "max", "argmin": "min"}
 _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
 
@@ -59,17 +60,19 @@ _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or
 class RowConfig:
     """How rows are shared out: ``team`` threads take a row, ``lanes`` elements each at a time, ``slots`` times.
 
-    slots 0: as often as needed, walking the row again in each pass.
+    slots 0: as often as needed, walking the row again in each pass. columns: for rows that lie side by side in memory,
+    like the columns of a matrix, how many of them neighbouring threads take; 0 for rows that are contiguous.
     """
 
     team: int
     lanes: int
     slots: int
+    columns: int = 0
 
     @property
     def teams(self) -> int:
         """Rows that a block takes at once."""
-        return max(1, _THREADS // self.team)
+        return self.columns or max(1, _THREADS // self.team)
 
     @property
     def threads(self) -> int:
@@ -92,6 +95,19 @@ def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
         team *= 2
     slots = -(-size // team)
     return RowConfig(team, lanes, slots if slots <= _MOST_SLOTS else 0)
+
+
+def column_config(rows: Dim, length: Dim, target: Target) -> RowConfig:
+    """The configuration for rows that lie side by side: a warp of columns, and as many threads to each as it takes to
+    fill the GPU."""
+    size, count = constant_dim(length), constant_dim(rows)
+    team = _FEWEST_PARTS
+    while (
+        team < WARP and (size is None or size > 2 * team) and (count or 0) * team < target.cores * target.threads_per_sm
+    ):
+        team *= 2
+    slots = 0 if size is None else -(-size // team)
+    return RowConfig(team, 1, slots if slots <= _MOST_SLOTS else 0, WARP)
 
 
 def _power(n: int) -> int:
@@ -163,8 +179,11 @@ class _Plan:
         self.passes = max(level.values()) + 1
         values, (block,) = self.launch.begin()
         b = self.launch.b
-        number, lane = place_of(spatial(c.teams, c.team), THREAD, values)
-        team = Team(b, c.teams, c.team, number, lane)
+        if c.columns:
+            lane, number = place_of(spatial(c.team, c.teams), THREAD, values)
+        else:
+            number, lane = place_of(spatial(c.teams, c.team), THREAD, values)
+        team = Team(b, c.teams, c.team, number, lane, across=c.columns > 0)
         mine = values.simplifier(block * c.teams + number)
         whole = fills(rows, c.teams)
         self.live = True if whole else b.let("live", mine < rows)
@@ -183,6 +202,9 @@ class _Plan:
 
     def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
         """The default configuration."""
+        order = [d for d in memory_order(self.task, self.wide) if constant_dim(self.wide.shape[d]) != 1]
+        if order and order[-1] not in self.frame.rows.folded:
+            return column_config(rows, product(extents), self.target)
         lanes = vector_lanes(self.walks, self.axes, self.runs[-1], self.wide.shape)
         while not fills(extents[-1], lanes) and lanes > 1:
             lanes //= 2
@@ -243,7 +265,8 @@ class _Plan:
     def owner(self) -> TaskMapping:
         """Which lane of a team holds which element of its row, in which slot."""
         c = self.config
-        return repeat(c.slots, 1) * spatial(c.team, 1) * repeat(1, c.lanes)
+        shared = replicate(c.teams if c.columns else 1, rank=2)
+        return repeat(c.slots, 1) * spatial(c.team, 1) * shared * repeat(1, c.lanes)
 
     def hold(self, buffer: Buffer, name: str) -> Buffer:
         """Registers for the row of a wide tensor."""

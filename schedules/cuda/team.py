@@ -24,16 +24,22 @@ Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """``size`` threads, a power of two, of which this is the one numbered ``lane``; ``number`` is the team's."""
+    """``size`` threads, a power of two, of which this is the one numbered ``lane``; ``number`` is the team's.
+
+    across: neighbouring threads are of neighbouring teams.
+    """
 
     b: Builder
     teams: int
     size: int
     number: Expr
     lane: Expr
+    across: bool = False
 
     def all(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
         """The values of all threads of the team together. Every thread of the block must arrive here."""
+        if self.across:
+            return self._through_memory(list(values), combine)
         b, within = self.b, min(self.size, WARP)
         found = self.in_warp(list(values), combine, within)
         warps = self.size // WARP
@@ -46,6 +52,24 @@ class Team:
         b.barrier()
         parts = [b.let("part", cell[self.number, self.lane % warps]) for cell in cells]
         return self.in_warp(parts, combine, warps)
+
+    def _through_memory(self, values: list[Expr], combine: Combine) -> list[Expr]:
+        """For teams whose threads are not neighbours: every thread takes the values of its team together, in order."""
+        if self.size == 1:
+            return values
+        b = self.b
+        cells = [b.allocate("exchange", v.dtype, (self.size, self.teams), Scope.SHARED) for v in values]
+        for cell, v in zip(cells, values, strict=True):
+            b.store(cell, (self.lane, self.number), v)
+        b.barrier()
+        sums = [b.allocate("both", v.dtype, (1,), Scope.REGISTER) for v in values]
+        for total, cell in zip(sums, cells, strict=True):
+            b.store(total, 0, cell[0, self.number])
+        with b.loop("other", self.size - 1) as other:
+            both = combine([total[0] for total in sums], [cell[other + 1, self.number] for cell in cells])
+            for total, v in zip(sums, [b.let("now", v) for v in both], strict=True):
+                b.store(total, 0, v)
+        return [b.let("all", total[0]) for total in sums]
 
     def in_warp(self, values: list[Expr], combine: Combine, size: int) -> list[Expr]:
         """The same among ``size`` neighbouring lanes of a warp, by shuffles."""

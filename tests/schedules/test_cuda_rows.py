@@ -15,7 +15,7 @@ from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules.cuda_running import check, check_kernel, cuda
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.running import Case
-from tests.schedules.test_rows import layer_norm, random_case
+from tests.schedules.test_rows import centred, layer_norm, random_case
 
 _LOOSE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 
@@ -63,6 +63,41 @@ def test_every_way_to_share_a_row(config: RowConfig) -> None:
         rows = find_rows(task)
         assert rows is not None
         check_kernel(Case(task, arrays), schedule_rows(task, rows, cuda(), config), _LOOSE)
+
+
+@pytest.mark.parametrize("shape", [(70, 5), (65, 64), (3, 100, 7)], ids=str)
+def test_columns(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(np.float32)
+    node = tensor(*shape)
+    d = len(shape) - 2
+    outputs = (
+        [softmax.softmax(node, d)],
+        [reductions.sum_(node, (d,))],
+        [reductions.argmax(node, d)],
+        centred(node, [d]),
+    )
+    for y in outputs:
+        kernel = check(Case(fused(y), [x]), _LOOSE)
+        assert "cuda.rows" in kernel.note
+
+
+def test_statistics_of_channels() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 40, 5, 7)).astype(np.float32)
+    node = tensor(*x.shape)
+    y = list(reductions.var_mean(node, (0, 2, 3), 1, True))
+    for strides in ({}, {node: channels_last(3, 40, 5, 7)}):
+        assert "cuda.rows" in check(Case(fused(y, strides=strides), [x]), _LOOSE).note
+
+
+def test_columns_of_any_height() -> None:
+    n, m = Var("n"), Var("m")
+    x = tensor(n, m)
+    for y in ([softmax.softmax(x, 0)], [reductions.sum_(x, 0)]):
+        for rows, columns in ((1, 1), (5, 33), (300, 2)):
+            array = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+            check(Case(fused(y), [array], {n: rows, m: columns}), _LOOSE)
 
 
 def test_one_kernel_serves_all_lengths_and_counts() -> None:
