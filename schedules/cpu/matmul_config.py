@@ -108,12 +108,21 @@ def default(sizes: Sizes, target: Target) -> MatmulConfig:
     """The configuration that is used untuned."""
     lanes = target.lanes(sizes.bytes)
     tile = choose_tile(sizes.m, sizes.n, target, lanes)
+    if sizes.packed is not None and tile.vectors * lanes != sizes.packed:
+        tile = _fitting_tile(-(-sizes.packed // lanes), sizes, target)
     parts = 1
     if sizes.k is not None and sizes.can_cut:
         # A panel's part takes a third of the second-level cache at most.
         deepest = target.l2 // 3 // (tile.vectors * lanes * sizes.bytes)
         parts = -(-sizes.k // deepest)
     return MatmulConfig(tile, _balanced_rows(tile, parts, sizes, target), parts)
+
+
+def _fitting_tile(vectors: int, sizes: Sizes, target: Target) -> Tile:
+    """A tile for panels of ``vectors`` vectors, as high as the registers allow."""
+    heights = range(min(constant_dim(sizes.m) or 24, 24), 1, -1)
+    fitting = (Tile(rows, vectors) for rows in heights)
+    return next((t for t in fitting if registers(t, target) <= target.vector_registers), Tile(1, vectors))
 
 
 def space(sizes: Sizes, target: Target) -> tuple[MatmulConfig, ...]:

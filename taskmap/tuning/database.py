@@ -26,14 +26,14 @@ _WAIT_SECONDS = 60.0
 _CREATE = """
 CREATE TABLE IF NOT EXISTS records (
     name TEXT NOT NULL, shapes TEXT NOT NULL, dtypes TEXT NOT NULL, layout TEXT NOT NULL, target TEXT NOT NULL,
-    config TEXT NOT NULL, verdict TEXT NOT NULL, median REAL NOT NULL, measured_at REAL NOT NULL, rank REAL NOT NULL,
+    config TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL, measured_at REAL NOT NULL, rank REAL NOT NULL,
     samples INTEGER NOT NULL, line TEXT NOT NULL,
     PRIMARY KEY (name, shapes, dtypes, layout, target, config)
 )
 """
 _INSERT = """
 INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET verdict = excluded.verdict, median = excluded.median, measured_at = excluded.measured_at,
+ON CONFLICT DO UPDATE SET verdict = excluded.verdict, seconds = excluded.seconds, measured_at = excluded.measured_at,
     rank = excluded.rank, samples = excluded.samples, line = excluded.line
 WHERE (excluded.rank, excluded.samples, excluded.line) > (rank, records.samples, records.line)
 """
@@ -75,7 +75,7 @@ class Database:
 
     def best(self, operator: Operator, here: Conditions) -> Record | None:
         """The fastest record of ``operator`` that counts under the conditions ``here``."""
-        query = f"SELECT line FROM records WHERE {_OF} AND verdict = ? ORDER BY median, config"
+        query = f"SELECT line FROM records WHERE {_OF} AND verdict = ? ORDER BY seconds, config"
         values = (*_fields(operator), Verdict.OK.value)
         lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
         now = time.time()
@@ -235,5 +235,5 @@ def _fields(operator: Operator) -> tuple[str, ...]:
 
 def _row(record: Record, now: float) -> tuple[object, ...]:
     rank = record.measured_at if record.measured_at <= now + DAY else -1.0
-    times = (record.median, record.measured_at, rank, len(record.seconds))
+    times = (record.typical, record.measured_at, rank, len(record.seconds))
     return (*_fields(record.operator), record.config, record.verdict.value, *times, to_text(record))

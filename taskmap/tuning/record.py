@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any
@@ -83,17 +83,17 @@ class Record:
             raise TuningError(f"a record of {self.operator} holds a time that is none: {self.seconds}")
 
     @property
-    def median(self) -> float:
+    def typical(self) -> float:
         """Seconds of one run; infinite where it could not be measured."""
-        return statistics.median(self.seconds) if self.seconds else math.inf
+        return typical(self.seconds)
 
     @property
     def spread(self) -> float:
-        """Distance between the quartiles of the samples, as a share of the median."""
+        """Distance between the quartiles of the samples, as a share of the typical time."""
         if len(self.seconds) < 2:
             return 0.0
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
-        return (high - low) / self.median
+        return (high - low) / low
 
     def stale(self, here: Conditions, now: float) -> str | None:
         """Why the record says nothing about ``here`` and ``now``; None when it does."""
@@ -104,6 +104,13 @@ class Record:
             if f.name != "clock" and then != today:
                 return f"measured with {f.name} {then or 'none'}, and here it is {today or 'none'}"
         return None
+
+
+def typical(seconds: Sequence[float]) -> float:
+    """What samples say of a time: their lower quartile, since what else a machine does only ever adds to them."""
+    if len(seconds) < 2:
+        return seconds[0] if seconds else math.inf
+    return statistics.quantiles(seconds, n=4, method="inclusive")[0]
 
 
 def to_text(record: Record) -> str:

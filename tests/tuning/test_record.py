@@ -45,11 +45,11 @@ def test_times_and_verdict_belong_together() -> None:
             record("a", impossible)
 
 
-def test_median_and_spread() -> None:
-    assert record("a", 1.0, 2.0, 9.0).median == 2.0
-    assert record("a", 1.0, 2.0, 3.0, 4.0, 5.0).spread == pytest.approx(2 / 3)
+def test_typical_time_and_spread() -> None:
+    assert record("a", 1.0, 2.0, 9.0).typical == 1.5
+    assert record("a", 1.0, 2.0, 3.0, 4.0, 5.0).spread == pytest.approx(1.0)
     assert record("a", 1.0).spread == 0.0
-    assert record("a").median == math.inf
+    assert record("a").typical == math.inf
 
 
 @pytest.mark.parametrize(

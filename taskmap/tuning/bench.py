@@ -1,0 +1,165 @@
+"""Building and measuring configurations of one operator in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from taskmap.backend.compile import compile_kernels
+from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
+from taskmap.backend.library import load_library
+from taskmap.backend.store import KernelStore
+from taskmap.ir.errors import CodegenError, CompilerFailedError, LoweringError, ScheduleError
+from taskmap.ir.lower import lower
+from taskmap.options import Options
+from taskmap.schedules import read_problem
+from taskmap.target import host_target
+from taskmap.tuning.here import conditions
+from taskmap.tuning.job import Job
+from taskmap.tuning.operands import Array, Operand, expected, operand
+
+_SERIES_SECONDS = 100e-6
+_FEWEST_SERIES = 3
+
+
+class WrongResultError(Exception):
+    """A kernel's result is not what its operator says."""
+
+
+class Bench:
+    """The kernels of a job's operator, and operands for them. ``refused``: configurations without a kernel, and why."""
+
+    def __init__(self, job: Job) -> None:
+        """Raises ScheduleError for an unknown operator, and what finding a compiler and a kernel store raises."""
+        setting = job.setting
+        self.problem = read_problem(job.operator.name, job.operator.shapes, job.operator.dtypes, job.operator.layout)
+        options = Options(isa=setting.isa, threads=setting.threads, fast_math=setting.fast_math)
+        self.target = host_target(options, setting.threads)
+        self.toolchain = find_toolchain(isa=setting.isa, fast_math=setting.fast_math)
+        self.conditions = conditions(self.toolchain, setting.threads)
+        self.refused: dict[str, str] = {}
+        self._store = KernelStore(None if setting.cache_dir is None else Path(setting.cache_dir))
+        self._task = self.problem.task()
+        self._functions: dict[str, Callable[..., None]] = {}
+        self._calls: dict[str, int] = {}
+        self._operands: list[Operand] = []
+        self._compare: Callable[[], None]
+
+    def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
+        """Load kernels that the store has under these keys and symbols."""
+        for config, (key, symbol) in names.items():
+            path = self._store.lookup(key, symbol)
+            if path is not None:
+                self._functions[config] = self._function(load_library(path).address(symbol))
+
+    def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
+        """Compile and load what is not there yet; its keys and symbols in the store."""
+        sources: dict[str, KernelSource] = {}
+        for text in (c for c in configs if c not in self._functions and c not in self.refused):
+            started(text)
+            try:
+                sources[text] = self._source(text)
+            except (ScheduleError, LoweringError, CodegenError) as error:
+                self.refused[text] = str(error)
+        try:
+            self._compile(sources)
+        except CompilerFailedError:
+            for text, source in sources.items():  # which of them was it?
+                started(text)
+                try:
+                    self._compile({text: source})
+                except CompilerFailedError as error:
+                    self.refused[text] = str(error)
+        return {text: self._name(source) for text, source in sources.items() if text in self._functions}
+
+    def check(self, config: str) -> None:
+        """Run a kernel once on poisoned memory. Raises WrongResultError."""
+        addresses = self._addresses()
+        self._functions[config](*addresses)
+        self._compare()
+
+    def sample(self, config: str, seconds: float) -> float:
+        """Seconds of one call: the fastest of several short series, which take about ``seconds`` together.
+
+        What else the machine does interrupts some series, and is no part of a kernel's time.
+        """
+        addresses = self._addresses()
+        function = self._functions[config]
+        calls = self._calls.get(config)
+        if calls is None:
+            function(*addresses)
+            calls = self._calls[config] = _calls_of(function, addresses)
+        function(*addresses)
+        fastest = math.inf
+        began = now = time.perf_counter()
+        done = 0
+        while done < _FEWEST_SERIES or now - began < seconds:
+            start = time.perf_counter()
+            for _ in range(calls):
+                function(*addresses)
+            now = time.perf_counter()
+            fastest = min(fastest, (now - start) / calls)
+            done += 1
+        return fastest
+
+    def _addresses(self) -> list[int]:
+        """Of the operands, which are made when they are first needed."""
+        if not self._operands:
+            draw = np.random.default_rng()
+            inputs = [operand(b, draw) for b in self._task.inputs]
+            (out,) = (operand(b, None) for b in self._task.outputs)
+            self._operands = [*inputs, out]
+            self._compare = _comparison(out, *expected(self.problem, inputs))
+        return [x.address for x in self._operands]
+
+    def _source(self, text: str) -> KernelSource:
+        config = self.problem.read(text, self.target)
+        if config is None:
+            raise ScheduleError(f"{text!r} is no configuration of {self.problem.template} here")
+        kernel = self.problem.kernel(self._task, config, self.target)
+        return generate(lower(kernel, target=self.target), self.target.vector_bytes)
+
+    def _compile(self, sources: Mapping[str, KernelSource]) -> None:
+        if sources:
+            loaded = compile_kernels(list(sources.values()), self.toolchain, self._store, Counters())
+            self._functions.update({text: self._function(loaded[s.symbol]) for text, s in sources.items()})
+
+    def _name(self, source: KernelSource) -> tuple[str, str]:
+        tools = self.toolchain
+        parts = key_parts(source, compiler=tools.identity, flags=tools.flags, isa=tools.isa)
+        return kernel_key(parts), source.symbol
+
+    def _function(self, address: int) -> Callable[..., None]:
+        kinds = [ctypes.c_void_p] * (len(self._task.inputs) + len(self._task.outputs))
+        return ctypes.CFUNCTYPE(None, *kinds)(address)
+
+
+def _comparison(out: Operand, want: Array, limit: float) -> Callable[[], None]:
+    """A check of what is in ``out``, which poisons it for the next."""
+    out.poison()
+
+    def compare() -> None:
+        error = float(np.abs(out.values() - want).max(initial=0.0))
+        out.poison()
+        if not error <= limit:
+            raise WrongResultError(f"the largest error is {error:.3g}, and {limit:.3g} is allowed")
+
+    return compare
+
+
+def _calls_of(function: Callable[..., None], addresses: list[int]) -> int:
+    """How many calls make a series."""
+    once = math.inf
+    for _ in range(_FEWEST_SERIES):
+        start = time.perf_counter()
+        function(*addresses)
+        once = min(once, time.perf_counter() - start)
+    return max(1, round(_SERIES_SECONDS / max(once, 1e-7)))

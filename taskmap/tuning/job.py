@@ -1,0 +1,76 @@
+"""What is given to a process that measures, and what comes back: plain data, which travels as JSON between machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from taskmap.tuning.record import Conditions, Operator, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How kernels are made and run: None is what the measuring machine has. ``cache_dir``: of its kernel store."""
+
+    threads: int
+    isa: str | None = None
+    fast_math: bool = False
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Configurations of one operator to be built, and measured in ``samples`` rounds unless that is 0.
+
+    Each sample takes about ``seconds``; a process that says nothing for ``patience`` seconds hangs. The first
+    configuration is the baseline: it is measured in every job, so that jobs can be compared. ``built`` has the names
+    that kernels got in the store. command: of the measuring process, this one's Python where it is empty.
+    """
+
+    operator: Operator
+    setting: Setting
+    configs: tuple[str, ...]
+    samples: int = 0
+    seconds: float = 0.01
+    patience: float = 60.0
+    built: dict[str, tuple[str, str]] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, line: str) -> Job:
+        """What ``to_text`` wrote."""
+        content: dict[str, Any] = json.loads(line)
+        return cls(
+            Operator(**content["operator"]),
+            Setting(**content["setting"]),
+            tuple(content["configs"]),
+            content["samples"],
+            content["seconds"],
+            content["patience"],
+            {config: (key, symbol) for config, (key, symbol) in content["built"].items()},
+            tuple(content["command"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a configuration will not be used."""
+
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a job: samples in seconds for each configuration, failures, names of kernels in the store, and
+    the machine's conditions (None where no process came so far as to say)."""
+
+    conditions: Conditions | None = None
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    built: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -1,0 +1,243 @@
+"""Tuning one operator: build its configurations, race them, remember what was found.
+
+Configurations are built in chunks while those before them get a first look; what is clearly worse is measured no more,
+and the others meet in further rounds, all in one process. Whatever is known after each round is in the database, so
+tuning that is killed loses one round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.target import Target
+from taskmap.schedules import Problem, Space, space_of
+from taskmap.tuning.database import Database
+from taskmap.tuning.job import Failure, Job, Outcome, Setting
+from taskmap.tuning.race import Heat, decided, leader, survivors, united
+from taskmap.tuning.record import Conditions, Operator, Record, Verdict, typical
+from taskmap.tuning.workers import Workers
+
+FIRST = 8
+"""Configurations that are measured when nothing else is said, beside the default."""
+_CHUNK = 6
+_LOOKS = 2
+_ROUND = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much to measure: at most ``first`` configurations (None: the whole space), and for no longer than ``seconds``
+    seconds; what has begun by then is finished. ``again``: measure what is known already, too."""
+
+    seconds: float = 60.0
+    first: int | None = FIRST
+    again: bool = False
+    patience: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far tuning is: configurations dealt with, of ``total``, and the best so far with its seconds."""
+
+    done: int
+    total: int
+    best: str = ""
+    seconds: float = 0.0
+
+
+Show = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What is known of an operator after tuning. ``times``: typical seconds by configuration; ``pick``: what the cost
+    model prefers; ``measured``: how many configurations were measured now."""
+
+    operator: Operator
+    default: str
+    pick: str
+    times: Mapping[str, float]
+    failures: Mapping[str, Failure]
+    measured: int
+    total: int
+    seconds: float
+
+    @property
+    def best(self) -> str | None:
+        """The fastest configuration; None where none could be measured."""
+        return min(self.times, key=lambda c: (self.times[c], c)) if self.times else None
+
+
+def operator_of(problem: Problem, target: Target) -> Operator:
+    """What records of ``problem`` are of."""
+    return Operator(problem.template, problem.shapes, problem.dtypes, problem.layout, str(target))
+
+
+def tune(
+    problem: Problem,
+    target: Target,
+    setting: Setting,
+    here: Conditions,
+    database: Database,
+    budget: Budget | None = None,
+    *,
+    executor: Executor | None = None,
+    show: Show | None = None,
+    command: Sequence[str] = (),
+) -> Tuned:
+    """Measure configurations of ``problem``, and keep what is found in ``database``.
+
+    target, setting, here: what kernels are made for, how, and under which conditions this machine measures. executor:
+    what runs jobs, anywhere; None is this machine. Raises TuningError when the database cannot be used, and
+    KeyboardInterrupt with all that was known in the database.
+    """
+    began = time.monotonic()
+    space = space_of(problem, target)
+    operator = operator_of(problem, target)
+    known = _Known.of(database.records(operator), here)
+    baseline = str(space.default)
+    budget = budget or Budget()
+    wanted = _wanted(space, budget, known)
+    if wanted:
+        with closing(Workers(executor)) as workers:
+            job = Job(operator, setting, (baseline,), patience=budget.patience, command=tuple(command))
+            race = _Race(job, workers, database, here, began + budget.seconds, show, len(wanted))
+            race.run(wanted)
+        known = _Known.of(database.records(operator), here)
+    return Tuned(
+        operator,
+        baseline,
+        str(space.configs[0]),
+        known.times,
+        known.failures,
+        len(wanted),
+        len(space.configs),
+        time.monotonic() - began,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What records say under the conditions here."""
+
+    times: dict[str, float]
+    failures: dict[str, Failure]
+
+    @classmethod
+    def of(cls, records: Iterable[Record], here: Conditions) -> _Known:
+        fresh = [r for r in records if r.stale(here, time.time()) is None]
+        return cls(
+            {r.config: r.typical for r in fresh if r.verdict is Verdict.OK},
+            {r.config: Failure(r.verdict, r.reason) for r in fresh if r.verdict is not Verdict.OK},
+        )
+
+
+def _wanted(space: Space, budget: Budget, known: _Known) -> list[str]:
+    """What to measure, the default first: nothing when all of it is known. What failed is not tried again."""
+    first = len(space.configs) if budget.first is None else budget.first
+    texts = dict.fromkeys([str(space.default), *(str(c) for c in space.configs[:first])])
+    left = [c for c in texts if budget.again or c not in known.failures]
+    return left if budget.again or any(c not in known.times for c in left) else []
+
+
+@dataclass(slots=True)
+class _Race:
+    job: Job
+    workers: Workers
+    database: Database
+    here: Conditions
+    deadline: float
+    show: Show | None
+    total: int
+    heats: list[Heat] = field(default_factory=list)
+    built: dict[str, tuple[str, str]] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    conditions: Conditions | None = None
+
+    @property
+    def baseline(self) -> str:
+        return self.job.configs[0]
+
+    def run(self, wanted: Sequence[str]) -> None:
+        """First looks in chunks, then rounds of all that are left."""
+        self.look(wanted)
+        self.keep()
+        samples = united(self.heats, self.baseline)
+        while not decided(samples) and time.monotonic() < self.deadline:
+            outcome = self.do(self.measuring(survivors(samples), _ROUND))
+            if not outcome.samples:
+                break
+            self.keep()
+            samples = united(self.heats, self.baseline)
+
+    def look(self, wanted: Sequence[str]) -> None:
+        """Build every chunk, and measure each as soon as it is built."""
+        others = [c for c in wanted if c != self.baseline]
+        chunks = [others[n : n + _CHUNK] for n in range(0, len(others), _CHUNK)] or [[]]
+        pending: dict[Future[Outcome], Job] = {}
+        for chunk in chunks:
+            job = replace(self.job, configs=(self.baseline, *chunk))
+            pending[self.workers.submit(job)] = job
+        while pending:
+            left = max(0.0, self.deadline - time.monotonic())
+            done, _ = wait(pending, timeout=left, return_when=FIRST_COMPLETED)
+            if not done and not self.gave_up(pending):
+                continue
+            for future in done:
+                job = pending.pop(future)
+                self.take(job, self.workers.outcome(job, future))
+                sound = [c for c in job.configs[1:] if c not in self.failures]
+                if not job.samples and self.baseline not in self.failures:
+                    look = self.measuring(sound, _LOOKS)
+                    pending[self.workers.submit(look)] = look
+
+    def gave_up(self, pending: dict[Future[Outcome], Job]) -> bool:
+        """Out of time: drop what has not begun. Whether nothing is left to wait for."""
+        for future in [f for f in pending if f.cancel()]:
+            del pending[future]
+        if pending:
+            wait(pending, return_when=FIRST_COMPLETED)
+        return not pending
+
+    def measuring(self, configs: Iterable[str], samples: int) -> Job:
+        """A job that measures ``configs`` beside the baseline."""
+        others = [c for c in configs if c != self.baseline]
+        return replace(self.job, configs=(self.baseline, *others), samples=samples, built=dict(self.built))
+
+    def do(self, job: Job) -> Outcome:
+        """A job from first to last."""
+        outcome = self.workers.outcome(job, self.workers.submit(job))
+        self.take(job, outcome)
+        return outcome
+
+    def take(self, job: Job, outcome: Outcome) -> None:
+        """Count what a job found."""
+        self.built.update(outcome.built)
+        self.failures.update(outcome.failures)
+        self.conditions = outcome.conditions or self.conditions
+        if outcome.samples:
+            self.heats.append(Heat({c: tuple(s) for c, s in outcome.samples.items()}))
+        if self.show is not None:
+            samples = united(self.heats, self.baseline)
+            done = len({*samples, *self.failures})
+            best = leader(samples) if samples else ""
+            self.show(Progress(done, self.total, best, typical(samples[best]) if samples else 0.0))
+
+    def keep(self) -> None:
+        """Write what is known to the database."""
+        conditions = self.conditions or self.here
+        now = time.time()
+        samples = united(self.heats, self.baseline)
+        records = [
+            Record(self.job.operator, c, Verdict.OK, conditions, now, s)
+            for c, s in samples.items()
+            if c not in self.failures
+        ]
+        records += [
+            Record(self.job.operator, c, f.verdict, conditions, now, (), f.reason) for c, f in self.failures.items()
+        ]
+        self.database.add(records)

@@ -1,0 +1,125 @@
+"""Tuning one operator from first to last: on this machine, by executors, with workers and configurations that fail."""
+
+import os
+import signal
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskmap.tuning.record import Verdict
+from taskmap.tuning.tune import Budget, Progress, Tuned, tune
+from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
+
+FEW = Budget(seconds=20, first=3)
+FIRST = tuple(dict.fromkeys([DEFAULT, *(str(c) for c in SPACE.configs[:3])]))
+
+
+def tuned(folder: Path, budget: Budget = FEW, **more: Any) -> Tuned:
+    with database(folder) as opened:
+        return tune(PROBLEM, TARGET, setting(folder), here(), opened, budget, **more)
+
+
+def test_the_fastest_is_remembered(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    found = tuned(tmp_path, show=seen.append)
+    assert set(found.times) == set(FIRST)
+    assert found.measured == len(FIRST)
+    assert found.total == len(SPACE.configs)
+    assert found.pick == str(SPACE.configs[0])
+    assert seen[-1].done == seen[-1].total == len(FIRST)
+    assert seen[-1].best in FIRST
+    with database(tmp_path) as opened:
+        best = opened.best(operator(), here())
+        assert best is not None
+        assert best.config == found.best
+        assert best.typical == min(found.times.values())
+
+
+def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
+    first = tuned(tmp_path)
+    began = time.monotonic()
+    second = tuned(tmp_path)
+    assert second.measured == 0
+    assert second.times == first.times
+    assert time.monotonic() - began < 1
+    assert tuned(tmp_path, Budget(20, 3, again=True)).measured == len(FIRST)
+
+
+def test_a_configuration_that_crashes_is_recorded_and_never_tried_again(tmp_path: Path) -> None:
+    victim = next(c for c in FIRST if c != DEFAULT)
+    found = tuned(tmp_path, command=(*FAULTY, f"crash={victim}"))
+    assert found.failures[victim].verdict is Verdict.CRASHED
+    assert found.failures[victim].reason == "signal 11 (SIGSEGV)"
+    assert set(found.times) == set(FIRST) - {victim}
+    assert tuned(tmp_path).measured == 0
+    with database(tmp_path) as opened:
+        assert {r.config: r.verdict for r in opened.records()}[victim] is Verdict.CRASHED
+
+
+def test_no_time_at_all_measures_nothing_new(tmp_path: Path) -> None:
+    found = tuned(tmp_path, Budget(seconds=0, first=None))
+    assert len(found.times) < len(SPACE.configs)
+
+
+def test_any_executor_measures(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert set(tuned(tmp_path, executor=pool).times) == set(FIRST)
+
+
+def test_processes_measure(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(1) as pool:
+        assert set(tuned(tmp_path, executor=pool).times) == set(FIRST)
+
+
+class Dying(ProcessPoolExecutor):
+    """An executor whose workers are killed at the second job."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.jobs = 0
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.jobs += 1
+        if self.jobs == 2:
+            return super().submit(_die)
+        return super().submit(function, *args, **kwargs)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_that_die_cost_nothing_but_time(tmp_path: Path) -> None:
+    pool = Dying()
+    try:
+        assert set(tuned(tmp_path, executor=pool).times) == set(FIRST)
+    finally:
+        pool.shutdown()
+
+
+class Refusing(ThreadPoolExecutor):
+    """An executor that does nothing it is asked to do."""
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        failed: Future[Any] = Future()
+        failed.set_exception(ConnectionError("the cable is out"))
+        return failed
+
+
+def test_an_executor_that_is_of_no_use_is_done_without(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Refusing(1) as pool:
+        assert set(tuned(tmp_path, executor=pool).times) == set(FIRST)
+    assert "the cable is out" in caplog.text
+
+
+def test_an_interrupt_ends_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path, Budget(seconds=600, first=None), show=stop, command=(*FAULTY, f"hang={OTHERS[0]}"))
+    assert time.monotonic() - began < 60
