@@ -25,6 +25,7 @@ from taskmap.ir.instruction_specs import (
     BulkCopySpec,
     CachedMoveSpec,
     ConvertSpec,
+    DescriptorSpec,
     FenceSpec,
     FragmentMoveSpec,
     GridSpec,
@@ -44,11 +45,13 @@ from taskmap.ir.instruction_specs import (
 from taskmap.ir.interpreter_block import Until
 from taskmap.ir.interpreter_memory import Access, Memory
 from taskmap.ir.interpreter_values import Expressions, Frame, Value
+from taskmap.ir.interpreter_wgmma import Described
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.fragments import Fragment, fragment, matrices
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Invoke, Load, Region, TensorMap
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import DType
+from taskmap.ir.wgmma_operand import Descriptor, swizzled
 
 Array = NDArray[Any]
 Coords = tuple[int, ...]
@@ -83,10 +86,12 @@ class Mbarrier:
 
 @dataclass(slots=True)
 class Meetings:
-    """What the threads of one block wait for besides __syncthreads: mbarriers by place, named barriers by number."""
+    """What the threads of one block share besides memory: mbarriers by place, named barriers by number, the operands of
+    wgmma by the values of their descriptors."""
 
     mbarriers: dict[tuple[int, int], Mbarrier] = field(default_factory=dict)
     named: dict[int, list[int]] = field(default_factory=dict)
+    descriptors: list[Described] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -331,6 +336,10 @@ def _tensor(call: _Call) -> None:
     box = call.memory("w" if spec.kind == "load" else "r", places=(Place.SHARED,))
     if box.count != len(inside):
         raise VerifyError(f"a box of {len(inside)} elements does not fit {box.count} in shared memory")
+    if described.swizzle and box.memory.buffer.rank == 1:  # flattened: addresses, which the copy engine swizzles itself
+        size = described.buffer.dtype.bytes
+        places = [swizzled(int(place) * size, described.swizzle) // size for place in box.at[0]]
+        box = Operand(box.memory, (np.array(places, np.int64),), box.access)
     if spec.kind == "load":
         values = np.zeros(len(inside), box.memory.storage.data.dtype)
         if len(at[0]):
@@ -400,6 +409,9 @@ def _product(calls: Sequence[_Call]) -> None:
     instruction = calls[0].instruction
     spec = instruction.spec
     assert isinstance(spec, MatMulSpec)
+    if instruction.completes == "wgmma":
+        _warpgroup(calls, spec)
+        return
     held = [call.registers() for call in calls]
     owners = (instruction.owner_c, instruction.owner_a, instruction.owner_b)
     if None in owners or len(held[0]) != 3:
@@ -413,6 +425,33 @@ def _product(calls: Sequence[_Call]) -> None:
     result = distribute(multiply(c, a, b, spec.c), instruction.owner_c)
     for lane, values in zip(held, result, strict=True):
         lane[0].store(values.astype(lane[0].memory.storage.data.dtype, copy=False))
+
+
+def _warpgroup(calls: Sequence[_Call], spec: MatMulSpec) -> None:
+    """wgmma: b, and a unless it is in registers, are in shared memory."""
+    call, instruction = calls[0], calls[0].instruction
+    held = [c.registers() for c in calls]
+    constants = {
+        p.name: g for p, g in zip(instruction.parameters, call.given, strict=True) if p.place is Place.CONSTANT
+    }
+
+    def described(name: str, rows: int) -> Array:
+        numbers = {int(c.named(name)) for c in calls}
+        if len(numbers) != 1 and len({call.frame.meetings.descriptors[n].descriptor for n in numbers}) != 1:
+            raise VerifyError(f"the threads give {instruction.name} different operands {name}")
+        operand = call.frame.meetings.descriptors[numbers.pop()]
+        turned = bool(constants.get(f"transpose_{name}", 0))
+        return operand.matrix(rows, spec.k, call.frame.shared_access, transposed=turned)
+
+    b = described("b", spec.n).T
+    owner_c, owner_a = instruction.owner_c, instruction.owner_a
+    assert owner_c is not None
+    a = collect(np.array([lane[1].load() for lane in held]), owner_a) if owner_a else described("a", spec.m)
+    c = np.zeros((spec.m, spec.n), NUMPY_TYPES[spec.c.name])
+    if int(call.named("accumulate")):
+        c = collect(np.array([lane[0].load() for lane in held]), owner_c)
+    for lane, values in zip(held, distribute(multiply(c, a, b, spec.c), owner_c), strict=True):
+        lane[0].store(values)
 
 
 def _matrix(calls: Sequence[_Call]) -> None:
@@ -556,12 +595,32 @@ def value_alone(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Val
     spec = e.instruction.spec
     if isinstance(spec, (AtomicSpec, CachedMoveSpec, MbarrierSpec)):
         return _of_memory(e, expressions)
+    if isinstance(spec, DescriptorSpec):
+        return _descriptor(e, expressions)
     if isinstance(spec, PeerSpec) and spec.what == "rank":
         return lambda frame: np.int32(0)
     if isinstance(spec, ConvertSpec):
         (x,) = (expressions.compile(a) for a in e.args)
         return lambda frame: convert(np.asarray(x(frame)), spec.to)[()]
     raise _unknown(e.instruction, None)
+
+
+def _descriptor(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Value]:
+    swizzle, matrix, leading, stride = e.args
+    assert isinstance(matrix, Load)
+    values = [expressions.compile(x) for x in (swizzle, leading, stride)]
+    indices, buffer = [expressions.compile(i) for i in matrix.indices], matrix.buffer
+
+    def run(frame: Frame) -> Value:
+        memory = frame.buffer(buffer)
+        start = int(memory.address([i(frame) for i in indices])) * buffer.dtype.bytes
+        width, leads, strides = (int(v(frame)) for v in values)
+        # The address of an element that is not the first of an atom's line has been swizzled; a descriptor's has not.
+        described = Described(memory, Descriptor(swizzled(start, width), leads, strides, width))
+        frame.meetings.descriptors.append(described)
+        return len(frame.meetings.descriptors) - 1
+
+    return run
 
 
 def _of_memory(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Value]:

@@ -170,6 +170,10 @@ class Memory:
                     why=f"{self.buffer!r} is distributed by {owner}.",
                 )
 
+    def track_read(self, at: Array, access: Access) -> None:
+        """Note that elements, given by address, are read."""
+        self._track_read(at, access, [at])
+
     def _track_read(self, at: Position, access: Access, indices: Sequence[Position]) -> None:
         wrote, read = self.storage.wrote, self.storage.read
         me = (access.epoch, access.worker)

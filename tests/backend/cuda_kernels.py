@@ -18,6 +18,7 @@ from taskmap.ir.script import (
     region,
     register,
     shared,
+    tensor_map,
     thread,
     unroll,
     vector,
@@ -136,3 +137,43 @@ def pick(x: f32[m], at: i64[n], y: f32[n]):
 
 
 EVERY: tuple[Kernel, ...] = (gate, scale, simple_matmul, tensor_matmul, edge_matmul, row_sum, pick)
+
+product_of_group = instruction("wgmma_m64n64k16_f16_f32")
+descriptor = instruction("wgmma_descriptor")
+wgmma_fence, wgmma_commit = instruction("wgmma_fence"), instruction("wgmma_commit")
+wgmma_wait = instruction("wgmma_wait")
+load_box, fence_init = instruction("tma_load_2d"), instruction("fence_mbarrier_init")
+mbarrier_init, mbarrier_wait = instruction("mbarrier_init"), instruction("mbarrier_wait")
+arrive_expecting = instruction("mbarrier_arrive_expect_tx")
+_ATOMS = row_major(2, 64, 64).swizzled(3, 3, 3)
+
+
+@kernel(grid=(ceil_div(m, 64), ceil_div(n, 64)), threads=128)
+def hopper_matmul(a: f16[m, k], b: f16[n, k], c: f32[m, n]):
+    """a @ b.T by a warpgroup, operands brought by the copy engine."""
+    map_a, map_b = tensor_map(a, (64, 64), swizzle=128), tensor_map(b, (64, 64), swizzle=128)
+    tile_a, tile_b = shared(f16[2, 64, 64], layout=_ATOMS), shared(f16[2, 64, 64], layout=_ATOMS)
+    full = shared(i64[2])
+    acc = register(f32[64, 64], owner=product_of_group.owner_c, init=0.0)
+    if thread == 0:
+        mbarrier_init(full[0], 1)
+        mbarrier_init(full[1], 1)
+        fence_init()
+    barrier()
+    for step in range(ceil_div(k, 64)):
+        stage = step % 2
+        if thread == 0:
+            arrive_expecting(full[stage], 2 * 64 * 64 * 2)
+            load_box(region(tile_a, (stage, 0, 0), (1, 64, 64)), map_a, full[stage], step * 64, block.x * 64)
+            load_box(region(tile_b, (stage, 0, 0), (1, 64, 64)), map_b, full[stage], step * 64, block.y * 64)
+        mbarrier_wait(full[stage], step // 2 % 2)
+        wgmma_fence()
+        for kk in unroll(4):
+            left = descriptor(128, tile_a[stage, 0, kk * 16], 16, 1024)
+            right = descriptor(128, tile_b[stage, 0, kk * 16], 16, 1024)
+            product_of_group(0, 0, acc, left, right, 1)
+        wgmma_commit()
+        wgmma_wait(0)
+        barrier()
+    for i, j in acc.owner.on(thread):
+        c[block.x * 64 + i, block.y * 64 + j] = acc[i, j]

@@ -26,7 +26,17 @@ from taskmap.ir.target import cuda_target
 from taskmap.ir.types import f32
 from taskmap.ir.verify import verify
 from taskmap.ir.workers import THREAD
-from tests.backend.cuda_kernels import EVERY, edge_matmul, gate, pick, row_sum, scale, simple_matmul, tensor_matmul
+from tests.backend.cuda_kernels import (
+    EVERY,
+    edge_matmul,
+    gate,
+    hopper_matmul,
+    pick,
+    row_sum,
+    scale,
+    simple_matmul,
+    tensor_matmul,
+)
 from tests.backend.cuda_nvrtc import compiles
 from tests.ir.random_gpu_kernels import gpu_kernels
 
@@ -221,3 +231,23 @@ def test_random_kernels_compile_and_do_in_the_simulator_what_they_do_in_the_inte
     y = np.empty_like(expected)
     sim.run(source, [x, y], dims, outputs=[1], seed=seed)
     np.testing.assert_array_equal(y, expected)
+
+
+def test_a_kernel_for_hopper(golden: Callable[[str, str], None]) -> None:
+    """The copy engine, mbarriers and wgmma: its text, compiled, and interpreted before and after lowering."""
+    source = source_of(hopper_matmul, "sm_90a")
+    golden("cuda_hopper_matmul.cu", source.text)
+    assert compiles(source, "sm_90a") == ""
+    assert [(p.buffer, p.box, p.swizzle) for p in source.maps] == [(0, (64, 64), 128), (1, (64, 64), 128)]
+    with pytest.raises(CodegenError, match="does not have"):
+        source_of(hopper_matmul, "sm_80")
+
+    dims = {v: {"m": 70, "n": 64, "k": 136}[v.name] for v in hopper_matmul.dims}
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, (rows, 136)).astype(np.float16) for rows in (70, 64))
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    lowered = lower(hopper_matmul, target=cuda_target("sm_90a"))
+    for k in (hopper_matmul, lowered):
+        given = {x: y if k is hopper_matmul else y.reshape(-1) for x, y in zip(k.buffers, (a, b), strict=False)}
+        result = interpret(k, given, dims)[k.outputs[0]]
+        np.testing.assert_array_equal(result.reshape(70, 64), expected)

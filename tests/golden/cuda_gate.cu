@@ -1,5 +1,5 @@
 // gate, for sm_80
-extern "C" __global__ void __launch_bounds__(256) tm_gate_e461dd91(
+extern "C" __global__ void __launch_bounds__(256) tm_gate_9c490318(
     tm_global<const tm_f16> x,
     tm_global<const tm_f16> y,
     tm_global<tm_f16> z,
@@ -7,6 +7,6 @@ extern "C" __global__ void __launch_bounds__(256) tm_gate_e461dd91(
 {
   const int block_x = blockIdx.x;
   const int thread = threadIdx.x;
-  const long long i = (long long)block_x * 256 + thread;  // cuda_kernels.py:37
-  if (i < n) z[i] = tm_exp(x[i]) + y[i];  // cuda_kernels.py:38
+  const long long i = (long long)block_x * 256 + thread;  // cuda_kernels.py:40
+  if (i < n) z[i] = tm_exp(x[i]) + y[i];  // cuda_kernels.py:41
 }

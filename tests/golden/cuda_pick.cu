@@ -1,5 +1,5 @@
 // pick, for sm_80
-extern "C" __global__ void __launch_bounds__(32) tm_pick_8a35fc63(
+extern "C" __global__ void __launch_bounds__(32) tm_pick_1d5d3887(
     tm_global<const float> x,
     tm_global<const long long> at,
     tm_global<float> y,
@@ -9,6 +9,6 @@ extern "C" __global__ void __launch_bounds__(32) tm_pick_8a35fc63(
 {
   const int block_x = blockIdx.x;
   const int thread = threadIdx.x;
-  const long long i = (long long)block_x * 32 + thread;  // cuda_kernels.py:131
-  if (i < n) y[i] = tm_checked_index(at[i], m, error) < m ? x[tm_checked_index(at[i], m, error)] : 0.0f;  // cuda_kernels.py:133
+  const long long i = (long long)block_x * 32 + thread;  // cuda_kernels.py:134
+  if (i < n) y[i] = tm_checked_index(at[i], m, error) < m ? x[tm_checked_index(at[i], m, error)] : 0.0f;  // cuda_kernels.py:136
 }

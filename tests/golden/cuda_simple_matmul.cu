@@ -1,8 +1,8 @@
 // simple_matmul, for sm_80
 // acc: f32[8, 8] is held by spatial(8, 4) * repeat(1, 2)
-// i, j in repeat(2, 1) * spatial(4, 8)  (cuda_kernels.py:54)
+// i, j in repeat(2, 1) * spatial(4, 8)  (cuda_kernels.py:57)
 // 512 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_30e3c20c(
+extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_f237663b(
     tm_global<const float> a,
     tm_global<const float> b,
     tm_global<float> c,
@@ -13,38 +13,38 @@ extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_30e3c20c(
   const int block_x = blockIdx.x;
   const int block_y = blockIdx.y;
   const int thread = threadIdx.x;
-  tm_shared<float> tile_a = tm_shared_at<float>(0);  // cuda_kernels.py:50
+  tm_shared<float> tile_a = tm_shared_at<float>(0);  // cuda_kernels.py:53
   tm_shared<float> tile_b = tm_shared_at<float>(256);
-  float acc[2];  // cuda_kernels.py:51
+  float acc[2];  // cuda_kernels.py:54
   #pragma unroll
   for (int r0 = 0; r0 < 2; r0++) {
     acc[r0] = 0.0f;
   }
-  const long long row = (long long)block_x * 8;  // cuda_kernels.py:52
+  const long long row = (long long)block_x * 8;  // cuda_kernels.py:55
   const long long col = (long long)block_y * 8;
-  for (long long step = 0; step < (k + 7) / 8; step++) {  // cuda_kernels.py:53
+  for (long long step = 0; step < (k + 7) / 8; step++) {  // cuda_kernels.py:56
     #pragma unroll
-    for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:54
+    for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:57
       const int i = r0 * 4 + thread / 8;
       const int j = thread % 8;
-      tile_a[r0 * 32 + thread] = row + i < m && step * 8 + j < k ? a[k * (row + i) + step * 8 + j] : 0.0f;  // cuda_kernels.py:55
-      tile_b[r0 * 32 + thread] = step * 8 + i < k && col + j < n ? b[n * (step * 8 + i) + col + j] : 0.0f;  // cuda_kernels.py:56
+      tile_a[r0 * 32 + thread] = row + i < m && step * 8 + j < k ? a[k * (row + i) + step * 8 + j] : 0.0f;  // cuda_kernels.py:58
+      tile_b[r0 * 32 + thread] = step * 8 + i < k && col + j < n ? b[n * (step * 8 + i) + col + j] : 0.0f;  // cuda_kernels.py:59
     }
-    tm_barrier();  // cuda_kernels.py:57
-    for (int kk = 0; kk < 8; kk++) {  // cuda_kernels.py:58
+    tm_barrier();  // cuda_kernels.py:60
+    for (int kk = 0; kk < 8; kk++) {  // cuda_kernels.py:61
       #pragma unroll
-      for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:59
+      for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:62
         const int i = thread / 4;
         const int j = thread % 4 * 2 + r0;
-        acc[r0] = acc[r0] + tile_a[i * 8 + kk] * tile_b[kk * 8 + j];  // cuda_kernels.py:60
+        acc[r0] = acc[r0] + tile_a[i * 8 + kk] * tile_b[kk * 8 + j];  // cuda_kernels.py:63
       }
     }
-    tm_barrier();  // cuda_kernels.py:61
+    tm_barrier();  // cuda_kernels.py:64
   }
   #pragma unroll
-  for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:62
+  for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:65
     const int i = thread / 4;
     const int j = thread % 4 * 2 + r0;
-    if (row + i < m && col + j < n) c[(row + i) * n + col + j] = acc[r0];  // cuda_kernels.py:63
+    if (row + i < m && col + j < n) c[(row + i) * n + col + j] = acc[r0];  // cuda_kernels.py:66
   }
 }
