@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
@@ -38,13 +39,16 @@ def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel
     """
     found = None if config is None else problem(task, target)
     if found is not None and config is not None:
-        return found.kernel(task, config, target)
+        kernel = found.kernel(task, config, target)
+        if local_bytes(kernel) > STACK_BYTES:
+            raise ScheduleError(f"{task.name!r} with {config} does not fit a thread's stack")
+        return kernel
     if target.kind == "cuda":
         return _schedule_cuda(task, target)
     for template in (schedule_attention, schedule_convolution, schedule_correlation, schedule_matmul, schedule_scan):
-        kernel = template(task, target)
-        if kernel is not None and local_bytes(kernel) <= STACK_BYTES:
-            return kernel
+        made = template(task, target)
+        if made is not None and local_bytes(made) <= STACK_BYTES:
+            return made
     rows = find_rows(task)
     if rows is not None:
         return schedule_rows(task, rows, target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +19,7 @@ from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, a
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.memory_plan import plan_memory
 from taskmap.constants import FrozenGraph
-from taskmap.cpu_platform import cpu_platform
+from taskmap.cpu_platform import CpuPlatform, cpu_platform
 from taskmap.cuda_graphs import ReplayedGraph
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
@@ -40,8 +40,9 @@ from taskmap.platform import Builder, Platform, Ready
 from taskmap.progress import progress
 from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
-from taskmap.schedules import schedule
+from taskmap.schedules import Config, schedule
 from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
+from taskmap.tuning.choice import Choices, choices
 from taskmap.unfuse import unfuse
 
 # Most processes compile for the CPU alone and verify nothing; they do not wait for the rest.
@@ -55,7 +56,7 @@ _verify_lowered: Callable[[Kernel], None] = lazily("taskmap.ir.verify", "verify_
 class Session:
     """What compilations with the same options share: the platform, and the kernels of tasks seen so far.
 
-    ``record``, where there is one, receives what became of each graph.
+    ``record``, where there is one, receives what became of each graph. ``choices`` gives tuned configurations.
     """
 
     options: Options
@@ -63,6 +64,7 @@ class Session:
     tasks: TaskStore
     kernels: dict[str, TaskKernel] = field(default_factory=dict)
     record: list[Compilation | Fallback] | None = None
+    choices: Choices | None = None
 
     @property
     def target(self) -> Target:
@@ -109,7 +111,10 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
         platform = _cuda_platform(options, device)
     else:
         platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
-    return Session(options, platform, TaskStore(platform.store.path / "tasks"))
+    session = Session(options, platform, TaskStore(platform.store.path / "tasks"))
+    if isinstance(platform, CpuPlatform):
+        session.choices = choices(platform.store.path / "tuning.sqlite", platform.target, platform.toolchain, options)
+    return session
 
 
 def compile_graph(
@@ -134,6 +139,7 @@ def compile_graph(
     planned = plan(graph)
     restore_random_order(planned)
     dump.write("plan.txt", describe(planned))
+    tune(planned, session)
     with closing(session.platform.builder()) as builder:
         kernels = _kernels(planned, session, dump, builder)
         symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
@@ -159,6 +165,15 @@ def prepared(graph: Graph, platform: Platform, dump: Dump) -> Graph:
     """``graph`` after the graph passes, its weights arranged as the target's templates read them."""
     graph = run_passes(graph, (lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None)
     return platform.arranged(graph)
+
+
+def tune(plan: Plan, session: Session) -> None:
+    """Measure configurations for what is planned, where the options want that."""
+    if session.choices is None or session.options.tune_seconds is None:
+        return
+    tasks = [step.task for step in plan.steps if isinstance(step, Group)]
+    with progress("tuning", len(tasks)) as show:
+        session.choices.tune(tasks, show)
 
 
 def _callable(
@@ -217,7 +232,10 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     if key in session.kernels:
         LEDGER.add("tasks_shared")
         return session.kernels[key]
-    entry = entry_key(key, session.target, compiler_version())
+    config = None if session.choices is None else session.choices.config(group.task)
+    if config is not None:
+        LEDGER.add("tasks_tuned")
+    entry = entry_key(key, session.target, compiler_version(), "" if config is None else str(config))
     # Where every stage is to be seen or verified, every stage is run.
     found = None if dump.wanted or session.options.verify_passes else session.tasks.find(entry)
     if found is not None:
@@ -225,7 +243,7 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
         session.kernels[key] = found
         return found
     try:
-        made = _make_kernel(group.task, key, session, dump)
+        made = _make_kernel(group.task, key, config, session, dump)
     except TaskmapError as error:
         error.at(_place(group))
         raise
@@ -242,10 +260,10 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     return made
 
 
-def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKernel:
+def _make_kernel(task: Task, key: str, config: Config | None, session: Session, dump: Dump) -> TaskKernel:
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     dump.write(f"task_{task.name}_{digest}.txt", key)
-    kernel = schedule(task, session.target)
+    kernel = _scheduled(task, config, session.target)
     checked = session.options.verify_passes
 
     def observe(step: str, module: Kernel) -> None:
@@ -261,6 +279,13 @@ def _make_kernel(task: Task, key: str, session: Session, dump: Dump) -> TaskKern
     source = session.platform.generate(lowered)
     dump.write(f"{source.symbol}{session.platform.suffix}", source.text)
     return TaskKernel(source, kernel.note)
+
+
+def _scheduled(task: Task, config: Config | None, target: Target) -> Kernel:
+    if config is not None:
+        with suppress(ScheduleError):  # what is fused may not fit beside what the configuration takes
+            return schedule(task, target, config)
+    return schedule(task, target)
 
 
 def _place(group: Group) -> str:

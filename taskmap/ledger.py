@@ -16,7 +16,8 @@ class Metrics:
     graphs: graphs compiled (forward and backward are two). fallbacks: graphs that PyTorch runs as a whole.
     kernels_compiled, kernels_found: kernels that the C compiler made, and that the store had already.
     tasks_scheduled, tasks_found, tasks_shared: fused groups that were scheduled, whose C an earlier process had left,
-    and for which an equal one had already been seen. groups_split: groups that no schedule took as a whole.
+    and for which an equal one had already been seen. tasks_tuned: those whose configuration came from the tuning cache.
+    groups_split: groups that no schedule took as a whole.
     externs: steps that PyTorch runs. constants_prepared: how often frozen parameters were folded and packed.
     calls: calls of compiled graphs. compile_seconds: wall time in the C compiler.
     """
@@ -28,6 +29,7 @@ class Metrics:
     tasks_scheduled: int = 0
     tasks_found: int = 0
     tasks_shared: int = 0
+    tasks_tuned: int = 0
     groups_split: int = 0
     externs: int = 0
     constants_prepared: int = 0

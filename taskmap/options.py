@@ -1,5 +1,6 @@
 """What a user may set: one frozen record, passed down from the front door; nothing global."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -8,10 +9,12 @@ from difflib import get_close_matches
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
 
-# The names torch.compile knows. All are accepted, so that a script need not change with its backend; configs come from
-# rules today, so every mode compiles the same kernels. Those that mean CUDA graphs to PyTorch mean them here.
+# The names torch.compile knows. All are accepted, so that a script need not change with its backend. Those that mean
+# CUDA graphs to PyTorch mean them here, and those that mean measuring do.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+TUNE_SECONDS = 60.0
 TARGETS = ("cpu", "cuda", "cuda-sim")
 ISAS = ("avx2", "avx512", "generic")
 MOST_THREADS = 1024  # the OpenMP runtime ends the process when the system refuses it a thread
@@ -34,6 +37,10 @@ class Options:
     cache_dir: the folder of the kernel store; None is TASKMAP_CACHE_DIR if set, else the user's cache folder.
     verify_passes: verify the IR between all passes.
     profile: measure each kernel, for `taskmap.explain`.
+    tuned: use the configurations that the tuning cache has for this machine; the environment variable
+        TASKMAP_TUNING=off is for all compilations of a process.
+    tune_seconds: how long a compilation may measure configurations of operators that the tuning cache does not know;
+        None for not at all. The modes "max-autotune" and "max-autotune-no-cudagraphs" set it to 60.
 
     Raises InvalidOptionError for a value of the wrong type or out of range.
     """
@@ -49,6 +56,8 @@ class Options:
     verify_passes: bool = False
     profile: bool = False
     cuda_graphs: bool = False
+    tuned: bool = True
+    tune_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name, (accepts, wanted) in _RULES.items():
@@ -65,9 +74,9 @@ class Options:
         """
         if mode is not None and mode not in MODES:
             raise InvalidOptionError(f"unknown mode {mode!r}", hint=_choices("modes", mode, MODES))
-        graphs = mode in GRAPH_MODES
+        by_mode = {"cuda_graphs": mode in GRAPH_MODES, "tune_seconds": TUNE_SECONDS if mode in TUNE_MODES else None}
         if options is None:
-            return cls(cuda_graphs=graphs)
+            options = {}
         if not isinstance(options, Mapping):
             kind = type(options).__name__
             raise InvalidOptionError(f"options cannot be a {kind}", hint='Pass a dictionary, as in {"isa": "avx2"}.')
@@ -76,8 +85,7 @@ class Options:
             if key not in names:
                 raise InvalidOptionError(f"unknown option {key!r}", hint=_choices("options", key, names))
         # The values are checked by __post_init__, which a type checker cannot know.
-        given = {"cuda_graphs": graphs, **{key: _plain(value) for key, value in options.items()}}
-        return cls(**given)  # type: ignore[arg-type]
+        return cls(**{**by_mode, **{key: _plain(value) for key, value in options.items()}})  # type: ignore[arg-type]
 
 
 def _plain(value: object) -> object:
@@ -96,6 +104,10 @@ def _is_folder(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_THREADS)
+
+
+def _is_seconds(value: object) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf)
 
 
 def _is_flag(value: object) -> bool:
@@ -134,4 +146,6 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "verify_passes": (_is_flag, "True or False"),
     "profile": (_is_flag, "True or False"),
     "cuda_graphs": (_is_flag, "True or False"),
+    "tuned": (_is_flag, "True or False"),
+    "tune_seconds": (_is_seconds, "None or a number of seconds"),
 }

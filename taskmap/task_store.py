@@ -1,7 +1,7 @@
 """The C of scheduled tasks, kept between processes, so that a warm compilation neither schedules nor lowers.
 
-An entry is found by one hash over everything that can change the C: the task, the target, and the text of the compiler
-itself. It lies in the kernel store's folder, which belongs to this user alone; what the C compiles to is the kernel
+An entry is found by one hash over everything that can change the C: the task, the target, the configuration
+chosen by tuning, and the text of the compiler itself. It lies in the kernel store's folder, which belongs to this user alone; what the C compiles to is the kernel
 store's own affair. A damaged entry counts as missing.
 """
 
@@ -37,9 +37,10 @@ class TaskKernel:
     schedule: str
 
 
-def entry_key(task_key: str, target: Target, compiler: str) -> str:
-    """The name of a task's entry; ``compiler`` is the version of taskmap's own text."""
-    parts = [task_key, repr(target), compiler, str(_FORMAT), str(kernel_source.RUNTIME_ABI)]
+def entry_key(task_key: str, target: Target, compiler: str, config: str = "") -> str:
+    """The name of a task's entry; ``compiler`` is the version of taskmap's own text, ``config`` the configuration that
+    tuning chose."""
+    parts = [task_key, repr(target), compiler, str(_FORMAT), str(kernel_source.RUNTIME_ABI), config]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -17,7 +17,9 @@ def test_defaults() -> None:
 
 def test_values_are_taken_over(tmp_path: Path) -> None:
     options = Options.from_user("max-autotune", {"isa": "avx2", "threads": 1, "dump_dir": tmp_path, "freeze": False})
-    assert options == Options(isa="avx2", threads=1, dump_dir=str(tmp_path), freeze=False, cuda_graphs=True)
+    assert options == Options(
+        isa="avx2", threads=1, dump_dir=str(tmp_path), freeze=False, cuda_graphs=True, tune_seconds=60.0
+    )
 
 
 def test_options_are_frozen() -> None:
@@ -27,8 +29,11 @@ def test_options_are_frozen() -> None:
 
 @pytest.mark.parametrize("mode", [None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_modes_of_torch_compile(mode: str | None) -> None:
-    assert Options.from_user(mode) == Options(cuda_graphs=mode in ("reduce-overhead", "max-autotune"))
-    assert Options.from_user(mode, {"cuda_graphs": False}) == Options()
+    seconds = 60.0 if mode is not None and mode.startswith("max-autotune") else None
+    assert Options.from_user(mode) == Options(
+        cuda_graphs=mode in ("reduce-overhead", "max-autotune"), tune_seconds=seconds
+    )
+    assert Options.from_user(mode, {"cuda_graphs": False, "tune_seconds": None}) == Options()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,10 @@ def test_modes_of_torch_compile(mode: str | None) -> None:
         (None, {"gpu": "H300"}, "or one of T4, A100"),
         (None, {"gpu": 80}, "option 'gpu' cannot be 80"),
         (None, {"cuda_graphs": 1}, "It takes True or False"),
+        (None, {"tuned": 1}, "It takes True or False"),
+        (None, {"tune_seconds": -1.0}, "a number of seconds"),
+        (None, {"tune_seconds": float("nan")}, "a number of seconds"),
+        (None, {"tune_seconds": "60"}, "a number of seconds"),
         (None, {"isa": "avx"}, "It takes None, 'avx2', 'avx512' or 'generic'"),
         (None, {"isa": 512}, "option 'isa' cannot be 512"),
         (None, {"threads": 0}, "at least 1"),

@@ -1,0 +1,123 @@
+"""Which configuration a compilation uses: the best one in the tuning cache, found or tuned for now.
+
+Nothing here ever makes a compilation fail: without a cache that can be read, templates keep their defaults.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from taskmap.backend.cpu.toolchain import Toolchain
+from taskmap.ir.errors import TaskmapError
+from taskmap.ir.lazy import lazily
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.options import Options
+from taskmap.schedules import Config, Problem, problem
+
+# Most processes have nothing tuned, and wait for neither SQLite nor what measures.
+_open: Callable[..., Any] = lazily("taskmap.tuning.database", "Database")
+_conditions: Callable[..., Any] = lazily("taskmap.tuning.here", "conditions")
+_operator_of: Callable[..., Any] = lazily("taskmap.tuning.tune", "operator_of")
+_tune: Callable[..., Any] = lazily("taskmap.tuning.tune", "tune")
+_budget: Callable[..., Any] = lazily("taskmap.tuning.tune", "Budget")
+_setting: Callable[..., Any] = lazily("taskmap.tuning.job", "Setting")
+
+_log = logging.getLogger(__name__)
+_OFF = ("0", "off", "no", "false")
+
+Show = Callable[[int, int], None]
+
+
+@dataclass(slots=True, eq=False)
+class Choices:
+    """The configurations that the tasks of one session get, from the database at ``path``."""
+
+    path: Path
+    target: Target
+    toolchain: Toolchain
+    options: Options
+    _found: dict[Problem, Config | None] = field(default_factory=dict, init=False, repr=False)
+    _database: Any = field(default=None, init=False, repr=False)
+    _here: Any = field(default=None, init=False, repr=False)
+    _broken: bool = field(default=False, init=False, repr=False)
+
+    def config(self, task: Task) -> Config | None:
+        """The best configuration known for a task; None for its template's default."""
+        if not self._usable():
+            return None
+        found = problem(task, self.target)
+        if found is None:
+            return None
+        if found not in self._found:
+            self._found[found] = self._best(found)
+        return self._found[found]
+
+    def tune(self, tasks: Iterable[Task], show: Show) -> None:
+        """Measure what is not known of ``tasks``, within the option ``tune_seconds`` for all of them together."""
+        if self.options.tune_seconds is None or self._broken:
+            return
+        problems = list(dict.fromkeys(p for task in tasks if (p := problem(task, self.target)) is not None))
+        problems.sort(key=lambda p: -p.operations)  # where there is most to be gained
+        deadline = time.monotonic() + self.options.tune_seconds
+        for number, one in enumerate(problems):
+            show(number, len(problems))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            self._guarded(partial(self._tune, one, left / (len(problems) - number)))
+        self._found.clear()
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _usable(self) -> bool:
+        if self._broken or not self.options.tuned:
+            return False
+        return self._database is not None or self.path.exists()
+
+    def _best(self, found: Problem) -> Config | None:
+        record = self._guarded(lambda: self._opened().best(_operator_of(found, self.target), self._here))
+        return None if record is None else found.read(record.config, self.target)
+
+    def _tune(self, found: Problem, seconds: float) -> None:
+        o = self.options
+        setting = _setting(self.target.cores, self.toolchain.isa, o.fast_math, o.cache_dir)
+        _tune(found, self.target, setting, self._here_now(), self._opened(), _budget(seconds))
+
+    def _opened(self) -> Any:
+        if self._database is None:
+            self._database = _open(self.path)
+        self._here_now()
+        return self._database
+
+    def _here_now(self) -> Any:
+        if self._here is None:
+            self._here = _conditions(self.toolchain, self.target.cores)
+        return self._here
+
+    def _guarded(self, do: Callable[[], Any]) -> Any:
+        """What ``do`` gives; None after one warning when the cache cannot be used."""
+        try:
+            return do()
+        except TaskmapError as error:
+            _log.warning("templates keep their default configurations: %s", error)
+            self._broken = True
+            return None
+
+
+def choices(path: Path, target: Target, toolchain: Toolchain, options: Options) -> Choices | None:
+    """The choices of a session; None where the environment variable TASKMAP_TUNING is "off"."""
+    if os.environ.get("TASKMAP_TUNING", "").lower() in _OFF:
+        return None
+    return Choices(path, target, toolchain, options)
