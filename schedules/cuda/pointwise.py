@@ -21,7 +21,9 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
 from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.cpu.transpose import find_transpose
 from taskmap.schedules.cuda.launch import WARP, Launch, unravel
+from taskmap.schedules.cuda.transpose import schedule_transpose
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
 from taskmap.schedules.values import Values
 
@@ -44,6 +46,9 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     if not runs:
         return _one_element(task, domain)
     extents = [product([domain.shape[a] for a in run]) for run in runs]
+    transpose = find_transpose(task, axes, runs, extents, walks)
+    if transpose is not None:
+        return schedule_transpose(task, transpose, domain, runs, extents)
     inner = coalesced_run(runs, walks, len(task.outputs))
     order = [r for r in range(len(runs)) if r != inner] + [inner]
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]

@@ -9,17 +9,21 @@ from taskmap.graph.ops import activations, arithmetic, pooling, views
 from taskmap.ir.nodes import For, LoopKind, Var
 from taskmap.ir.types import DType, bf16, f16, f32, f64
 from taskmap.ir.visit import walk_stmts
-from tests.schedules.cuda_running import check
+from taskmap.schedules import schedule
+from tests.schedules.cuda_running import check, check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.random_tasks import elementwise_case
 from tests.schedules.running import Case
 from tests.schedules.test_elementwise_random import tolerance
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_random_tasks(seed: int) -> None:
     case = elementwise_case(seed, symbolic=seed % 4 == 1, special=seed % 5 == 2, largest=256)
-    check(case, tolerance(case.task))
+    kernel = schedule(case.task, cuda())
+    check_interpreted(case, kernel, tolerance(case.task))
+    if seed % 4 < 2:
+        check_kernel(case, kernel, tolerance(case.task))
 
 
 def lanes_of(case: Case) -> list[int]:
@@ -57,12 +61,30 @@ def test_windows_are_vectors_of_channels() -> None:
     assert lanes_of(Case(fused([pooled], strides=strides), [array])) == [4]
 
 
-def test_a_transposed_operand() -> None:
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((70, 90), (1, 0)), ((2, 24, 9, 11), (0, 2, 3, 1)), ((2, 9, 11, 24), (0, 3, 1, 2)), ((64, 64), (1, 0))],
+    ids=str,
+)
+def test_transposes_go_through_shared_memory(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
-    x = tensor(33, 70)
-    y = arithmetic.add(views.permute(x, (1, 0)), tensor(70, 33))
-    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((33, 70), (70, 33))]
-    check(Case(fused([y]), arrays))
+    x = tensor(*shape)
+    other = tuple(shape[d] for d in order)
+    y = arithmetic.add(views.permute(x, order), tensor(*other))
+    case = Case(fused([y]), [rng.standard_normal(s).astype(np.float32) for s in (shape, other)])
+    kernel = schedule(case.task, cuda())
+    assert kernel.note.startswith("cuda.transpose")
+    check_kernel(case, kernel)
+
+
+def test_a_transpose_of_any_size() -> None:
+    n = Var("n")
+    task = fused([arithmetic.mul(views.permute(tensor(64, n), (1, 0)), 2.0)])
+    kernel = schedule(task, cuda())
+    assert kernel.note.startswith("cuda.transpose")
+    for size in (1, 33, 100):
+        array = np.random.default_rng(size).standard_normal((64, size)).astype(np.float32)
+        check_kernel(Case(task, [array], {n: size}), kernel)
 
 
 def test_one_kernel_serves_all_sizes() -> None:
