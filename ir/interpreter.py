@@ -23,7 +23,9 @@ from taskmap.ir.evaluate import NUMPY_TYPES, convert
 from taskmap.ir.instruction_meaning import multiply
 from taskmap.ir.instruction_specs import BarrierSpec, MbarrierSpec
 from taskmap.ir.interpreter_block import Block, Meeting, Together
-from taskmap.ir.interpreter_invoke import Invocations, Meetings, exchanged, may_wait, needs_company, value_alone
+from taskmap.ir.interpreter_call import Meetings
+from taskmap.ir.interpreter_exchange import exchanged, value_alone
+from taskmap.ir.interpreter_invoke import Invocations, may_wait, needs_company
 from taskmap.ir.interpreter_memory import Access, Memory, Storage, adopt, row_major, span
 from taskmap.ir.interpreter_values import Expressions, Frame, Value
 from taskmap.ir.mapping_digits import Task

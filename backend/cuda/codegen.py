@@ -240,8 +240,8 @@ class _Emitter:
                 )
             self.line(f"tm_shared<{kind}> {name} = tm_shared_at<{kind}>({start});", place)
             return
-        aligned = "alignas(4) " if b.dtype.bits < 32 else ""
-        self.line(f"{aligned}{kind} {name}[{max(size, 1)}];", place)
+        alignment = "alignas(4) " if b.dtype.bits < 32 else ""
+        self.line(f"{alignment}{kind} {name}[{max(size, 1)}];", place)
 
     def store(self, s: Store) -> str:
         (where,) = s.indices

@@ -234,15 +234,16 @@ def test_named_barriers_let_some_threads_meet() -> None:
 
 
 def test_what_the_interpreter_cannot_do_it_says() -> None:
-    descriptor = instruction("wgmma_descriptor")
+    arrive = instruction("mbarrier_arrive_remote")
 
-    @kernel(grid=(1,), threads=128)
-    def describe(y: i64[128]):  # type: ignore[no-untyped-def]
-        s = shared(f16[64, 64])
-        y[thread] = descriptor(128, s[0, 0], 1, 1024)
+    @kernel(grid=(2,), threads=32, cluster=(2,))
+    def tell(y: f32[32]):
+        full = shared(i64[1])
+        arrive(full, 1)
+        y[thread] = 0.0
 
-    with pytest.raises(TaskmapError, match="does not execute wgmma_descriptor"):
-        interpret(describe, {})
+    with pytest.raises(TaskmapError, match="does not execute mbarrier_arrive_remote"):
+        interpret(tell, {})
 
 
 def test_script_refuses_wrong_operands_at_the_line() -> None:
