@@ -302,6 +302,32 @@ def run_loop(step: ControlStep, body: Program, value: Callable[[Value | None], A
     carried = [value(v) for v in step.carried]
     captured = [value(v) for _, v in step.captured]
     sliced = [value(v) for v in step.sliced]
+    if step.batched:
+        return _over_batch(step, body, carried, sliced, captured, trip)
+    return _iterated(step, body, carried, sliced, captured, trip, going)
+
+
+def _over_batch(
+    step: ControlStep, body: Program, carried: list[Any], sliced: list[Any], captured: list[Any], trip: int | None
+) -> list[Any]:
+    """One scan for each element of the batch."""
+    every: list[list[Given]] = []
+    for b in range(sliced[0].tensor.shape[0]):
+        first = [Given(v.elem, v.tensor[b]) for v in carried]
+        own = [Given(v.elem, v.tensor[b]) for v in sliced]
+        every.append(_iterated(step, body, first, own, captured, trip, True))
+    return [Given(parts[0].elem, torch.stack([p.tensor for p in parts])) for parts in zip(*every, strict=True)]
+
+
+def _iterated(
+    step: ControlStep,
+    body: Program,
+    carried: list[Any],
+    sliced: list[Any],
+    captured: list[Any],
+    trip: int | None,
+    going: bool,
+) -> list[Any]:
     scans: list[list[Given]] = [[] for _ in range(step.scans)]
     done = 0
     while going and (trip is None or done < trip):

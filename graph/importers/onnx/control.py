@@ -50,6 +50,7 @@ class ControlStep:
     scan_axes: tuple[int, ...] = ()
     scan_backward: tuple[bool, ...] = ()
     is_scan: bool = False
+    batched: bool = False
 
 
 def begin(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
@@ -148,8 +149,6 @@ def _scan(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
     body: GraphProto = call.required("body")
     count = int(call.required("num_scan_inputs"))
     first = 1 if call.version < 9 else 0
-    if first:
-        raise UnsupportedError("Scan as it was before version 9 of the operator set")
     given = [call.value(i) for i in range(first, len(call.inputs))]
     if not 1 <= count <= len(given) or len(body.input) != len(given):
         raise call.error("the scan's body does not have the inputs that the scan needs")
@@ -158,6 +157,8 @@ def _scan(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
     tensors = [s for s in sources if isinstance(s, Tensor)]
     if scans < 0 or len(tensors) != count:
         raise call.error("the scan's body does not have the outputs that the scan needs")
+    if first:
+        return _batched_scan(reader, frame, call, body, carried, tensors, scans)
     axes = [call.axis(a, len(t.shape)) for a, t in zip(call.attr("scan_input_axes", [0] * count), tensors, strict=True)]
     backward = [bool(d) for d in call.attr("scan_input_directions", [0] * count)]
     out_axes = tuple(int(a) for a in call.attr("scan_output_axes", [0] * scans))
@@ -192,6 +193,34 @@ def _scan(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
     loop = Unrolled(body, trip, carried, [[] for _ in range(scans)], slices, True, out_axes, out_backward)
     _start(reader, frame, call, loop)
     return None
+
+
+def _batched_scan(
+    reader: Reader, frame: Frame, call: Call, body: GraphProto, carried: list[Value], tensors: list[Tensor], scans: int
+) -> ControlStep:
+    """Scan as it was in version 8: every tensor has a batch before the scanned dimension."""
+    if call.has(0):
+        raise UnsupportedError("a Scan of version 8 whose sequences differ in length")
+    length = constant_dim(tensors[0].shape[1])
+    if length is None:
+        raise UnsupportedError("a scan of a symbolic size")
+    backward = tuple(bool(d) for d in call.attr("directions", [0] * len(tensors)))
+    return ControlStep(
+        body,
+        frame.library,
+        of_array(np.array(length, np.int64), INT64),
+        None,
+        tuple(carried),
+        tuple(tensors),
+        captured(reader, body),
+        scans,
+        (0,) * len(tensors),
+        backward,
+        (0,) * scans,
+        (False,) * scans,
+        is_scan=True,
+        batched=True,
+    )
 
 
 def _slice(tensor: Tensor, axis: int, at: int) -> Tensor:

@@ -160,13 +160,11 @@ def _to_narrow_float(a: Any, to: int, dtype: Any, saturate: bool, mode: str) -> 
     largest = np.float32(ml_dtypes.finfo(dtype).max)
     nan = np.isnan(wide)
     if dtype.name == "float4_e2m1fn":
-        return np.clip(np.where(nan, largest, wide), -largest, largest).astype(dtype)
+        return wide.astype(dtype)
     result = wide.astype(dtype)
     if saturate:
         back = result.astype(np.float32)
-        keeps_infinity = dtype.name == "float8_e5m2"
         beyond = (~np.isfinite(back)) & ~nan
-        del keeps_infinity
         held = np.where(wide > 0, largest, -largest).astype(dtype)
         return np.where(beyond, held, result)
     return result
@@ -218,8 +216,9 @@ def _dropout(call: Call) -> Any:
     seed = call.attr("seed")
 
     def run(a: Any, *_: Any) -> Any:
-        mask = np.random.default_rng(seed).random(a.shape) >= ratio
-        return [(a * mask / np.asarray(1 - ratio, np.float64)).astype(a.dtype), mask]
+        # numpy's older generator, so that a seed means what it means to ONNX's own reference.
+        mask = np.random.RandomState(seed).uniform(0, 1, a.shape) >= ratio
+        return [(mask * a * (1 / (1 - ratio))).astype(a.dtype), mask]
 
     return on_host(call, run, [(x.elem, x.shape), (BOOL, x.shape)], "random numbers", inputs=[0])
 

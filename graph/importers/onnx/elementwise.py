@@ -310,13 +310,16 @@ def _shift(call: Call) -> Any:
     if is_unsigned(call):
         return by_numpy(call, np.left_shift if left else np.right_shift)
     x, y = call.node(0), call.node(1)
-    bits = 8 * np.dtype({"u8": "u1", "i32": "u2", "i64": "u4"}[x.dtype.name]).itemsize
+    bits = {int(TensorProto.UINT16): 16, int(TensorProto.UINT32): 32}.get(call.elem(0), x.dtype.bits)
 
     def element(a: Expr, b: Expr) -> Expr:
-        wide, by = cast(a, i64), minimum(cast(b, i64), 63)
-        shifted = binary("shl" if left else "shr", wide, by)
-        shifted = select(compare("ge", cast(b, i64), bits), const(0, i64), shifted)
-        return cast(binary("and", shifted, const((1 << bits) - 1, i64)), a.dtype)
+        wide, by = cast(a, i64), cast(b, i64)
+        beyond = compare("lt", by, 0) | compare("ge", by, bits)
+        held = minimum(maximum(by, 0), bits - 1)
+        if not left:
+            sign = select(compare("lt", wide, 0), const(-1, i64), const(0, i64))
+            return cast(select(beyond, sign, binary("shr", wide, held)), a.dtype)
+        return cast(select(beyond, const(0, i64), binary("shl", wide, held)), a.dtype)
 
     return pointwise("shift", (x, y), element, x.dtype, x.dtype)
 

@@ -251,15 +251,12 @@ def _max_unpool(call: Call) -> Any:
     shape = call.ints(2) if call.has(2) else inferred
 
     def run(values: Any, places: Any, _shape: Any = None) -> Any:
-        result = np.zeros(int(np.prod(inferred)), values.dtype)
-        result[places.reshape(-1)] = values.reshape(-1)
-        whole = np.zeros(shape, values.dtype)
-        block = result.reshape(inferred)
-        if list(shape) == list(inferred):
-            return block
-        flat = np.zeros(int(np.prod(shape)), values.dtype)
+        flat = np.zeros(int(np.prod(inferred)), values.dtype)
         flat[places.reshape(-1)] = values.reshape(-1)
-        return flat.reshape(whole.shape)
+        whole = np.zeros(shape, values.dtype)
+        corner = tuple(slice(0, min(a, b)) for a, b in zip(inferred, shape, strict=True))
+        whole[corner] = flat.reshape(inferred)[corner]
+        return whole
 
     return on_host(call, run, [(x.elem, shape)], "positions that are data")
 

@@ -181,6 +181,8 @@ class Reader:
                 attributes[attribute.name] = attribute_value(given, frame.library.folder)
         schema = frame.library.schema(node)
         version = schema.since_version if schema is not None else 0
+        if any(a.ref_attr_name for a in node.attribute):
+            node = _resolved(node, frame)
         return Call(node, domain, version, inputs, attributes, frame.library, fold)
 
     def _enter(
@@ -199,7 +201,7 @@ class Reader:
             raise call.error(f"it has {len(call.inputs)} inputs, but the function takes {len(inputs)}")
         given = [*call.inputs, *[None] * (len(inputs) - len(call.inputs))]
         values: dict[str, Value | None] = dict(zip(inputs, given, strict=True))
-        attributes = self._attributes(frame, call)
+        attributes = _attributes(frame, call)
         inner = library if library is not frame.library else self._function_library(frame, call)
         frame.at += 1
         self.frames.append(
@@ -210,23 +212,6 @@ class Reader:
         function = frame.library.function(call.proto)
         assert function is not None
         return function_library(function, frame.library)
-
-    def _attributes(self, frame: Frame, call: Call) -> dict[str, AttributeProto]:
-        """The attributes that the body of a function may refer to: those given, and the defaults."""
-        found: dict[str, AttributeProto] = {}
-        function = frame.library.function(call.proto)
-        if function is not None:
-            found.update({a.name: a for a in function.attribute_proto})
-        else:
-            schema = frame.library.schema(call.proto)
-            if schema is not None:
-                found.update({n: a.default_value for n, a in schema.attributes.items() if _has_default(a)})
-        for attribute in call.proto.attribute:
-            if not attribute.ref_attr_name:
-                found[attribute.name] = attribute
-            elif attribute.ref_attr_name in frame.attributes:
-                found[attribute.name] = frame.attributes[attribute.ref_attr_name]
-        return found
 
     def _lowered(self, call: Call) -> list[Value | None] | HostStep | None:
         """The results by the operator's lowering; None where its function body must be read instead."""
@@ -272,6 +257,34 @@ class Reader:
         node = without_empties(node)
         _mark(node, Origin(f"{call.op}", text=""))
         return Tensor(elem, node.shape, made=node)
+
+
+def _resolved(node: NodeProto, frame: Frame) -> NodeProto:
+    """The node with the values of the attributes that it takes from the function around it."""
+    made = NodeProto()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for attribute in node.attribute:
+        given = frame.attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if given is not None:
+            own = made.attribute.add()
+            own.CopyFrom(given)
+            own.name = attribute.name
+    return made
+
+
+def _attributes(frame: Frame, call: Call) -> dict[str, AttributeProto]:
+    """The attributes that the body of a function may refer to: those given, and the defaults."""
+    found: dict[str, AttributeProto] = {}
+    function = frame.library.function(call.proto)
+    if function is not None:
+        found.update({a.name: a for a in function.attribute_proto})
+    else:
+        schema = frame.library.schema(call.proto)
+        if schema is not None:
+            found.update({n: a.default_value for n, a in schema.attributes.items() if _has_default(a)})
+    found.update({a.name: a for a in call.proto.attribute})
+    return found
 
 
 def _has_default(attribute: OpSchema.Attribute) -> bool:

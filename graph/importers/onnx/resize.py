@@ -57,7 +57,7 @@ def _position(o: Array, a: Axis, style: Style) -> Array:
     """Where the elements o of the result lie in the source."""
     transform = style.transform
     if transform == "align_corners":
-        return o * (a.size - 1) / (a.target - 1) if a.target > 1 else np.zeros_like(o)
+        return o * (a.size - 1) / (a.scale * a.size - 1) if a.target > 1 else np.zeros_like(o)
     if transform == "asymmetric":
         return o / a.scale
     if transform == "pytorch_half_pixel":
@@ -95,7 +95,7 @@ def table(a: Axis, style: Style) -> tuple[Array, Array]:
     distance = np.abs(taps - place[:, None]) / stretch
     weights = np.maximum(1 - distance, 0) if style.mode == "linear" else _cubic(distance, style.cubic)
     outside = (taps < 0) | (taps >= a.size)
-    if style.exclude_outside or style.antialias:
+    if style.exclude_outside:
         weights = np.where(outside, 0.0, weights)
     if style.exclude_outside or style.antialias:
         total = weights.sum(1, keepdims=True)
@@ -166,6 +166,8 @@ def _common(x: Node, axes: dict[int, Axis], style: Style) -> Node | None:
     plain = style.transform in ("half_pixel", "pytorch_half_pixel", "align_corners")
     if style.mode == "linear" and plain and x.dtype.is_float and len(trailing) <= 3 and rank - len(trailing) >= 2:
         if style.transform == "pytorch_half_pixel" and any(axes[d].target == 1 for d in changed):
+            return None
+        if style.transform == "align_corners" and any(axes[d].scale * axes[d].size != axes[d].target for d in changed):
             return None
         sizes = [axes[d].target if d in axes else x.shape[d] for d in trailing]
         scales = [axes[d].scale if d in axes and axes[d].size != axes[d].target else None for d in trailing]

@@ -61,6 +61,12 @@ def _col2im(call: Call) -> Any:
     )
 
 
+def _complex(a: Any) -> Any:
+    """Complex numbers from pairs in the last dimension, in the precision of ``a`` but at least f32."""
+    wide = a.astype(np.float64 if a.dtype == np.float64 else np.float32)
+    return wide[..., 0] + (1j * wide[..., 1] if wide.shape[-1] == 2 else 0)
+
+
 @lowering("DFT")
 def _dft(call: Call) -> Any:
     x = call.tensor(0)
@@ -80,8 +86,7 @@ def _dft(call: Call) -> Any:
     dtype = numpy_type(x.elem)
 
     def run(a: Any) -> Any:
-        wide = a.astype(np.float64)
-        value = wide[..., 0] + (1j * wide[..., 1] if wide.shape[-1] == 2 else 0)
+        value = _complex(a)
         if inverse and onesided:
             return np.fft.irfft(value, length, axis=axis)[..., None].astype(dtype)
         made = np.fft.ifft(value, length, axis=axis) if inverse else np.fft.fft(value, length, axis=axis)
@@ -105,8 +110,7 @@ def _stft(call: Call) -> Any:
     dtype = numpy_type(x.elem)
 
     def run(a: Any, w: Any = None) -> Any:
-        wide = a.astype(np.float64).reshape(batch, signal, -1)
-        value = wide[..., 0] + (1j * wide[..., 1] if wide.shape[-1] == 2 else 0)
+        value = _complex(a.reshape(batch, signal, -1))
         parts = np.stack([value[:, i * hop : i * hop + length] for i in range(frames)], 1)
         if w is not None:
             parts = parts * w
