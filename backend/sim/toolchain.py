@@ -32,7 +32,7 @@ _FLAGS = (
     "-fno-semantic-interposition",
     "-Wl,-z,noexecstack",
 )
-_ENGINE_FLAGS = ("-O2", "-pthread", "-Wall", "-Wextra")
+_ENGINE_FLAGS = ("-O2", "-ftls-model=initial-exec", "-pthread", "-Wall", "-Wextra")
 _KERNEL_FLAGS = ("-fno-exceptions", "-fno-rtti", "-w")
 # A checked access is told apart by its return address, so calls stay calls, and each keeps its own place.
 _CHECKED_FLAGS = ("-O1", "-g1", "-fno-optimize-sibling-calls", "-fno-crossjumping")

@@ -41,7 +41,10 @@ inline bool is_prepared(const Worker &w, size_t fibers, size_t blocks) {
 inline void prepare(Worker &w) {
   const tm_sim_run &run = *w.run;
   const uint32_t size = run.cluster.x * run.cluster.y * run.cluster.z;
-  if (is_prepared(w, size * run.threads, size)) return;
+  if (is_prepared(w, size * run.threads, size)) {
+    for (Fiber &f : w.fibers) f.grid_dim = run.grid;
+    return;
+  }
   w.fibers = std::vector<Fiber>(size * run.threads);
   w.blocks = std::vector<Block>(size);
   for (uint32_t rank = 0; rank < size; rank++) {
@@ -60,7 +63,40 @@ inline void prepare(Worker &w) {
     b.memory.cells = std::vector<Cell>((run.shared_bytes + run.shared_granule - 1) / run.shared_granule);
     b.bounds.push_back({b.shared, b.shared + run.shared_bytes, &b.memory, "shared memory"});
   }
+  for (uint32_t i = 0; i < w.fibers.size(); i++) {
+    Fiber &f = w.fibers[i];
+    Block &b = w.blocks[i / run.threads];
+    const uint32_t t = i % run.threads;
+    static_cast<tm_thread &>(f) = {{t, 0, 0}, b.index, {run.threads, 1, 1}, run.grid, b.shared};
+    f.home = &b;
+    f.warp = &b.warps[t / 32];
+    f.lane = t % 32;
+    f.number = i;
+    f.warp->lanes[f.lane] = &f;
+    f.warp->present |= 1u << f.lane;
+    f.warp->meetings.reserve(32);
+  }
   w.order.resize(w.fibers.size());
+}
+
+inline void begin_checks(Worker &w, Fiber &f, const ClockRef &nothing) {
+  f.line = 0;
+  f.waits_in = "";
+  f.base = nothing;
+  f.own = 1;
+  f.copies_agent = f.copies_done = f.copies_last = f.copies_given = f.bulk_last = 0;
+  f.copies_open = 1;
+  f.copies.clear();
+  f.copy_groups.clear();
+  f.bulk_reads = f.bulk_writes = 0;
+  f.bulk_read = f.bulk_written = Groups{};
+  f.bulk.clear();
+  f.wgmma_issued = f.wgmma_done = 0;
+  f.wgmma_fenced = false;
+  f.wgmma_groups.clear();
+  f.fenced.reset();
+  f.seen.clear();
+  w.agents.push_back({AgentKind::thread, &f});
 }
 
 inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
@@ -78,48 +114,19 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     const tm_dim &c = run.cluster;
     b.index = {first.x + b.rank % c.x, first.y + b.rank / c.x % c.y, first.z + b.rank / c.x / c.y};
     b.ended = 0;
+    if (!b.mbarriers.empty()) b.mbarriers.clear();
+    for (Warp &warp : b.warps) warp.ended = 0;
+    if (!w.checked) continue; /* what ends well leaves the rest as it was */
     for (Barrier &barrier : b.barriers) barrier = Barrier{};
-    b.mbarriers.clear();
     for (Warpgroup &group : b.warpgroups) group = Warpgroup{};
-    for (Warp &warp : b.warps) {
-      warp.present = warp.ended = 0;
-      warp.meetings.clear();
-      warp.meetings.reserve(32);
-    }
-    if (w.checked) memset(b.shared, 0xff, run.shared_bytes);
+    for (Warp &warp : b.warps) warp.meetings.clear();
+    memset(b.shared, 0xff, run.shared_bytes);
   }
-  for (uint32_t i = 0; i < w.fibers.size(); i++) {
-    Fiber &f = w.fibers[i];
-    Block &b = w.blocks[i / run.threads];
-    const uint32_t t = i % run.threads;
-    static_cast<tm_thread &>(f) = {{t, 0, 0}, b.index, {run.threads, 1, 1}, run.grid, b.shared};
-    f.home = &b;
-    f.warp = &b.warps[t / 32];
-    f.lane = t % 32;
-    f.number = i;
-    f.warp->lanes[f.lane] = &f;
-    f.warp->present |= 1u << f.lane;
+  for (Fiber &f : w.fibers) {
+    f.block = f.home->index;
     f.state = State::unstarted;
-    f.wait = Wait::none;
-    f.line = 0;
-    f.waits_in = "";
     f.cluster_phase = 0;
-    f.wgmma_issued = f.wgmma_done = 0;
-    f.wgmma_fenced = false;
-    f.wgmma_groups.clear();
-    if (!w.checked) continue;
-    f.base = nothing;
-    f.own = 1;
-    f.copies_agent = f.copies_done = f.copies_last = f.copies_given = f.bulk_last = 0;
-    f.copies_open = 1;
-    f.copies.clear();
-    f.copy_groups.clear();
-    f.bulk_reads = f.bulk_writes = 0;
-    f.bulk_read = f.bulk_written = Groups{};
-    f.bulk.clear();
-    f.fenced.reset();
-    f.seen.clear();
-    w.agents.push_back({AgentKind::thread, &f});
+    if (w.checked) begin_checks(w, f, nothing);
   }
   if (run.seed > 1) std::shuffle(w.order.begin(), w.order.end(), w.random);
   w.stacks.reclaim();

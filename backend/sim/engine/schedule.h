@@ -85,7 +85,9 @@ inline void make_ready(Worker &w, Fiber *f) {
 
 /* Makes ready those who waited, so that they run in the order of the seed. */
 inline void make_all_ready(Worker &w, std::vector<Fiber *> &waiting) {
-  if (w.run->seed > 1) {
+  if (!w.checked) {
+    std::reverse(waiting.begin(), waiting.end());
+  } else if (w.run->seed > 1) {
     std::shuffle(waiting.begin(), waiting.end(), w.random);
   } else if (w.run->seed == 0) {
     std::sort(waiting.begin(), waiting.end(), [](Fiber *a, Fiber *b) { return a->number > b->number; });

@@ -278,6 +278,7 @@ TM_EXPORT void tm_sim_bulk(tm_u32 kind, void *shared, const tm_bounds *bounds, v
 
 TM_EXPORT void tm_sim_bulk_commit(tm_u32) {
   sim::Fiber &f = *sim::worker->current;
+  if (!sim::worker->checked) return;
   f.bulk_read.commit();
   f.bulk_written.commit();
 }

@@ -200,7 +200,7 @@ TM_EXPORT void tm_sim_wgmma_fence(tm_u32) { sim::worker->current->wgmma_fenced =
 
 TM_EXPORT void tm_sim_wgmma_commit(tm_u32) {
   sim::Fiber &f = *sim::worker->current;
-  f.wgmma_groups.push_back(f.wgmma_issued);
+  if (sim::worker->checked) f.wgmma_groups.push_back(f.wgmma_issued);
 }
 
 TM_EXPORT void tm_sim_wgmma_wait(tm_u32 pending, tm_u32 line) {
