@@ -30,6 +30,7 @@ from taskmap.ir.nodes import Var
 Array = NDArray[Any]
 Policy = Literal["late", "early"]
 _MOST_PROBLEMS = 64
+_DECLARED = re.compile(r"tm_shared<[^>]*>\s+(\w+)\s*=")
 _PARAMETER = re.compile(
     r"tm_global<\s*(const\s+)?(\w+(?: \w+)*)\s*>\s+(\w+)|(tm_tensor_map)\s+(\w+)|(long long)\s+(\w+)"
 )
@@ -327,13 +328,23 @@ def _problems(found: Sequence[structs.FoundProblem], source: CudaSource, path: P
     for p in found:
         at = place(p.block, p.thread, p.site)
         other = place(p.other_block, p.other_thread, p.other_site) if p.has_other else None
-        problem = Problem(KINDS[p.kind], p.text.decode(errors="replace"), at, other, p.count)
+        problem = Problem(KINDS[p.kind], _with_names(p.text.decode(errors="replace"), text), at, other, p.count)
         # One line may have several accesses; where no line is known they are kept apart.
         key = (p.kind, at.line or p.site, (other.line or p.other_site) if other else -1)
         known = merged.setdefault(key, problem)
         if known is not problem:
             merged[key] = replace(known, count=known.count + p.count)
     return tuple(merged.values())
+
+
+def _with_names(words: str, text: Sequence[str]) -> str:
+    """Buffers of shared memory by their names: the engine knows only the lines that declare them, as @12."""
+
+    def name(match: re.Match[str]) -> str:
+        declared = _DECLARED.search(text[int(match[1]) - 1]) if int(match[1]) <= len(text) else None
+        return declared[1] if declared else "shared memory"
+
+    return re.sub(r"@(\d+)", name, words)
 
 
 def _counters(counted: structs.Counted) -> dict[str, int]:

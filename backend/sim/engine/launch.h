@@ -276,7 +276,7 @@ TM_EXPORT const tm_bounds *tm_sim_shared_bounds(tm_u64 offset, tm_u64 bytes,
                   w.run->shared_bytes);
     return &b.bounds[0];
   }
-  return shared_bounds(b, low, high);
+  return shared_bounds(b, low, high, line);
 }
 
 static inline tm_u32 site_of_return(const void *address, tm_u32 line) {

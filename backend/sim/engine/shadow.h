@@ -170,14 +170,14 @@ inline bool conflicts_with_write(Worker &w, const Cell &cell, const Access &a) {
 
 /* A generic write that the asynchronous proxy may not see yet, for want of a fence. */
 inline bool lacks_fence(Worker &w, const Cell &cell, const Access &a) {
-  if (!a.async_proxy || cell.async_proxy || cell.gang != w.gang) return false;
+  if (!a.async_proxy || cell.async_proxy || !cell.gang || cell.gang != w.gang) return false;
   return a.by->base->fenced_of(cell.agent) < cell.clock;
 }
 
 inline void report_proxy(Worker &w, const Cell &cell, const Access &a, const Span &s) {
   const Place other = place_of(w, cell.gang, cell.thread, cell.site);
   w.report->add(kProxy, w.place(*a.by, a.site), &other,
-                "%s by the asynchronous proxy of what a thread wrote, without fence.proxy.async between",
+                "%s by the asynchronous proxy, after an ordinary write without fence.proxy.async between",
                 describe(s).c_str());
 }
 
@@ -216,6 +216,8 @@ inline void note_write(Worker &w, Region &region, const Access &a, const Span &s
     forget_old(w, region, cell);
     if (conflicts_with_write(w, cell, a))
       report_race(w, a, s, cell.gang, cell.agent, cell.thread, cell.clock, cell.site, true);
+    else if (lacks_fence(w, cell, a))
+      report_proxy(w, cell, a, s);
     for (uint32_t j = cell.readers; j; j = w.readers[j].next) {
       const Reader &r = w.readers[j];
       if ((a.atomic && r.atomic) || happened_before(w, *a.by, r.gang, r.agent, r.clock)) continue;

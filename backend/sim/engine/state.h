@@ -138,6 +138,7 @@ struct Block {
   char *shared = nullptr;
   Region memory;
   std::deque<tm_bounds> bounds;
+  std::deque<std::string> names;
   std::vector<Warp> warps;
   std::vector<Warpgroup> warpgroups;
   std::vector<std::unique_ptr<Mbarrier>> mbarriers; /* by offset / 8 */
@@ -257,10 +258,12 @@ struct Worker {
 extern __thread Worker *worker __attribute__((tls_model("initial-exec")));
 
 /* The bounds of a part of a block's shared memory. */
-inline const tm_bounds *shared_bounds(Block &b, const char *low, const char *high) {
+inline const tm_bounds *shared_bounds(Block &b, const char *low, const char *high, uint32_t line = 0) {
   for (const tm_bounds &known : b.bounds)
     if (known.low == low && known.high == high) return &known;
-  b.bounds.push_back({const_cast<char *>(low), const_cast<char *>(high), &b.memory, "shared memory"});
+  /* The line that declares the buffer stands for its name, which only the text tells. */
+  b.names.push_back(line ? "@" + std::to_string(line) : "shared memory");
+  b.bounds.push_back({const_cast<char *>(low), const_cast<char *>(high), &b.memory, b.names.back().c_str()});
   return &b.bounds.back();
 }
 

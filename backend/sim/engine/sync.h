@@ -47,7 +47,7 @@ inline void meet_at(Worker &w, Barrier &b, Wait wait, const char *name, uint32_t
   f.line = line;
   if (w.checked) release_to(b.gathering, f);
   if (b.arrived++ == 0) b.line = line;
-  b.same_line &= b.line == line;
+  b.same_line &= b.line == line || wait != Wait::barrier; /* named barriers are for threads that do different things */
   if (b.arrived == expected) return open_barrier(w, b, name);
   b.waiting.push_back(&f);
   wait_here(w, wait, name, line);
