@@ -179,9 +179,9 @@ class Expressions:
     def known(self, cond: Expr | None = None, holds: bool = True) -> Iterator[None]:
         """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after, and names are free again."""
         facts, multiples, taken = self.facts, self.multiples, set(self.taken)
-        if cond is not None:
-            self.facts = facts.assume(cond, holds)
-            self.multiples = multiples.assume(cond) if holds else multiples
+        for part in _lasting(cond, holds) if cond is not None else ():
+            self.facts = self.facts.assume(part, holds)
+            self.multiples = self.multiples.assume(part) if holds else self.multiples
         try:
             yield
         finally:
@@ -452,6 +452,15 @@ class Expressions:
     def _lanereduce(self, e: LaneReduce) -> _Text:
         op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(e.op, e.op) if e.dtype == boolean else e.op
         return _Text(f"tm_lanes_{op}({self._text(e.a).code})")
+
+
+def _lasting(cond: Expr, holds: bool) -> Iterator[Expr]:
+    """The parts of a condition that go on holding: what is read from memory may be written meanwhile."""
+    if isinstance(cond, Binary) and cond.op == "and" and cond.dtype.is_bool and holds:
+        yield from _lasting(cond.a, holds)
+        yield from _lasting(cond.b, holds)
+    elif not any(isinstance(e, (Load, Intrinsic)) for e in walk_exprs(cond)):
+        yield cond
 
 
 def _sign_of(e: Expr) -> str:

@@ -17,13 +17,13 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.errors import CodegenError
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import eq
+from taskmap.ir.construct import eq, minimum
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Buffer, Kernel, LoopKind, Var
 from taskmap.ir.script import block, dim, kernel, register, shared, thread
 from taskmap.ir.target import cuda_target
-from taskmap.ir.types import f32
+from taskmap.ir.types import f32, i64
 from taskmap.ir.verify import verify
 from taskmap.ir.workers import THREAD
 from tests.backend.cuda_kernels import (
@@ -73,7 +73,7 @@ def inputs(k: Kernel, sizes: dict[Var, int]) -> list[np.ndarray]:
     rng = np.random.default_rng(7)
     arrays = []
     for b in k.buffers:
-        shape = tuple(d if isinstance(d, int) else sizes[d] for d in b.shape)  # type: ignore[index]
+        shape = tuple(d if isinstance(d, int) else sizes[d] for d in b.shape)
         kind = {"f16": np.float16, "f32": np.float32, "i64": np.int64}[b.dtype.name]
         values = rng.standard_normal(shape) if b.dtype.is_float else rng.integers(-4, 4, shape)
         arrays.append(values.astype(kind))
@@ -109,7 +109,7 @@ def test_the_simulator_the_interpreter_and_the_lowered_kernel_agree(k: Kernel, s
     source = source_of(k)
     extra = [np.zeros(1, np.int32)] if source.needs_error else []
     for policy in ("late", "early"):
-        sim.run(source, [*run, *extra], dims, outputs=[k.buffers.index(output)], policy=policy)  # type: ignore[arg-type]
+        sim.run(source, [*run, *extra], dims, outputs=[k.buffers.index(output)], policy=policy)
         result = run[k.buffers.index(output)].astype(np.float64)
         np.testing.assert_allclose(result, expected.astype(np.float64), rtol=2e-3, atol=2e-3)
     assert not any(e.any() for e in extra)
@@ -141,11 +141,11 @@ def test_names_of_a_model_are_harmless() -> None:
 
 def test_what_fits_is_computed_in_int_and_what_may_not_in_long_long() -> None:
     @kernel(grid=(1 << 20,), threads=64)
-    def small(y: f32[1 << 26]):  # type: ignore[no-untyped-def]
+    def small(y: f32[1 << 26]):
         y[block.x * 64 + thread] = 0.0
 
     @kernel(grid=(1 << 20, 64), threads=64)
-    def large(y: f32[1 << 32]):  # type: ignore[no-untyped-def]
+    def large(y: f32[1 << 32]):
         y[(block.x * 64 + block.y) * 64 + thread] = 0.0
 
     assert "long long" not in source_of(small).text
@@ -176,9 +176,21 @@ def test_a_vector_is_loaded_as_wide_as_its_address_is_known_to_be_aligned() -> N
     assert "tm_load<4>(" in copy(aligned=True)
 
 
+def test_a_condition_on_memory_is_forgotten_once_memory_may_have_changed() -> None:
+    """A clamp that it makes useless may be needed again after the store."""
+    counts, x, y = Buffer("counts", i64, (32,)), Buffer("x", f32, (4,)), Buffer("y", f32, (32,))
+    b = Builder()
+    b.store(y, (THREAD,), 0.0)
+    with b.when(counts[THREAD] < 4):
+        b.store(counts, (THREAD,), 10)
+        b.store(y, (THREAD,), x[minimum(counts[THREAD], 3)])
+    text = source_of(Kernel("k", (counts, x, y), (counts, y), (), b.body(), (1,), 32)).text
+    assert "x[tm_min<long long>(counts[thread], 3)]" in text
+
+
 def test_registers_indexed_by_what_is_not_known_are_refused() -> None:
     @kernel(grid=(1,), threads=32)
-    def wrong(y: f32[32]):  # type: ignore[no-untyped-def]
+    def wrong(y: f32[32]):
         r = register(f32[4], init=0.0)
         y[thread] = r[thread % 4]
 
@@ -188,7 +200,7 @@ def test_registers_indexed_by_what_is_not_known_are_refused() -> None:
 
 def test_more_shared_memory_than_a_block_has_is_refused() -> None:
     @kernel(grid=(1,), threads=32)
-    def greedy(y: f32[32]):  # type: ignore[no-untyped-def]
+    def greedy(y: f32[32]):
         s = shared(f32[20000])
         s[thread] = 1.0
         y[thread] = s[thread]
@@ -205,7 +217,7 @@ def test_a_kernel_without_threads_is_refused() -> None:
 
 def test_launch_bounds_and_clusters_reach_the_source() -> None:
     @kernel(grid=(4,), threads=64, cluster=(2,), min_blocks=3)
-    def bounded(y: f32[256]):  # type: ignore[no-untyped-def]
+    def bounded(y: f32[256]):
         y[block.x * 64 + thread] = 1.0
 
     source = source_of(bounded, "sm_90a")
