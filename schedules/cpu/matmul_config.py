@@ -140,12 +140,13 @@ def _candidates(first: MatmulConfig, sizes: Sizes, target: Target) -> Iterator[M
 
 
 def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
-    """Blocks of 1, 4, 16, ... tiles, up to all rows."""
+    """Blocks of 1, 4, 16, ... tiles, and all rows."""
     most = constant_dim(sizes.m) or 1024
     size = tile.rows
-    while size < 4 * most:
+    while size < most:
         yield size
         size *= 4
+    yield -(-most // tile.rows) * tile.rows
 
 
 def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:

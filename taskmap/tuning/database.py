@@ -37,8 +37,17 @@ ON CONFLICT DO UPDATE SET verdict = excluded.verdict, seconds = excluded.seconds
     rank = excluded.rank, samples = excluded.samples, line = excluded.line
 WHERE (excluded.rank, excluded.samples, excluded.line) > (rank, records.samples, records.line)
 """
+_COLUMNS = "name, shapes, dtypes, layout, target, config, verdict, seconds"
 _OF = "name = ? AND shapes = ? AND dtypes = ? AND layout = ? AND target = ?"
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How many records there are, and how many of them are damaged."""
+
+    records: int
+    damaged: int
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +89,13 @@ class Database:
         lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
         now = time.time()
         return next((r for r in _readable(lines) if r.stale(here, now) is None), None)
+
+    def check(self) -> Check:
+        """Read every row: its checksum, and whether its columns say what its line says."""
+        lines: list[tuple[object, ...]] = self._run(
+            lambda c: list(c.execute(f"SELECT {_COLUMNS}, line FROM records")), empty=[]
+        )
+        return Check(len(lines), sum(not _agrees(row) for row in lines))
 
     def count(self) -> int:
         """How many records there are."""
@@ -227,6 +243,15 @@ def _readable(lines: Iterable[str]) -> Iterator[Record]:
     for line in lines:
         with contextlib.suppress(TuningError):
             yield from_text(line)
+
+
+def _agrees(row: tuple[object, ...]) -> bool:
+    *columns, line = row
+    try:
+        record = from_text(line if isinstance(line, str) else "")
+    except TuningError:
+        return False
+    return columns == [*_fields(record.operator), record.config, record.verdict.value, record.typical]
 
 
 def _fields(operator: Operator) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The command line says what it has and what it has not yet."""
+"""The command line refuses what it does not have."""
 
 import pytest
 
@@ -10,12 +10,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"taskmap {taskmap.__version__}\n"
-
-
-@pytest.mark.parametrize("arguments", [["run", "model.onnx", "--threads", "2"], ["cache"], ["cache", "tune", "--help"]])
-def test_what_is_coming_says_so(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    assert f"taskmap {arguments[0]}: coming" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["tidy"], ["--no-such-flag", "run"]])

@@ -1,0 +1,55 @@
+"""The command `taskmap`: one file for each command, loaded when it is asked for.
+
+Exit status: 0 done; 1 done, and the answer is no (not found, different, damaged, not equal); 2 not understood, or
+impossible; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import taskmap
+from taskmap.ir.errors import TaskmapError
+
+COMMANDS = {
+    "tune": "measure the configurations of an operator, and remember the best",
+    "cache": "list, show, share and care for what tuning has found, and for compiled kernels",
+    "env": "what this machine offers, and what is missing",
+}
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="taskmap",
+        description="A tensor compiler built on task mappings.",
+        epilog="example: taskmap env\n\ntaskmap COMMAND --help says more about each.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"taskmap {taskmap.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    for name, purpose in COMMANDS.items():
+        # What follows is the command's own affair, --help included.
+        command = commands.add_parser(name, help=purpose, add_help=False, prefix_chars="\0")
+        command.add_argument("rest", nargs=argparse.REMAINDER)
+    known = parser.parse_args(arguments)
+    if known.command is None:
+        parser.print_usage(sys.stderr)
+        return 2
+    try:
+        return int(import_module(f"taskmap.cli.{known.command}").main(known.rest))
+    except TaskmapError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("taskmap: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output wants no more of it; Python must not complain when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

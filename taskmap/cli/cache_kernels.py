@@ -1,0 +1,121 @@
+"""`taskmap cache ... --kernels`: the store of compiled kernels."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from taskmap.backend.store import default_path
+from taskmap.cli.output import plain, print_json, size, table
+from taskmap.ir.errors import TuningError
+from taskmap.kernel_files import StoredObject, damaged, open_store, outdated, remove, stored_objects, task_entries
+from taskmap.tuning.record import DAY
+
+
+def show(a: argparse.Namespace) -> int:
+    """The objects of the store; sorted by size, or by use."""
+    objects = stored_objects(_root(a))
+    objects.sort(key=lambda o: (-o.bytes if a.sort == "size" else -o.used, str(o.path)))
+    shown = objects[: a.limit]
+    if a.json:
+        print_json([_content(o) for o in shown])
+        return 0
+    rows = [(_names(o), str(len(o.symbols)), size(o.bytes), _ago(o.used), o.isa) for o in shown]
+    if rows:
+        print(table(("kernels", "count", "size", "used", "for"), rows))
+    print(
+        f"{len(objects)} objects, {sum(len(o.symbols) for o in objects)} kernels, {size(sum(o.bytes for o in objects))}"
+    )
+    return 0
+
+
+def stats(a: argparse.Namespace) -> int:
+    """How much the store holds."""
+    root = _root(a)
+    objects, tasks = stored_objects(root), task_entries(root)
+    content = {
+        "path": str(root),
+        "objects": len(objects),
+        "kernels": sum(len(o.symbols) for o in objects),
+        "bytes": sum(o.bytes for o in objects),
+        "unreachable": sum(not o.symbols for o in objects),
+        "tasks": len(tasks),
+    }
+    if a.json:
+        print_json(content)
+    else:
+        print(
+            f"{root}: {content['kernels']} kernels in {len(objects)} objects, {size(sum(o.bytes for o in objects))}; "
+            f"{content['unreachable']} objects that nothing leads to; {len(tasks)} scheduled tasks"
+        )
+    return 0
+
+
+def verify(a: argparse.Namespace) -> int:
+    """Check every object's checksum; 1 when one is damaged, which is removed."""
+    root = _root(a)
+    bad = damaged(root)
+    remove(o for o in stored_objects(root) if o.path in bad)
+    if a.json:
+        print_json({"objects": len(stored_objects(root)), "removed": [str(p) for p in bad]})
+    else:
+        print(f"{len(stored_objects(root))} objects are sound, {len(bad)} were damaged and are gone")
+    return 1 if bad else 0
+
+
+def prune(a: argparse.Namespace) -> int:
+    """Remove what was used least recently."""
+    if a.older is None and a.max_size is None:
+        raise TuningError("nothing says what is to go", hint="Use --older DAYS or --max-size SIZE.")
+    objects = stored_objects(_root(a))
+    oldest = None if a.older is None else time.time() - a.older * DAY
+    gone = outdated(objects, oldest, a.max_size)
+    freed = sum(o.bytes for o in gone) if a.dry_run else remove(gone)
+    left = sum(o.bytes for o in objects) - freed
+    if a.json:
+        print_json({"objects": len(gone), "bytes": freed, "left_bytes": left, "dry_run": a.dry_run})
+    else:
+        print(f"{len(gone)} objects, {size(freed)}, {'would go' if a.dry_run else 'are gone'}; {size(left)} stay")
+    return 0
+
+
+def clear(a: argparse.Namespace) -> int:
+    """Remove all kernels and scheduled tasks."""
+    if not a.yes:
+        raise TuningError("this removes all compiled kernels", hint="Say --yes. They are compiled again when needed.")
+    root = _root(a)
+    freed = remove(stored_objects(root))
+    tasks = task_entries(root)
+    for path in tasks:
+        path.unlink(missing_ok=True)
+    if a.json:
+        print_json({"bytes": freed, "tasks": len(tasks)})
+    else:
+        print(f"{size(freed)} of kernels and {len(tasks)} scheduled tasks are gone")
+    return 0
+
+
+def _root(a: argparse.Namespace) -> Path:
+    return open_store(default_path() if a.cache_dir is None else a.cache_dir.absolute())
+
+
+def _names(o: StoredObject) -> str:
+    names = ", ".join(sorted(plain(s) for s in o.symbols)[:2])
+    return f"{names}, ..." if len(o.symbols) > 2 else names or "(nothing leads to it)"
+
+
+def _ago(used: float) -> str:
+    hours = max(0.0, time.time() - used) / 3600
+    return f"{hours / 24:.0f} d ago" if hours >= 48 else f"{hours:.1f} h ago"
+
+
+def _content(o: StoredObject) -> dict[str, object]:
+    return {
+        "object": str(o.path),
+        "bytes": o.bytes,
+        "used": o.used,
+        "kernels": list(o.symbols),
+        "isa": o.isa,
+        "compiler": o.compiler,
+    }

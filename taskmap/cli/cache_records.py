@@ -1,0 +1,199 @@
+"""`taskmap cache list`, `show`, `best`, `tune` and `explain-miss`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from taskmap.cli.cache_common import age, as_json, by_operator, chosen, conditions_here, isa_of, opened, stale
+from taskmap.cli.output import duration, paint, plain, print_json, table
+from taskmap.cli.plot import distribution
+from taskmap.cli.tuning import problem_of, report, tune_one
+from taskmap.ir.errors import TaskmapError, TuningError
+from taskmap.options import Options
+from taskmap.schedules import read_problem
+from taskmap.target import host_target
+from taskmap.tuning.job import Setting
+from taskmap.tuning.miss import Miss, nearest
+from taskmap.tuning.record import Operator, Record, Verdict
+from taskmap.tuning.tune import Budget, operator_of
+
+
+def list_records(a: argparse.Namespace) -> int:
+    """The records that the options choose."""
+    with opened(a) as database:
+        records = chosen(database.records(), a)
+    if a.sort == "time":
+        records.sort(key=lambda r: (r.typical, str(r.operator), r.config))
+    elif a.sort == "date":
+        records.sort(key=lambda r: (-r.measured_at, str(r.operator), r.config))
+    total = len(records)
+    records = records[: a.limit]
+    if a.json:
+        print_json([as_json(r, stale(r)) for r in records])
+        return 0
+    rows = [(_operator(r.operator), r.config, *_outcome(r), age(r)) for r in records]
+    if rows:
+        print(table(("operator", "config", "time", "spread", "samples", "verdict", "counts here", "age"), rows, left=2))
+    more = f", {len(records)} shown" if len(records) < total else ""
+    print(f"{total} records of {len({r.operator for r in records})} operators{more}")
+    return 0
+
+
+def show(a: argparse.Namespace) -> int:
+    """One operator's space."""
+    with opened(a) as database:
+        groups = by_operator(chosen(database.records(), a))
+    operator, records = _only(groups)
+    times = {r.config: r.typical for r in records if r.verdict is Verdict.OK}
+    default, pick, total = _space(operator, records)
+    if a.json:
+        print_json({
+            "operator": str(operator), "default": default, "pick": pick, "configs": total,
+            "records": [as_json(r, stale(r)) for r in records],
+        })  # fmt: skip
+        return 0
+    print(paint(plain(str(operator)), "bold"))
+    best = min(times.values(), default=1.0)
+    rows = [
+        (
+            r.config,
+            *_outcome(r),
+            f"{r.typical / best:.2f}" if r.verdict is Verdict.OK else "-",
+            _marks(r.config, default, pick),
+        )
+        for r in records[: a.limit]
+    ]
+    print(table(("config", "time", "spread", "samples", "verdict", "counts here", "/ best", ""), rows))
+    if len(records) > a.limit:
+        print(f"and {len(records) - a.limit} more (--limit)")
+    marks = {name: times[c] for name, c in (("default", default), ("cost model", pick)) if c in times}
+    print(f"\n{distribution(list(times.values()), marks)}")
+    print(f"\n{len(records)} of {total or 'unknown many'} configurations are recorded")
+    for r in (r for r in records if r.verdict is not Verdict.OK):
+        print(f"{paint(r.verdict.value, 'red')}: {r.config}: {plain(r.reason)}")
+    return 0
+
+
+def best(a: argparse.Namespace) -> int:
+    """What compilations use here, for every operator that the options choose."""
+    with opened(a) as database:
+        groups = by_operator(chosen(database.records(), a))
+    found = {o: next((r for r in rs if r.verdict is Verdict.OK and stale(r) is None), None) for o, rs in groups.items()}
+    if a.json:
+        print_json([{"operator": str(o), "best": None if r is None else as_json(r)} for o, r in found.items()])
+    else:
+        rows = [
+            (_operator(o), r.config if r else "(default: nothing counts here)", duration(r.typical) if r else "-")
+            for o, r in found.items()
+        ]
+        print(table(("operator", "config", "time"), rows, left=2) if rows else "no records")
+    return 0 if any(found.values()) else 1
+
+
+def tune_again(a: argparse.Namespace) -> int:
+    """Measure recorded operators again."""
+    with opened(a) as database:
+        groups = by_operator(chosen(database.records(), a))
+        found = []
+        for operator, records in groups.items():
+            isa = isa_of(records[0])
+            if isa is None:
+                print(f"taskmap: passed over {operator}: this machine does not run it", file=sys.stderr)
+                continue
+            threads = records[0].conditions.threads
+            folder = None if a.cache_dir is None else str(a.cache_dir)
+            problem = read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
+            budget = Budget(a.seconds, None, again=True) if a.all else Budget(a.seconds, again=True)
+            found.append(tune_one(problem, Setting(threads, isa, cache_dir=folder), database, budget, quiet=a.json))
+    report(found, a.json)
+    return 0 if found else 1
+
+
+def explain_miss(a: argparse.Namespace) -> int:
+    """Why nothing is known of a product here."""
+    threads = a.threads or os.cpu_count() or 1
+    target = host_target(Options(isa=a.isa, threads=threads), threads)
+    operator = operator_of(problem_of(a), target)
+    here = conditions_here(threads, target.isa)
+    if here is None:
+        raise TuningError("records cannot be compared", why="there is no C compiler here, which records depend on.")
+    with opened(a) as database:
+        hit = database.best(operator, here)
+        misses = nearest(database.records(), operator, here, time.time()) if hit is None else []
+    if a.json:
+        print_json(
+            {
+                "operator": str(operator),
+                "hit": None if hit is None else as_json(hit),
+                "nearest": [_miss(m) for m in misses],
+            }
+        )
+        return 0 if hit else 1
+    if hit is not None:
+        print(f"no miss: {operator} has {hit.config}, {duration(hit.typical)}")
+        return 0
+    print(f"nothing counts for {operator} with {threads} threads")
+    for m in misses:
+        print(f"\nnearest: {plain(str(m.record.operator))}, {m.record.config}, {duration(m.record.typical)}")
+        for part, there, now in m.differs:
+            print(f"  {part}: {plain(there)} there, {plain(now)} here")
+        if m.why:
+            print(f"  {plain(m.why)}")
+    if not misses:
+        print("there are no records at all; taskmap tune makes some")
+    return 1
+
+
+def _miss(m: Miss) -> dict[str, object]:
+    parts = [{"part": part, "there": there, "here": here} for part, there, here in m.differs]
+    return {"record": as_json(m.record), "differs": parts, "why": m.why}
+
+
+def _only(groups: dict[Operator, list[Record]]) -> tuple[Operator, list[Record]]:
+    if len(groups) == 1:
+        return next(iter(groups.items()))
+    names = "\n".join(plain(str(o)) for o in list(groups)[:20])
+    raise TuningError(
+        "no operator is recorded that the options choose"
+        if not groups
+        else f"the options choose {len(groups)} operators",
+        where=names or None,
+        hint="Narrow them down with --shapes, --dtypes, --layout or --target."
+        if groups
+        else "taskmap cache list shows all.",
+    )
+
+
+def _space(operator: Operator, records: list[Record]) -> tuple[str, str, int]:
+    """The default, the cost model's pick, and the size of the space; nothing where this machine cannot tell."""
+    isa = isa_of(records[0])
+    try:
+        problem = read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
+        target = host_target(Options(isa=isa, threads=records[0].conditions.threads), 1)
+    except TaskmapError:
+        return "", "", 0
+    configs = problem.configs(target)
+    pick = min(configs, key=lambda c: problem.cycles(c, target))
+    return str(problem.default(target)), str(pick), len(configs)
+
+
+def _marks(config: str, default: str, pick: str) -> str:
+    return " ".join(name for name, of in (("default", default), ("model", pick)) if of == config)
+
+
+def _operator(o: Operator) -> str:
+    return f"{o.name} {o.shapes} {o.dtypes} {o.layout} {o.target}"
+
+
+def _outcome(r: Record) -> tuple[str, str, str, str, str]:
+    ok = r.verdict is Verdict.OK
+    return (
+        duration(r.typical) if ok else "-",
+        f"{r.spread:.0%}" if ok else "-",
+        str(len(r.seconds)),
+        r.verdict.value,
+        "no" if stale(r) else "yes",
+    )

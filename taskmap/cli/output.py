@@ -1,0 +1,151 @@
+"""How commands speak: tables for people, JSON for machines, colours and bars on a terminal alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TextIO
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def command(name: str, description: str, example: str) -> argparse.ArgumentParser:
+    """The parser of a command; every one has --json and shows an example in its --help."""
+    made = argparse.ArgumentParser(
+        prog=f"taskmap {name}",
+        description=description,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", action="store_true", help="print JSON, for machines")
+    return made
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; numbers that JSON does not have become null."""
+    print(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def plain(text: str) -> str:
+    """``text`` without what a terminal would obey: names come from models and from other machines."""
+    return _CONTROLS.sub("?", text)
+
+
+def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
+    """``text`` in a colour where ``stream`` (the standard output) is a terminal and NO_COLOR is not set."""
+    shown = sys.stdout if stream is None else stream
+    if not shown.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\033[{_COLOURS[colour]}m{text}\033[0m"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Columns under a header, the first ``left`` flush left and the others flush right."""
+    lines = [tuple(header), *(tuple(plain(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    texts = [
+        "  ".join(
+            c.ljust(w) if n < left else c.rjust(w) for n, (c, w) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([paint(texts[0], "bold"), *texts[1:]])
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns" if math.isfinite(seconds) else "-"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def bytes_of(text: str) -> int:
+    """The number of bytes that ``text`` says ("500M"); for argparse, to which a ValueError is a refusal."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500M or 2G")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+class Bar:
+    """A bar on a terminal, and elsewhere a line on stderr whenever something is finished."""
+
+    def __init__(self, what: str, quiet: bool = False) -> None:
+        self._what = what
+        self._quiet = quiet
+        self._bar: Any = None
+        self._last = ""
+
+    def show(self, done: int, total: int, more: str = "") -> None:
+        """``done`` of ``total`` are there; ``more`` stands behind."""
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
+            self._on_terminal(done, total, more)
+            return
+        line = f"{self._what}: {done}/{total} {more}".rstrip()
+        if line != self._last:
+            print(line, file=sys.stderr, flush=True)
+        self._last = line
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _on_terminal(self, done: int, total: int, more: str) -> None:
+        if self._bar is None:
+            self._bar = _tqdm()(desc=self._what, total=total, leave=False, file=sys.stderr)
+        self._bar.total = total
+        self._bar.set_postfix_str(more, refresh=False)
+        self._bar.update(done - self._bar.n)
+
+
+def _tqdm() -> Callable[..., Any]:
+    from tqdm import tqdm  # noqa: PLC0415  loaded only when a bar is shown
+
+    return tqdm  # type: ignore[no-any-return]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value

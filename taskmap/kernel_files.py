@@ -1,0 +1,124 @@
+"""The kernel store from outside: what lies in it, how large it is, when it was used, and what may go."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from taskmap.backend.store import KernelStore
+
+_SUFFIXES = (".so", ".cubin")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One shared object with the kernels that are found in it: their symbols, and their files in the index.
+
+    used: seconds since 1970 when it was last read, as far as the file system notes that, else when it was written.
+    """
+
+    path: Path
+    bytes: int
+    used: float
+    symbols: tuple[str, ...]
+    entries: tuple[Path, ...]
+    compiler: str = ""
+    isa: str = ""
+
+
+def stored_objects(root: Path) -> list[StoredObject]:
+    """What lies in the store at ``root``, the least recently used first."""
+    index: dict[str, list[tuple[Path, str, str, str]]] = {}
+    for path, entry in _entries(root):
+        parts = entry.get("parts")
+        parts = parts if isinstance(parts, dict) else {}
+        line = (path, str(entry.get("symbol", "")), str(parts.get("compiler", "")), str(parts.get("isa", "")))
+        index.setdefault(str(entry.get("object")), []).append(line)
+    found = []
+    for path in _files(root / "objects"):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            lines = index.get(path.stem, [])
+            found.append(
+                StoredObject(
+                    path,
+                    status.st_size,
+                    max(status.st_atime, status.st_mtime),
+                    tuple(line[1] for line in lines),
+                    tuple(line[0] for line in lines),
+                    lines[0][2] if lines else "",
+                    lines[0][3] if lines else "",
+                )
+            )
+    return sorted(found, key=lambda o: (o.used, str(o.path)))
+
+
+def task_entries(root: Path) -> list[Path]:
+    """The files that hold the C of scheduled tasks."""
+    return list(_files(root / "tasks"))
+
+
+def damaged(root: Path) -> list[Path]:
+    """Objects whose content is not what their name says."""
+    return [o.path for o in stored_objects(root) if o.path.suffix in _SUFFIXES and _digest(o.path) != o.path.stem]
+
+
+def outdated(objects: Iterable[StoredObject], oldest: float | None, most_bytes: int | None) -> list[StoredObject]:
+    """Of ``objects``, least recently used first: those used before ``oldest``, and so many more that the others take
+    ``most_bytes`` bytes at most."""
+    objects = list(objects)
+    gone = [o for o in objects if oldest is not None and o.used < oldest]
+    left = [o for o in objects if oldest is None or o.used >= oldest]
+    size = sum(o.bytes for o in left)
+    for one in left:
+        if most_bytes is None or size <= most_bytes:
+            break
+        gone.append(one)
+        size -= one.bytes
+    return gone
+
+
+def remove(objects: Iterable[StoredObject]) -> int:
+    """Remove objects and the entries that lead to them; the bytes that became free. A process that has loaded one keeps
+    it; another compiles again what it does not find."""
+    freed = 0
+    for one in objects:
+        for path in (*one.entries, one.path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        freed += one.bytes
+    return freed
+
+
+def open_store(root: Path) -> Path:
+    """The folder of the store at ``root``. Raises KernelStoreError where it is not this user's alone."""
+    return KernelStore(root).path if root.exists() else root
+
+
+def _entries(root: Path) -> Iterator[tuple[Path, dict[str, object]]]:
+    for path in _files(root / "index"):
+        try:
+            entry = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(entry, dict):
+            yield path, entry
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(place, name)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,156 @@
+"""The command line as a whole, `taskmap tune` and `taskmap env`."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from taskmap.cli import COMMANDS, main
+from taskmap.cli.output import duration, paint, size
+from taskmap.cli.plot import distribution
+
+Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
+SMALL = ["tune", "matmul", "--m", "12", "--n", "96", "--k", "32", "--threads", "1"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_have_help(name: str, capsys: Capture) -> None:
+    try:
+        status = main([name, "--help"])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    assert status == 0
+    assert "example: taskmap" in capsys.readouterr().out
+
+
+def test_tune_reports_default_pick_and_best(cache_dir: Path, capsys: Capture) -> None:
+    assert main([*SMALL, "--first", "2", "--seconds", "20"]) == 0
+    streams = capsys.readouterr()
+    assert "cost model (/ best)" in streams.out
+    assert "\nbest: tile=" in streams.out
+    assert "cpu.matmul 1x12x96x32: " in streams.err
+    assert main([*SMALL, "--first", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)[0]
+    assert found["measured"] == 0
+    assert found["best"] in found["times"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--b", "packed"], "is no operator of cpu.matmul"),
+        (["--b", "n; rm -rf"], "is no operator of cpu.matmul"),
+        (["--isa", "avx512", "--m", "99999999999", "--n", "99999999999"], "too large to be tuned"),
+    ],
+)
+def test_tune_refuses_what_it_cannot_tune(cache_dir: Path, capsys: Capture, more: list[str], message: str) -> None:
+    assert main([*SMALL, *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [["--m", "0"], ["--m", "x"], ["--dtype", "i32"], ["--seconds", "-1"], ["--target", "tpu"]]
+)
+def test_tune_refuses_bad_options(more: list[str], capsys: Capture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*SMALL, *more])
+    assert "usage: taskmap tune" in capsys.readouterr().err
+
+
+def test_env(cache_dir: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["env"]) == 0
+    assert "C compiler" in capsys.readouterr().out
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("TASKMAP_CC", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    assert main(["env", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["C compiler"] is None
+    assert "apt install gcc" in found["missing"]["C compiler"]
+
+
+def start(*arguments: str, folder: Path, **how: object) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "TASKMAP_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, "-m", "taskmap.cli", *arguments], env=environment, text=True, **how
+    )
+
+
+def test_an_interrupt_is_clean(tmp_path: Path) -> None:
+    child = start(*SMALL, "--all", folder=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stderr is not None
+    child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    _, complaints = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Traceback" not in complaints
+    assert "taskmap: interrupted" in complaints
+
+
+def test_a_killed_tuning_leaves_a_sound_cache_and_no_process(tmp_path: Path) -> None:
+    child = start(*SMALL, "--all", folder=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stderr is not None
+    child.stderr.readline()
+    child.kill()
+    child.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while _children_of(str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert _children_of(str(tmp_path)) == []
+    assert main(["cache", "verify", "--cache-dir", str(tmp_path)]) == 0
+
+
+def _children_of(mark: str) -> list[str]:
+    """Measuring processes whose environment names ``mark``."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = b"taskmap.tuning.child" in (folder / "cmdline").read_bytes()
+            if ours and mark.encode() in (folder / "environ").read_bytes():
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
+    child = start("cache", "list", folder=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.stderr is not None
+    complaints = child.stderr.read()
+    child.stderr.close()
+    assert child.wait(timeout=60) == 0
+    assert "Traceback" not in complaints
+
+
+def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        assert paint("x", "red", terminal) == "\033[31mx\033[0m"
+        monkeypatch.setenv("NO_COLOR", "1")
+        assert paint("x", "red", terminal) == "x"
+    os.close(leader)
+    assert paint("x", "red") == "x"
+
+
+def test_figures() -> None:
+    assert [duration(s) for s in (2.5, 2.5e-3, 2.5e-6, 2.5e-9)] == ["2.5 s", "2.5 ms", "2.5 µs", "2.5 ns"]
+    assert [size(n) for n in (0, 1023, 2048, 3 << 30)] == ["0 B", "1023 B", "2.0 KiB", "3.0 GiB"]
+
+
+def test_a_distribution() -> None:
+    lines = distribution([1.0, 1.01, 1.3, 5.0], {"default": 1.3}).splitlines()
+    assert lines[1].startswith(" 1.00– 1.02    2 ")
+    assert next(line for line in lines if "← default" in line).startswith(" 1.20– 1.35    1 ")
+    assert sum(int(line[13:17]) for line in lines[1:]) == 4
+    assert distribution([], {}) == "nothing measured"
