@@ -38,6 +38,7 @@ class OnnxModel:
             lambda values: first_frame(model, {k: v for k, v in values.items() if v is not None}),
             [port.name for port in model.inputs],
             engine,
+            [port.type.shape if port.type is not None else None for port in model.inputs],
         )
 
     @property

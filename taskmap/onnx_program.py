@@ -23,8 +23,9 @@ from taskmap.graph.importers.onnx.reader import Finished, Reader, Stopped, graph
 from taskmap.graph.importers.onnx.state import Frame, copied, drop_dead, tensors_of
 from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.graph.layout import row_major
-from taskmap.ir.errors import ImportGraphError
+from taskmap.ir.errors import ImportGraphError, TaskmapError
 from taskmap.ir.nodes import Dim, Var
+from taskmap.onnx_general import Guard, Shapes, variables
 from taskmap.onnx_values import Given, Lookup, arrays, flatten, given, placeholders
 
 Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
@@ -68,11 +69,13 @@ class Point:
 class Program:
     """The values of one graph of a model: its inputs by name in, its outputs in order out."""
 
-    def __init__(self, frame: Callable[[dict[str, Value | None]], Frame], names: Sequence[str], engine: Engine) -> None:
+    def __init__(self, frame: Callable[[dict[str, Value | None]], Frame], names: Sequence[str], engine: Engine, shapes: Shapes | None = None) -> None:
         self.frame = frame
         self.names = list(names)
         self.engine = engine
         self.roots: dict[Any, Point] = {}
+        self.shapes = shapes
+        self.general: dict[Any, tuple[Segment, Guard] | None] = {}
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs at run time (see onnx_values)."""
@@ -81,6 +84,15 @@ class Program:
         if structure not in self.roots:
             self.roots[structure] = self._root(structure)
         point, tensors = self.roots[structure], [g.tensor for g in flat]
+        if self.shapes is not None:
+            if structure not in self.general:
+                self.general[structure] = self._general(point)
+            general = self.general[structure]
+            if general is not None and general[1].allows(tensors):
+                segment = general[0]
+                results = segment.run(tensors) if segment.run is not None else []
+                assert segment.finished is not None
+                return [segment.lookup.value(v, tensors, results) for v in segment.finished]
         while True:
             segment = self.segment(point, tensors)
             results = segment.run(tensors) if segment.run is not None else []
@@ -92,6 +104,27 @@ class Program:
         live: list[Tensor] = []
         values = {name: placeholders(s, live) for name, s in zip(self.names, structure, strict=True)}
         return Point([self.frame(values)], live)
+
+    def _general(self, point: Point) -> tuple[Segment, Guard] | None:
+        """The graph for all sizes, if the whole model can be read without knowing them."""
+        found = variables(self.shapes or ())
+        if found is None or len(found[0]) != len(point.live):
+            return None
+        shapes, dims = found
+        inputs = [input_node(i, s, t.elem) for i, (s, t) in enumerate(zip(shapes, point.live, strict=True))]
+        fresh = {
+            t: Tensor(t.elem, s, made=node) for t, s, node in zip(point.live, shapes, inputs, strict=True)
+        }
+        reader = Reader(copied(point.frames, lambda t: fresh.get(t, t)))
+        try:
+            outcome = reader.run()
+            if isinstance(outcome, Stopped):
+                return None
+            segment = self._cut(reader.frames, outcome, inputs, dims)
+            nodes = segment.graph.nodes() if segment.graph is not None else []
+            return segment, Guard(dims, reader.checks, nodes)
+        except TaskmapError:
+            return None  # for known sizes there is more that can be done
 
     def _next(
         self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor]
@@ -129,7 +162,7 @@ class Program:
 
     def segments(self) -> list[Segment]:
         """Every graph made so far, with those of loops' bodies."""
-        found: list[Segment] = []
+        found: list[Segment] = [g[0] for g in self.general.values() if g is not None]
         points = list(self.roots.values())
         while points:
             for segment in points.pop().segments.values():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
+from taskmap.graph.build import same_dim
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.model import Library, described
 from taskmap.graph.importers.onnx.protos import array_of, sparse_array
@@ -39,6 +40,15 @@ class HostStep:
     elems: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What must hold of symbolic sizes for the graph to be right: a is b, or a is at least b."""
+
+    a: Dim
+    b: Dim
+    at_least: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """A call: ``version`` is that of the operator's definition, ``outputs`` tells which results are used."""
@@ -50,6 +60,7 @@ class Call:
     attributes: dict[str, Any]
     library: Library
     fold: Callable[[Tensor], Array | None]
+    checks: list[Check] = field(default_factory=list)
 
     @property
     def op(self) -> str:
@@ -167,6 +178,26 @@ class Call:
         if name not in self.attributes:
             raise self.error(f"the attribute {name} is missing")
         return self.attributes[name]
+
+    def same(self, a: Dim, b: Dim) -> None:
+        """Notes that two sizes must be equal, where that is not known."""
+        if constant_dim(a) is None or constant_dim(b) is None:
+            if not same_dim(a, b):
+                self.checks.append(Check(a, b))
+        elif constant_dim(a) != constant_dim(b):
+            raise self.error(f"the sizes {a} and {b} differ")
+
+    def at_least(self, a: Dim, b: Dim) -> None:
+        """Notes that ``a`` must not be less than ``b``, where that is not known."""
+        if constant_dim(a) is None or constant_dim(b) is None:
+            self.checks.append(Check(a, b, at_least=True))
+
+    def broadcasts(self, *shapes: Sequence[Dim]) -> None:
+        """Notes what must hold for tensors of these shapes to broadcast as they do while they are read."""
+        for place in range(1, max((len(s) for s in shapes), default=0) + 1):
+            sizes = [s[-place] for s in shapes if len(s) >= place and constant_dim(s[-place]) != 1]
+            for size in sizes[1:]:
+                self.same(sizes[0], size)
 
     def axis(self, value: int, rank: int) -> int:
         """An axis that may count from the end. Raises ImportGraphError beyond the rank."""

@@ -80,6 +80,8 @@ def _constant_of_shape(call: Call) -> Any:
 @lowering("Range")
 def _range(call: Call) -> Any:
     elem = call.elem(0)
+    if call.tensor(1).is_symbolic and elem == INT64:
+        return _symbolic_range(call)
     start, limit, delta = (call.number(i) for i in range(3))
     if delta == 0:
         raise call.error("a range with a step of 0")
@@ -90,6 +92,15 @@ def _range(call: Call) -> Any:
         return of_array((np.arange(length) * delta + start).astype(numpy_type(elem)), elem)
     node = creation.arange(start, length, delta, held_in(elem))
     return Tensor(elem, node.shape, made=node)
+
+
+def _symbolic_range(call: Call) -> Any:
+    """0, 1, ... below a symbolic size."""
+    (limit,) = call.dims(1)
+    start = int(call.number(0))
+    if int(call.number(2)) != 1:
+        raise UnsupportedError("a range to a symbolic size whose step is not 1")
+    return creation.arange(start, limit - start, 1, i64)
 
 
 @lowering("EyeLike")

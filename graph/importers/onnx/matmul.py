@@ -72,6 +72,8 @@ def _matmul(call: Call) -> Node:
     a, b = call.node(0), call.node(1)
     if not a.shape or not b.shape:
         raise call.error("a matrix product of a tensor without dimensions")
+    call.same(a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[0])
+    call.broadcasts(a.shape[:-2], b.shape[:-2])
     return matmul(a, b)
 
 
@@ -83,10 +85,12 @@ def _gemm(call: Call) -> Node:
     a = transpose(a, 0, 1) if call.attr("transA", 0) else a
     b = transpose(b, 0, 1) if call.attr("transB", 0) else b
     alpha, beta = call.attr("alpha", 1.0), call.attr("beta", 1.0)
+    call.same(a.shape[1], b.shape[0])
     result = mm(a, b)
     if not call.has(2):
         return scaled_sum(result, 0, result, _number(alpha, result))
     bias = call.node(2)
+    call.broadcasts(result.shape, bias.shape)
     if not result.dtype.is_float:
         factors = (int(alpha), int(beta))
         return pointwise("gemm", (result, bias), lambda p, c: p * factors[0] + c * factors[1], result.dtype, result.dtype)

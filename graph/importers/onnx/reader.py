@@ -16,7 +16,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from onnx.defs import OpSchema
 
 from taskmap.graph.graph import Graph, Node, Origin
-from taskmap.graph.importers.onnx.call import Call, HostStep, NeedValues
+from taskmap.graph.importers.onnx.call import Call, Check, HostStep, NeedValues
 from taskmap.graph.importers.onnx.control import ControlStep, begin, next_iteration
 from taskmap.graph.importers.onnx.control_names import CONTROL
 from taskmap.graph.importers.onnx.elements import MASKS, PLAIN, STRING, elem_name, from_held, held_in
@@ -26,6 +26,7 @@ from taskmap.graph.importers.onnx.function_bodies import body_of
 from taskmap.graph.importers.onnx.model import Library, Model, described, domain_of, function_library
 from taskmap.graph.importers.onnx.protos import array_of, attribute_value, shown, sparse_array
 from taskmap.graph.importers.onnx.shape_values import fold_symbolic
+from taskmap.graph.importers.onnx.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.state import Frame, lookup
 from taskmap.graph.importers.onnx.table import find
 from taskmap.graph.importers.onnx.typing_rules import check_inputs, output_elem
@@ -80,6 +81,7 @@ class Reader:
 
     def __init__(self, frames: list[Frame]) -> None:
         self.frames = frames
+        self.checks: list[Check] = []
 
     def run(self) -> Finished | Stopped:
         """Reads until the end or until something must be computed first.
@@ -183,7 +185,7 @@ class Reader:
         version = schema.since_version if schema is not None else 0
         if any(a.ref_attr_name for a in node.attribute):
             node = _resolved(node, frame)
-        return Call(node, domain, version, inputs, attributes, frame.library, fold)
+        return Call(node, domain, version, inputs, attributes, frame.library, fold, self.checks)
 
     def _enter(
         self,
@@ -222,6 +224,7 @@ class Reader:
         function = find(call.domain, call.op, call.version)
         if function is None:
             return None
+        check_symbolic(call, function)
         try:
             made = function(call)
         except (UnsupportedError, GraphError, TypeMismatchError) as refused:

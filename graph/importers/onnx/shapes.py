@@ -12,6 +12,7 @@ from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import STRING
 from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.symbolic import check_bound
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Sequence_, Tensor, is_empty, of_array
 from taskmap.graph.ops.join import cat
@@ -20,7 +21,7 @@ from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
 from taskmap.ir.construct import constant_dim, product
 from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.nodes import Dim
 from taskmap.ir.types import boolean
 
 
@@ -54,7 +55,9 @@ def reshaped(call: Call, sizes: list[Dim], allow_zero: bool) -> Any:
         if x.known is not None and not x.is_symbolic:
             return of_array(x.known.reshape(shape), x.elem)
         return reshape(x.node(), shape)
-    return reshape(call.node(0), sizes)
+    made = reshape(call.node(0), sizes)
+    call.same(product(x.shape), product(made.shape))
+    return made
 
 
 @lowering("Flatten")
@@ -129,6 +132,7 @@ def _expand(call: Call) -> Node:
     sizes = call.dims(1)
     if any((constant_dim(n) or 0) < 0 for n in sizes):
         raise call.error(f"the shape {sizes} has negative sizes")
+    call.broadcasts(x.shape, sizes)
     return expand(x, broadcast_shapes(x.shape, sizes))
 
 
@@ -157,6 +161,8 @@ def _concat(call: Call) -> Any:
             a, b = constant_dim(m), constant_dim(n)
             if d != axis and a is not None and b is not None and a != b:
                 raise call.error(f"tensors of shape {list(t.shape)} and {list(tensors[0].shape)} are concatenated")
+            if d != axis:
+                call.same(m, n)
     return joined([t.node() for t in tensors], axis)
 
 
@@ -222,6 +228,8 @@ def _slice(call: Call) -> Any:
     node = call.node(0)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = call.axis(int(axis), rank)
+        check_bound(call, start)
+        check_bound(call, end)
         if step == 0:
             raise call.error("a slice has a step of 0")
         node = _sliced(node, d, start, end, step) if step > 0 else _backward(node, d, start, end, step)
@@ -233,10 +241,6 @@ def _sliced(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
     known = constant_dim(end)
     if known is not None and known > big:
         end = 1 << 62
-    if isinstance(start, Expr) and constant_dim(start) is None:
-        size = constant_dim(x.shape[d])
-        if size is None and start != x.shape[d]:
-            pass  # the bound is held inside by slice_
     return slice_(x, d, start, end, min(step, big))
 
 

@@ -1,0 +1,47 @@
+"""Symbolic sizes: which operators may be read with them, and what must hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.table import Lowering
+from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Dim
+
+FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms"})
+"""Files whose operators all work for every size; the operands of those in the first broadcast."""
+OPERATORS = frozenset(
+    """MatMul Gemm Concat Expand Reshape Transpose Squeeze Unsqueeze Flatten Identity Slice Gather Conv MaxPool
+    AveragePool GlobalAveragePool GlobalMaxPool Cast CastLike ConstantOfShape Constant Split Dropout QuantizeLinear
+    DequantizeLinear MatMulInteger DynamicQuantizeLinear Tile Pad Range Trilu Shape Size""".split()
+)
+
+
+def check_symbolic(call: Call, function: Lowering) -> None:
+    """Raises UnsupportedError for an operator that is not known to work for every size of its tensors."""
+    tensors = [v for v in call.inputs if isinstance(v, Tensor)]
+    if not any(_is_symbolic(t) for t in tensors):
+        return
+    family = function.__module__.rsplit(".", 1)[-1]
+    if family == "elementwise" or call.op == "PRelu":
+        call.broadcasts(*(t.shape for t in tensors))
+    elif family not in FAMILIES and call.op not in OPERATORS:
+        raise UnsupportedError(f"{call.op} of symbolic sizes")
+
+
+def _is_symbolic(tensor: Tensor) -> bool:
+    return tensor.is_symbolic or any(constant_dim(n) is None for n in tensor.shape)
+
+
+def check_bound(call: Call, bound: Dim) -> None:
+    """Notes that a symbolic bound of a slice must not count from the end."""
+    if constant_dim(bound) is None:
+        call.at_least(bound, 0)
+
+
+def all_known(sizes: Sequence[Dim]) -> bool:
+    """Whether no size is symbolic."""
+    return all(constant_dim(n) is not None for n in sizes)
