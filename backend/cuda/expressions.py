@@ -176,10 +176,14 @@ class Expressions:
             self.facts = self.facts.define(var, value)
 
     @contextmanager
-    def known(self, cond: Expr | None = None, holds: bool = True) -> Iterator[None]:
-        """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after, and names are free again."""
+    def known(self, cond: Expr | None = None, holds: bool = True, *, stores: bool = True) -> Iterator[None]:
+        """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after, and names are free again.
+
+        stores: memory may be written inside, so that what the condition says about it may cease to hold.
+        """
         facts, multiples, taken = self.facts, self.multiples, set(self.taken)
-        for part in _lasting(cond, holds) if cond is not None else ():
+        parts = () if cond is None else _lasting(cond, holds) if stores else (cond,)
+        for part in parts:
             self.facts = self.facts.assume(part, holds)
             self.multiples = self.multiples.assume(part) if holds else self.multiples
         try:
@@ -380,9 +384,9 @@ class Expressions:
         if known is not None:
             return self._text(e.a if known else e.b)
         test = self._text(cond)
-        with self.known(cond):
+        with self.known(cond, stores=False):
             a = self._text(e.a)
-        with self.known(cond, False):
+        with self.known(cond, False, stores=False):
             b = self._text(e.b)
         return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, a.wide or b.wide)
 

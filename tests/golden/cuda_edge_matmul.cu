@@ -6,7 +6,7 @@
 // left_tile: f16[16, 16] is held by repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, 2)
 // right_tile: f16[16, 8] is held by repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(2, 1)
 // 8192 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_0aabe89c(
+extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_7a031956(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<tm_f16> c,
@@ -18,8 +18,8 @@ extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_0aabe89c(
   const int block_y = blockIdx.y;
   const int thread = threadIdx.x;
   const int lane = thread % 32;
-  tm_shared<tm_f16> tile_a = tm_shared_at<tm_f16>(0);  // cuda_kernels.py:91
-  tm_shared<tm_f16> tile_b = tm_shared_at<tm_f16>(4096);  // cuda_kernels.py:92
+  tm_shared<tm_f16> tile_a = tm_shared_at<tm_f16>(0, 2048);  // cuda_kernels.py:91
+  tm_shared<tm_f16> tile_b = tm_shared_at<tm_f16>(4096, 2048);  // cuda_kernels.py:92
   float acc[16];  // cuda_kernels.py:93
   #pragma unroll
   for (int r2 = 0; r2 < 16; r2++) {

@@ -3,7 +3,7 @@
 // tile_b: f16[2, 64, 64] lies as row_major(2, 64, 64).swizzled(3, 3, 3)
 // acc: f32[64, 64] is held by repeat(1, 8) * spatial(4, 1) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 // 32784 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(128) tm_hopper_matmul_ed94da78(
+extern "C" __global__ void __launch_bounds__(128) tm_hopper_matmul_7e7c879a(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<float> c,
@@ -16,9 +16,9 @@ extern "C" __global__ void __launch_bounds__(128) tm_hopper_matmul_ed94da78(
   const int block_x = blockIdx.x;
   const int block_y = blockIdx.y;
   const int thread = threadIdx.x;
-  tm_shared<tm_f16> tile_a = tm_shared_at<tm_f16>(0);  // cuda_kernels.py:155
-  tm_shared<tm_f16> tile_b = tm_shared_at<tm_f16>(16384);
-  tm_shared<long long> full = tm_shared_at<long long>(32768);  // cuda_kernels.py:156
+  tm_shared<tm_f16> tile_a = tm_shared_at<tm_f16>(0, 8192);  // cuda_kernels.py:155
+  tm_shared<tm_f16> tile_b = tm_shared_at<tm_f16>(16384, 8192);
+  tm_shared<long long> full = tm_shared_at<long long>(32768, 2);  // cuda_kernels.py:156
   float acc[32];  // cuda_kernels.py:157
   #pragma unroll
   for (int r2 = 0; r2 < 32; r2++) {

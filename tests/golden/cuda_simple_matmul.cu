@@ -2,7 +2,7 @@
 // acc: f32[8, 8] is held by spatial(8, 4) * repeat(1, 2)
 // i, j in repeat(2, 1) * spatial(4, 8)  (cuda_kernels.py:57)
 // 512 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_f237663b(
+extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_8587e873(
     tm_global<const float> a,
     tm_global<const float> b,
     tm_global<float> c,
@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_f237663b(
   const int block_x = blockIdx.x;
   const int block_y = blockIdx.y;
   const int thread = threadIdx.x;
-  tm_shared<float> tile_a = tm_shared_at<float>(0);  // cuda_kernels.py:53
-  tm_shared<float> tile_b = tm_shared_at<float>(256);
+  tm_shared<float> tile_a = tm_shared_at<float>(0, 64);  // cuda_kernels.py:53
+  tm_shared<float> tile_b = tm_shared_at<float>(256, 64);
   float acc[2];  // cuda_kernels.py:54
   #pragma unroll
   for (int r0 = 0; r0 < 2; r0++) {

@@ -3,7 +3,7 @@
 // tile_b: f16[32, 32] lies as row_major(32, 32).swizzled(2, 3, 3)
 // acc: f32[32, 32] is held by spatial(2, 1) * repeat(1, 4) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 // 4096 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_20f8c2db(
+extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_7924f9ac(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<float> c)
@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_20f8c2db(
   const int block_y = blockIdx.y;
   const int thread = threadIdx.x;
   const int lane = thread % 32;
-  tm_shared<tm_f16> tile_a = tm_shared_at<tm_f16>(0);  // cuda_kernels.py:72
-  tm_shared<tm_f16> tile_b = tm_shared_at<tm_f16>(2048);  // cuda_kernels.py:73
+  tm_shared<tm_f16> tile_a = tm_shared_at<tm_f16>(0, 1024);  // cuda_kernels.py:72
+  tm_shared<tm_f16> tile_b = tm_shared_at<tm_f16>(2048, 1024);  // cuda_kernels.py:73
   float acc[16];  // cuda_kernels.py:74
   #pragma unroll
   for (int r2 = 0; r2 < 16; r2++) {
