@@ -238,7 +238,7 @@ class _Emitter:
                     where=place,
                     why=f"a block of {self.target} has at most {self.target.shared_per_block}.",
                 )
-            self.line(f"tm_shared<{kind}> {name} = tm_shared_at<{kind}>({start});", place)
+            self.line(f"tm_shared<{kind}> {name} = tm_shared_at<{kind}>({start}, {size});", place)
             return
         alignment = "alignas(4) " if b.dtype.bits < 32 else ""
         self.line(f"{alignment}{kind} {name}[{max(size, 1)}];", place)
