@@ -13,7 +13,7 @@ from taskmap.ir import repeat, row_major, spatial
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.layout import Layout
-from taskmap.ir.lower import cuda_pipeline, lower
+from taskmap.ir.lower import lower, pipeline
 from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
 from taskmap.ir.mapping import TaskMapping
 from taskmap.ir.nodes import Call, Invoke, Kernel, MatMul, Move
@@ -65,7 +65,7 @@ def check_everywhere(k: Kernel, target=SM80) -> Kernel:
     kind = np.float16 if k.buffers[0].dtype == f16 else np.float32
     arrays = [rng.integers(-3, 4, (M, K)).astype(kind), rng.integers(-3, 4, (K, N)).astype(kind)]
     expected = arrays[0].astype(np.float32) @ arrays[1].astype(np.float32)
-    for step in (None, *cuda_pipeline(target)):
+    for step in (None, *pipeline(target)):
         if step is not None:
             k = step.run(k)
             verify(k)
@@ -224,7 +224,7 @@ def test_every_pass_keeps_what_random_kernels_do(k: Kernel, seed: int) -> None:
     x = rng.integers(-9, 10, (ROWS, COLS)).astype(np.float32)
     dims = dict.fromkeys(k.dims, 5)
     expected = interpret(k, {k.buffers[0]: x}, dims, seed=seed)[k.outputs[0]]
-    for step in cuda_pipeline(SM80):
+    for step in pipeline(SM80):
         before, k = k, step.run(k)
         if k is before:
             continue
