@@ -228,7 +228,8 @@ class _Hopper:
         """A warpgroup multiplies its rows, and finishes them."""
         b, c = self.frame.launch.b, self.c
         engine = Wgmma.open(self, number)
-        with b.loop("step", self.steps()) as step:
+        # Unrolled, the assembler would have products of different steps wait for each other.
+        with b.loop("step", self.steps(), unroll=1) as step:
             inside = values.nested()
             inside.bind(step, self.steps())
             stage = inside.simplifier(step % c.stages)

@@ -41,14 +41,26 @@ class Launch:
         values.bind(BLOCKS[0], total)
         return values, unravel(BLOCKS[0], self.grid, values)
 
-    def kernel(self, note: str) -> Kernel:
-        """The finished kernel; ``note`` names the schedule and its configuration."""
+    def kernel(self, note: str, min_blocks: int = 1) -> Kernel:
+        """The finished kernel; ``note`` names the schedule and its configuration.
+
+        min_blocks: blocks that a multiprocessor shall hold at once. Where one is enough, the assembler does not spill
+        registers to make room for another; 0 leaves it the choice.
+        """
         task = self.task
         total = product(self.grid)
         grid = (constant_dim(total) or total,)
         buffers = (*task.inputs, *task.outputs)
         return Kernel(
-            task.name, buffers, task.outputs, task.dims, self.b.body(), grid=grid, threads=self.threads, note=note
+            task.name,
+            buffers,
+            task.outputs,
+            task.dims,
+            self.b.body(),
+            grid=grid,
+            threads=self.threads,
+            note=note,
+            min_blocks=min_blocks,
         )
 
 

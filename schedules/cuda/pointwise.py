@@ -71,7 +71,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
             *outer, vector = unravel(unit, units, inside)
             _vector(inside, vector, extents[-1], lanes, lambda at, local: element(outer, at, local))
     size = "x".join(map(print_dim, extents))
-    return launch.kernel(f"cuda.pointwise({size}, threads={threads}, lanes={lanes})")
+    return launch.kernel(f"cuda.pointwise({size}, threads={threads}, lanes={lanes})", 0)
 
 
 def _vector(values: Values, vector: Expr, extent: Dim, lanes: int, body: Callable[[Expr, Values], None]) -> None:

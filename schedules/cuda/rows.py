@@ -13,7 +13,7 @@ known only when the kernel runs, are walked again in every pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from taskmap.ir.construct import (
     ceil_div,
@@ -52,6 +52,13 @@ _SLOTS_OF_WARP = 8
 _MOST_SLOTS = 16
 _LOOP_TEAM = 256
 _FEWEST_PARTS = 4
+_COMPUTED_BYTES = 4
+"""Of an element that is computed from one of the row, and kept too."""
+_OTHER_REGISTERS = 32
+_IN_FLIGHT = 4
+"""Vectors that a thread has asked memory for before it uses the first."""
+_WALKING_THREADS = 512
+"""Of a block that walks its rows again in every pass: each has enough registers for an unrolled walk."""
 _EXTREME = {"argmax": "max", "argmin": "min"}
 _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
 
@@ -201,14 +208,21 @@ class _Plan:
         )
 
     def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
-        """The default configuration."""
+        """The default configuration; one that holds the row in registers only where they suffice."""
         order = [d for d in memory_order(self.task, self.wide) if constant_dim(self.wide.shape[d]) != 1]
         if order and order[-1] not in self.frame.rows.folded:
-            return column_config(rows, product(extents), self.target)
-        lanes = vector_lanes(self.walks, self.axes, self.runs[-1], self.wide.shape)
-        while not fills(extents[-1], lanes) and lanes > 1:
-            lanes //= 2
-        return row_config(rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, self.target)
+            found = column_config(rows, product(extents), self.target)
+        else:
+            lanes = vector_lanes(self.walks, self.axes, self.runs[-1], self.wide.shape)
+            while not fills(extents[-1], lanes) and lanes > 1:
+                lanes //= 2
+            found = row_config(rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, self.target)
+        held = found.slots * found.lanes * (self.wide.dtype.bytes + _COMPUTED_BYTES) // 4
+        available = min(self.target.vector_registers, self.target.registers_per_sm // found.threads) - _OTHER_REGISTERS
+        if found.slots and held <= available:
+            return found
+        largest = _WALKING_THREADS // (found.columns or 1)
+        return replace(found, slots=0, team=min(found.team, largest))
 
     def run_pass(self, number: int, level: dict[Buffer, int], team: Team, values: Values) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
@@ -352,7 +366,7 @@ class _Plan:
                     inside.bind(unit, units)
                     self.vector(inside, unit, body)
             return
-        with b.loop("step", ceil_div(units, c.team)) as step:
+        with b.loop("step", ceil_div(units, c.team), unroll=_IN_FLIGHT) as step:
             inside = values.nested()
             inside.bind(step, ceil_div(units, c.team))
             at = b.let("unit", inside.simplifier(step * c.team + team.lane))
