@@ -16,24 +16,22 @@ Entries for CPUs are here, those for GPUs in instructions_*.py beside this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import InputError
 from taskmap.ir.instruction import CPU_ISAS, AtLeast, Instruction, Only, Parameter, Place, at_least, only
 from taskmap.ir.instruction_specs import MatMulSpec, MoveSpec, Spec
-from taskmap.ir.instructions_hopper import HOPPER
-from taskmap.ir.instructions_memory import MEMORY
-from taskmap.ir.instructions_mma import MMA
-from taskmap.ir.instructions_sync import SYNC
-from taskmap.ir.instructions_warp import WARP
-from taskmap.ir.instructions_wmma import WMMA
+from taskmap.ir.lazy import lazily
 from taskmap.ir.mapping import repeat
 from taskmap.ir.target import Target
 from taskmap.ir.types import ALL_DTYPES, DType, f32, f64
 
 __all__ = [
+    "CPU_INSTRUCTIONS",
     "CPU_ISAS",
     "INSTRUCTIONS",
     "AtLeast",
@@ -49,6 +47,7 @@ __all__ = [
     "instruction_named",
     "instructions_for",
     "only",
+    "table_of",
 ]
 
 
@@ -73,26 +72,46 @@ def _move(dtype: DType, lanes: int, isa: str) -> Instruction:
 # Vectors narrower than a register cover the edges of tiles.
 _VECTORS = ((64, "avx512"), (32, "avx2"), (16, "generic"), (8, "generic"), (4, "generic"), (2, "generic"))
 
-INSTRUCTIONS: tuple[Instruction, ...] = (
+CPU_INSTRUCTIONS: tuple[Instruction, ...] = (
     *(_fma(t, size // t.bytes, isa) for t in (f32, f64) for size, isa in _VECTORS if size // t.bytes > 1),
     *(_move(t, size // t.bytes, isa) for t in ALL_DTYPES for size, isa in _VECTORS if size // t.bytes > 1),
-    *MMA,
-    *WMMA,
-    *MEMORY,
-    *WARP,
-    *SYNC,
-    *HOPPER,
 )
-"""Every instruction that taskmap knows."""
+"""The instructions of CPUs."""
 
-_BY_NAME = {entry.name: entry for entry in INSTRUCTIONS}
+_gpu_instructions: Callable[[], tuple[Instruction, ...]] = lazily("taskmap.ir.instructions_gpu", "gpu_instructions")
+
+if TYPE_CHECKING:
+    INSTRUCTIONS: tuple[Instruction, ...]
+    """Every instruction that taskmap knows. Those of GPUs load when it is first looked at."""
+
+
+def __getattr__(name: str) -> tuple[Instruction, ...]:
+    if name != "INSTRUCTIONS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _all()
+
+
+@lru_cache(maxsize=1)
+def _all() -> tuple[Instruction, ...]:
+    return (*CPU_INSTRUCTIONS, *_gpu_instructions())
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[str, Instruction]:
+    return {entry.name: entry for entry in _all()}
+
+
+def table_of(target: Target) -> tuple[Instruction, ...]:
+    """The entries for the kind of device that ``target`` is."""
+    return CPU_INSTRUCTIONS if target.kind == "cpu" else _all()
 
 
 def instruction_named(name: str) -> Instruction:
     """The entry of the table called ``name``. Raises InputError for an unknown one."""
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    close = get_close_matches(name, _BY_NAME, n=3)
+    known = _by_name()
+    if name in known:
+        return known[name]
+    close = get_close_matches(name, known, n=3)
     raise InputError(f"there is no instruction {name!r}", hint=f"Is one of {', '.join(close)} meant?" if close else "")
 
 
@@ -104,13 +123,15 @@ class Found:
     reason: str = ""
 
 
-def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterable[Instruction] = INSTRUCTIONS) -> Found:
+def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterable[Instruction] | None = None) -> Found:
     """The instructions of ``target`` of which ``spec`` can be made, those that do most at once first.
 
     An instruction fits when it does the same to elements of the same types and is nowhere larger than the spec; the
     spec need not be a multiple of it. Those with opaque fragments, of which lowering knows less, come last.
     """
-    alike = [i for i in table if isinstance(i.spec, type(spec)) and _types(i.spec) == _types(spec)]
+    alike = _alike(spec, table_of(target) if table is None else table)
+    if not alike and table is None:
+        alike = _alike(spec, _all())  # that another kind of device has it is worth saying
     if not alike:
         return Found((), f"no instruction does {_kind(spec)}.")
     on_target = [i for i in alike if i.targets(target)]
@@ -122,6 +143,10 @@ def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterabl
         smallest = min(on_target, key=lambda i: i.work)
         return Found((), f"{spec} is smaller than the smallest instruction of {target}, {smallest.spec}.")
     return Found(tuple(sorted(fitting, key=lambda i: (i.opaque, -i.work))))
+
+
+def _alike(spec: MatMulSpec | MoveSpec, table: Iterable[Instruction]) -> list[Instruction]:
+    return [i for i in table if isinstance(i.spec, type(spec)) and _types(i.spec) == _types(spec)]
 
 
 def _types(spec: Spec) -> tuple[DType, ...]:

@@ -12,9 +12,10 @@ from functools import lru_cache
 from itertools import product
 from string import Template
 
+from taskmap.ir import instructions as table
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.instruction_specs import FragmentMoveSpec, MatMulSpec
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction, Place
+from taskmap.ir.instructions import Instruction, Place
 from taskmap.ir.types import DType, bf16, e4m3, e5m2, f16, f32, i8, i32, tf32, u8
 
 MADE = ("wmma", "wgmma_")
@@ -34,7 +35,7 @@ def is_made(family: str) -> bool:
 @lru_cache(maxsize=64)
 def made_family(family: str) -> str:
     """The device functions of a family. Raises CodegenError when no instruction belongs to it."""
-    functions = [_function(entry) for entry in INSTRUCTIONS if entry.family == family]
+    functions = [_function(entry) for entry in table.INSTRUCTIONS if entry.family == family]
     if not functions:
         raise CodegenError(f"there is no family of device instructions called {family!r}")
     return "\n".join(functions)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction
-from taskmap.ir.lower.collapse import CollapseLoops
+from taskmap.ir.instructions import Instruction, table_of
+from taskmap.ir.lazy import lazily
 from taskmap.ir.lower.flatten import Flatten
-from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
 from taskmap.ir.lower.interior import SplitInterior
-from taskmap.ir.lower.invokes import LowerInvokes
-from taskmap.ir.lower.names import NameIndices
-from taskmap.ir.lower.note import NoteMappings
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
 from taskmap.ir.lower.specs import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
@@ -33,14 +29,18 @@ class Step(Protocol):
         """The rewritten kernel."""
 
 
-def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INSTRUCTIONS) -> tuple[Step, ...]:
-    """The passes that lower a CPU kernel for ``target``, with the instructions of ``table``.
+_gpu_pipeline: Callable[..., tuple[Step, ...]] = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
+
+
+def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[Step, ...]:
+    """The passes that lower a kernel for ``target``, with the instructions of ``table`` (by default, all it has).
 
     Without a target the kernel runs on every CPU: specs become 128-bit vectors.
     """
     target = target or PORTABLE
+    table = table_of(target) if table is None else table
     if target.kind == "cuda":
-        return cuda_pipeline(target, table)
+        return _gpu_pipeline(target, table)
     return (
         WidenRegisters(target, table),
         LowerSpecs(target, table),
@@ -56,30 +56,11 @@ def pipeline(target: Target | None = None, table: tuple[Instruction, ...] = INST
     )
 
 
-def cuda_pipeline(target: Target, table: tuple[Instruction, ...] = INSTRUCTIONS) -> tuple[Step, ...]:
-    """The passes that lower a kernel of blocks and threads: unrolled loops are left to the compiler, which sees through
-    them, and the text stays short."""
-    return (
-        NoteMappings(),
-        LowerGpuSpecs(target, table),
-        LowerSpecs(target, table),
-        LowerInvokes(),
-        DistributeRegisters(),
-        LowerMappedLoops(unroll=16),
-        Flatten(),
-        Tidy(names=True),
-        Vectorize(),
-        Tidy(divisions=True, names=True),
-        CollapseLoops(),
-        NameIndices(),
-    )
-
-
 def lower(
     kernel: Kernel,
     observe: Callable[[str, Kernel], None] | None = None,
     target: Target | None = None,
-    table: tuple[Instruction, ...] = INSTRUCTIONS,
+    table: tuple[Instruction, ...] | None = None,
 ) -> Kernel:
     """The kernel after every pass of the pipeline; ``observe(pass name, kernel)`` is called after each.
 

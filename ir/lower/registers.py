@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import constant_dim, index, value_of
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction
+from taskmap.ir.instructions import CPU_INSTRUCTIONS, Instruction
 from taskmap.ir.lower.columns import Columns, Piece, is_addressable
 from taskmap.ir.nodes import (
     Body,
@@ -38,7 +38,7 @@ class WidenRegisters:
     """
 
     target: Target
-    table: tuple[Instruction, ...] = INSTRUCTIONS
+    table: tuple[Instruction, ...] = CPU_INSTRUCTIONS
     name: str = "widen-registers"
     why_here: str = "before specs are lowered, which shows which buffers they use; registers are addressed in one width"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, constant_dim, index, ramp
 from taskmap.ir.errors import LoweringError
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction
+from taskmap.ir.instructions import CPU_INSTRUCTIONS, Instruction
 from taskmap.ir.lower.columns import Columns, Piece, is_addressable
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
@@ -47,7 +47,7 @@ class LowerSpecs:
     """Move and MatMul become loops and instructions of the target."""
 
     target: Target = PORTABLE
-    table: tuple[Instruction, ...] = INSTRUCTIONS
+    table: tuple[Instruction, ...] = CPU_INSTRUCTIONS
     name: str = "lower-specs"
     why_here: str = "before addresses replace indices, in which regions are given"
 

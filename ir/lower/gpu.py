@@ -1,0 +1,40 @@
+"""Lowering for a GPU: one straight list, in order."""
+
+from __future__ import annotations
+
+from taskmap.ir.instructions import Instruction
+from taskmap.ir.lower.collapse import CollapseLoops
+from taskmap.ir.lower.flatten import Flatten
+from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
+from taskmap.ir.lower.invokes import LowerInvokes
+from taskmap.ir.lower.names import NameIndices
+from taskmap.ir.lower.note import NoteMappings
+from taskmap.ir.lower.specs import LowerSpecs
+from taskmap.ir.lower.tidy import Tidy
+from taskmap.ir.lower.vectorize import Vectorize
+from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops
+from taskmap.ir.target import Target
+
+Pass = (
+    NoteMappings | LowerGpuSpecs | LowerSpecs | LowerInvokes | DistributeRegisters | LowerMappedLoops | Flatten | Tidy
+    | Vectorize | CollapseLoops | NameIndices
+)  # fmt: skip
+
+
+def gpu_pipeline(target: Target, table: tuple[Instruction, ...]) -> tuple[Pass, ...]:
+    """The passes that lower a kernel of blocks and threads: unrolled loops are left to the compiler, which sees through
+    them, and the text stays short."""
+    return (
+        NoteMappings(),
+        LowerGpuSpecs(target, table),
+        LowerSpecs(target, table),
+        LowerInvokes(),
+        DistributeRegisters(),
+        LowerMappedLoops(unroll=16),
+        Flatten(),
+        Tidy(names=True),
+        Vectorize(),
+        Tidy(divisions=True, names=True),
+        CollapseLoops(),
+        NameIndices(),
+    )
