@@ -16,8 +16,13 @@ from taskmap.graph.graph import Graph, Node
 from taskmap.graph.importers.onnx.elements import from_torch, to_torch
 from taskmap.graph.importers.onnx.folding import held_form, run_extern
 from taskmap.headroom import headroom
-from taskmap.ir.errors import GraphError
+from taskmap.ir.errors import GraphError, UnsupportedError
+from taskmap.onnx_limits import operations
 from taskmap.onnx_program import Engine, Run
+
+
+MOST_BY_DEFINITION = 1 << 26
+"""An operator of more operations than this is not evaluated by numpy, which holds all terms of its sums at once."""
 
 
 def compiled_by(session: Session) -> Engine:
@@ -56,6 +61,10 @@ def _constant(node: Node) -> torch.Tensor:
 
 def by_definition(graph: Graph) -> Run:
     """The engine that evaluates every definition by numpy, for checks: slow, and nothing is compiled."""
+
+    for node in graph.nodes():
+        if operations(node) > MOST_BY_DEFINITION:
+            raise UnsupportedError(f"{node.origin.operator or node.op} is too large to be evaluated by definition")
 
     def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         inputs: list[Any] = [t.float().numpy() if t.dtype == torch.bfloat16 else from_torch(t) for t in tensors]

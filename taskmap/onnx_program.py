@@ -26,6 +26,7 @@ from taskmap.graph.layout import row_major
 from taskmap.ir.errors import ImportGraphError, TaskmapError
 from taskmap.ir.nodes import Dim, Var
 from taskmap.onnx_general import Guard, Shapes, variables
+from taskmap.onnx_limits import check_size
 from taskmap.onnx_values import Given, Lookup, arrays, flatten, given, placeholders
 
 Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
@@ -33,6 +34,7 @@ Engine = Callable[[Graph], Run]
 """From a graph to the function that runs it."""
 SMALL = 4096
 """Inputs of at most so many elements may decide by their values what is read."""
+MOST_ITERATIONS = 1 << 20
 MOST_SEGMENTS = 1024
 """So many graphs are kept for one place of a program; then they are forgotten and made again."""
 
@@ -257,6 +259,7 @@ class Program:
             if node.strides is None:
                 node.strides = row_major(node.shape)
         graph = Graph(list(inputs), list(outputs), dict(dims))
+        check_size(graph)
         return self.engine(graph), Lookup(places), graph
 
 
@@ -362,6 +365,8 @@ def _iterated(
     going: bool,
 ) -> list[Any]:
     scans: list[list[Given]] = [[] for _ in range(step.scans)]
+    if trip is not None and trip > MOST_ITERATIONS:
+        raise ImportGraphError(f"a loop of {trip} iterations", why=f"at most {MOST_ITERATIONS} are run.")
     done = 0
     while going and (trip is None or done < trip):
         if step.is_scan:
@@ -377,6 +382,8 @@ def _iterated(
         for collected, part in zip(scans, outputs[len(carried) :], strict=True):
             collected.append(part)
         done += 1
+        if done > MOST_ITERATIONS:
+            raise ImportGraphError(f"a loop does not end after {MOST_ITERATIONS} iterations")
     return [*carried, *(_stacked(step, place, parts) for place, parts in enumerate(scans))]
 
 

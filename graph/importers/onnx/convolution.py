@@ -102,6 +102,8 @@ def convolved(call: Call, x: Node, w: Node, bias: Node | None, pad_value: float 
     check_window(call, x.shape[2:], pairs, kernel, dilations)
     x, padding = padded(x, pairs, pad_value)
     result = convolution(x, w, strides, padding, dilations, groups=groups)
+    if bias is not None and (len(bias.shape) != 1 or constant_dim(bias.shape[0]) != made):
+        raise call.error(f"a bias of shape {list(bias.shape)} for {made} channels")
     return result if bias is None else add_channel_bias(result, bias)
 
 
@@ -121,7 +123,12 @@ def _conv_transpose(call: Call) -> Node:
     pairs = _transposed_padding(call, sizes, kernel, strides, dilations, extra)
     result = convolution(x, w, strides, [0] * rank, dilations, True, [0] * rank, groups)
     result = _cropped(result, pairs, extra)
-    return add_channel_bias(result, call.node(2)) if call.has(2) else result
+    if not call.has(2):
+        return result
+    bias = call.node(2)
+    if len(bias.shape) != 1 or constant_dim(bias.shape[0]) != constant_dim(result.shape[1]):
+        raise call.error(f"a bias of shape {list(bias.shape)} for {result.shape[1]} channels")
+    return add_channel_bias(result, bias)
 
 
 def _transposed_padding(

@@ -106,6 +106,8 @@ def _symbolic_range(call: Call) -> Any:
 @lowering("EyeLike")
 def _eye_like(call: Call) -> Tensor:
     rows, columns = concrete(call.tensor(0).shape, "EyeLike")
+    if rows * columns > 1 << 26:
+        raise call.error(f"a matrix of {rows} x {columns} elements is too large")
     elem = int(call.attr("dtype", call.elem(0)))
     return of_array(np.eye(rows, columns, int(call.attr("k", 0))).astype(numpy_type(elem)), elem)
 

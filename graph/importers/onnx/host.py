@@ -13,10 +13,11 @@ from taskmap.graph.extern import Slot
 from taskmap.graph.graph import Node, Origin
 from taskmap.graph.importers.onnx.call import Call, HostStep
 from taskmap.graph.importers.onnx.elements import empty, from_held, from_torch, held_in, to_held, to_torch
+from taskmap.graph.importers.onnx.model import described
 from taskmap.graph.importers.onnx.values import Tensor, constant_node, is_empty
 from taskmap.graph.layout import row_major
 from taskmap.ir.construct import constant_dim
-from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError, UnsupportedError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import DType
 
@@ -44,8 +45,7 @@ def on_host(
 
     def target(*tensors: torch.Tensor) -> Any:
         arrays = iter(from_held(from_torch(t), e) for t, e in zip(tensors, elems, strict=True))
-        with np.errstate(all="ignore"):
-            result = function(*(None if t is None else next(arrays) for t in given))
+        result = guarded(call, function, [None if t is None else next(arrays) for t in given])
         listed = result if isinstance(result, (list, tuple)) else [result]
         made = [
             to_torch(to_held(np.ascontiguousarray(r), elem)) for r, (elem, _) in zip(listed, outputs, strict=True)
@@ -71,6 +71,21 @@ def on_host(
     return results
 
 
+def guarded(call: Call, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Calls ``function``; what numpy refuses becomes an error that names the node."""
+    try:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+    except TaskmapError:
+        raise
+    except IndexError as error:
+        raise IndexOutOfRangeError(f"{described(call.proto)}: an index is out of range", why=str(error)) from error
+    except Exception as error:  # numpy refuses values in many ways
+        raise InputError(
+            f"{described(call.proto)} cannot be computed", why=f"{type(error).__name__}: {error}"
+        ) from error
+
+
 def _tensor(elem: int, node: Node) -> Tensor:
     sizes = tuple(constant_dim(n) for n in node.shape)
     if is_empty(node.shape) and None not in sizes:
@@ -81,7 +96,7 @@ def _tensor(elem: int, node: Node) -> Tensor:
 
 def step(call: Call, function: Callable[..., Any], *elems: int) -> HostStep:
     """An operator whose results have sizes that depend on data; see HostStep."""
-    return HostStep(function, tuple(call.inputs), elems)
+    return HostStep(lambda *arrays: guarded(call, function, arrays), tuple(call.inputs), elems)
 
 
 def concrete(shape: Sequence[Dim], what: str) -> tuple[int, ...]:

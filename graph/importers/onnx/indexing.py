@@ -73,6 +73,10 @@ def _gather_nd(call: Call) -> Node:
     if depth is None or not 1 <= depth <= len(x.shape) - batch:
         raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
     outer = len(places.shape) - 1
+    if not 0 <= batch <= outer or any(
+        constant_dim(a) != constant_dim(b) for a, b in zip(places.shape[:batch], x.shape[:batch], strict=True)
+    ):
+        raise call.error(f"{batch} batch dimensions of shapes {list(x.shape)} and {list(places.shape)}")
     shape = [*places.shape[:-1], *x.shape[batch + depth :]]
 
     def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
@@ -159,6 +163,8 @@ def _one_hot(call: Call) -> Node:
     depth = int(call.number(1))
     if not 0 <= depth < 1 << 31:
         raise call.error(f"the depth {depth} is not one")
+    if len(values.shape) != 1 or constant_dim(values.shape[0]) != 2:
+        raise call.error(f"values of shape {list(values.shape)}, not of two elements")
     rank = len(places.shape) + 1
     axis = call.axis(call.attr("axis", -1), rank)
     shape = [*places.shape[:axis], depth, *places.shape[axis:]]

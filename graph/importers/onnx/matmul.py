@@ -141,6 +141,10 @@ def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
         for letter, size in zip(term, node.shape, strict=True):
             if letter not in sizes or constant_dim(sizes[letter]) == 1:
                 sizes[letter] = size
+            elif constant_dim(size) not in (1, constant_dim(sizes[letter])):
+                raise UnsupportedError(f"an equation whose letter {letter!r} is {sizes[letter]} and {size}")
+    if any(c not in sizes for c in result) or len(set(result)) != len(result):
+        raise UnsupportedError("an equation whose result has a letter twice, or one that no term has")
     folded = [c for c in sizes if c not in result]
     wide = compute_type(nodes[0].dtype)
 

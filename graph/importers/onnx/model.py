@@ -167,6 +167,7 @@ def _check_graph(graph: GraphProto, library: Library, outer: frozenset[str], mis
             raise ImportGraphError(f"the name {shown(name)} is given to two values", where=what)
         own.add(name)
 
+    _check_text(*(p.name for p in [*graph.input, *graph.output, *graph.initializer]))
     for port in graph.input:
         define(port.name, "the inputs")
     inputs = frozenset(own)
@@ -191,6 +192,7 @@ def _check_nodes(
     if len(nodes) > MOST_NODES:
         raise ImportGraphError(f"a graph of the model has {len(nodes)} nodes")
     for node in nodes:
+        _check_text(node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
         for name in node.input:
             if name and name not in own and name not in outer:
                 _refuse_unknown(name, node, nodes)
@@ -202,6 +204,13 @@ def _check_nodes(
         for name in node.output:
             if name:
                 define(name, f"the outputs of {described(node)}")
+
+
+def _check_text(*names: object) -> None:
+    """Raises ImportGraphError for a name that is no text: protobuf gives it as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ImportGraphError("a name in the model is not valid text", where=repr(name)[:100])
 
 
 def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> None:

@@ -32,14 +32,22 @@ from taskmap.graph.importers.onnx.table import find
 from taskmap.graph.importers.onnx.typing_rules import check_inputs, output_elem
 from taskmap.graph.importers.onnx.values import Tensor, Value, is_empty, of_array
 from taskmap.graph.ops.pointwise import pointwise
-from taskmap.ir.construct import binary, const
+from taskmap.ir.construct import binary, const, constant_dim
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
+from taskmap.ir.nodes import Dim
 
 DEEPEST = 64
 WRAPPING = frozenset(
     "Add Sub Mul Neg BitShift BitwiseNot Pow MatMul Sum ReduceSum ReduceProd ReduceSumSquare ReduceL1 CumSum Gemm".split()
 )
 """Operators whose results can leave the range of an integer type that is held in a wider one."""
+
+
+SHAPE_KEEPING = frozenset(
+    """BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization PRelu Clip
+    QuantizeLinear DequantizeLinear""".split()
+)
+"""Operators whose parameters may not make the result larger than the first input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +266,8 @@ class Reader:
             mask = MASKS[elem]
             node = pointwise("wrap", (node,), lambda a: binary("and", a, const(mask, a.dtype)))
         node = without_empties(node)
+        if index == 0 and call.op in SHAPE_KEEPING and isinstance(call.inputs[0], Tensor):
+            _check_kept(call, call.inputs[0].shape, node.shape)
         _mark(node, Origin(f"{call.op}", text=""))
         return Tensor(elem, node.shape, made=node)
 
@@ -288,6 +298,12 @@ def _attributes(frame: Frame, call: Call) -> dict[str, AttributeProto]:
             found.update({n: a.default_value for n, a in schema.attributes.items() if _has_default(a)})
     found.update({a.name: a for a in call.proto.attribute})
     return found
+
+
+def _check_kept(call: Call, before: Sequence[Dim], after: Sequence[Dim]) -> None:
+    known = [(constant_dim(a), constant_dim(b)) for a, b in zip(before, after, strict=False)]
+    if len(before) != len(after) or any(a != b for a, b in known if a is not None and b is not None):
+        raise call.error(f"its parameters do not fit a tensor of shape {list(before)}")
 
 
 def _has_default(attribute: OpSchema.Attribute) -> bool:

@@ -87,12 +87,24 @@ class Net:
         self.clip = call.attr("clip")
         names = call.attr("activations") or list(defaults) * self.directions
         alphas, betas = list(call.attr("activation_alpha") or []), list(call.attr("activation_beta") or [])
+        self.per_direction = len(defaults)
         self.activations = [
             _activation(n, alphas[i] if i < len(alphas) else None, betas[i] if i < len(betas) else None)
             for i, n in enumerate(names)
         ]
-        self.per_direction = len(defaults)
         self.lengths = call.optional(4)
+        self._check(call)
+
+    def _check(self, call: Call) -> None:
+        """Raises ImportGraphError for parameters and states whose shapes do not fit."""
+        d, b, h = self.directions, self.batch, self.hidden
+        state = (b, d, h) if self.batch_first else (d, b, h)
+        wanted = {3: (d, 2 * self.gates * h), 4: (b,), 5: state, 6: state, 7: (d, 3 * h)}
+        for place, shape in wanted.items():
+            if call.has(place) and concrete(call.tensor(place).shape, call.op) != shape:
+                raise call.error(f"input {place} has shape {list(call.tensor(place).shape)}, not {list(shape)}")
+        if len(self.activations) != d * self.per_direction:
+            raise call.error(f"{len(self.activations)} activations for {d} directions")
 
     def functions(self, d: int) -> list[Function]:
         """The activations of a direction."""

@@ -23,10 +23,13 @@ from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.resample import upsample_linear, upsample_nearest
 from taskmap.ir.construct import cast, const, eq, reduce, select
+from taskmap.ir.errors import ImportGraphError
 from taskmap.ir.nodes import Buffer, Expr, Var
 from taskmap.ir.types import boolean, compute_type, f32
 
 Array = NDArray[Any]
+LARGEST = 1 << 24
+"""No dimension is resized to more elements than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class Axis:
     scale: float
     start: float = 0.0
     end: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.target > LARGEST or self.scale * LARGEST < 1:
+            raise ImportGraphError(f"a dimension of {self.size} elements is resized to {self.target}")
 
 
 def _position(o: Array, a: Axis, style: Style) -> Array:

@@ -14,6 +14,7 @@ from taskmap.graph.ops.views import reshape, slice_, unsqueeze
 from taskmap.ir.construct import constant_dim
 
 INT64, BOOL = 7, 9
+LONGEST = 1 << 16
 
 
 def sequence(call: Call, index: int = 0) -> Sequence_:
@@ -94,12 +95,16 @@ def _split(call: Call) -> Sequence_:
     if size is None:
         raise call.error("a symbolic size cannot be split into a sequence")
     keep = bool(call.attr("keepdims", 1)) or call.has(1)
+    if size > LONGEST and not call.has(1):
+        raise call.error(f"a sequence of {size} tensors is too long")
     if not call.has(1):
         sizes = [1] * size
     elif call.tensor(1).shape == ():
         part = int(call.number(1))
         if part < 1:
             raise call.error(f"parts of {part} elements")
+        if size // part > LONGEST:
+            raise call.error(f"a sequence of {size // part} tensors is too long")
         sizes = [min(part, size - i) for i in range(0, size, part)]
     else:
         sizes = call.ints(1)

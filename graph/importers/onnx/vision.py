@@ -126,6 +126,8 @@ def _mel(call: Call) -> Any:
     low, high = float(call.number(3)), float(call.number(4))
     elem = int(call.attr("output_datatype", 1))
     spectrum = length // 2 + 1
+    if bins < 1 or length < 1 or rate < 1 or bins * spectrum > 1 << 26:
+        raise call.error(f"a matrix of {bins} x {spectrum} elements")
     mel_low, mel_high = (2595 * np.log10(1 + f / 700) for f in (low, high))
     mels = mel_low + np.arange(bins + 2) * ((mel_high - mel_low) / (bins + 2))
     edges = (((length + 1) * (700 * (10 ** (mels / 2595) - 1))) // rate).astype(int)
@@ -155,6 +157,8 @@ def _tf_idf(call: Call) -> Any:
     weights = np.array(call.attr("weights") or [1.0] * len(places), np.float32)
     grams = _grams(pool, counts)
     size = max(places) + 1
+    if min(places) < 0 or size > 1 << 24 or len(grams) != len(places) or len(weights) != len(places):
+        raise call.error("the places of n-grams do not fit")
 
     def row(values: Any) -> Any:
         found = np.zeros(len(grams), np.float32)
