@@ -200,7 +200,7 @@ def _ends(kernel: Kernel, tensors: Sequence[Any]) -> list[int]:
 
 
 def _memory(start: int, end: int) -> Array:
-    return np.frombuffer((ctypes.c_uint8 * (end - start)).from_address(start), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
 
 
 def _only_written(kernel: Kernel) -> list[int]:

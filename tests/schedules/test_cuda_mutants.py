@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
-from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
@@ -70,8 +69,7 @@ def an_attention(*, causal: bool) -> Task:
 def an_image() -> Task:
     x, w = tensor(2, 32, 7, 6, dtype=f16), tensor(16, 32, 3, 3, dtype=f16)
     y = convolution(x, w, [1], [1], [1])
-    strides: dict[Node, Sequence[int]] = {n: channels_last(*n.shape) for n in (x, w, y)}
-    return fused([y], strides=strides)  # type: ignore[arg-type]
+    return fused([y], strides={n: channels_last(*n.shape) for n in (x, w, y)})
 
 
 TEMPLATES: dict[str, tuple[Callable[[], Task], Schedule, str]] = {

@@ -40,7 +40,8 @@ def stored(values: Array, dtype: DType) -> Array:
         return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if dtype.name in _FP8:
         table = _fp8_values(dtype.name)
-        return np.vectorize(lambda v: int(np.flatnonzero(table == v)[0]), otypes=[np.uint8])(values)
+        codes = [int(np.flatnonzero(table == v)[0]) for v in values.ravel()]
+        return np.array(codes, np.uint8).reshape(values.shape)
     return np.ascontiguousarray(values.astype(_STORED[dtype.name]))
 
 
@@ -115,7 +116,7 @@ def operand_image(
         offsets = (atom * groups, atom) if turned else (16, atom)
     else:
         offsets = (128, 128 * groups) if turned else (128, 256)
-    descriptor = Descriptor(start, *offsets, swizzle)
+    descriptor = Descriptor(start, offsets[0], offsets[1], swizzle)
     raw = stored(matrix, dtype)
     image: dict[int, int] = {}
     for (row, k), value in np.ndenumerate(raw):

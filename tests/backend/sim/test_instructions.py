@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from taskmap.backend.cuda.tensor_map import MapParameter
-from taskmap.backend.sim.run import run
+from taskmap.backend.sim.run import Policy, run
 from taskmap.backend.sim.unit import prelude
 from taskmap.backend.store import KernelStore
 from taskmap.ir.instruction import Instruction
@@ -46,7 +47,7 @@ Array = NDArray[Any]
 ON_GPU = [i for i in INSTRUCTIONS if i.targets.kind == "cuda"]
 
 
-def entries(kind: type, condition: Any = lambda i: True) -> Any:
+def entries(kind: type, condition: Callable[[Any], bool] = lambda i: True) -> pytest.MarkDecorator:
     chosen = [i for i in ON_GPU if isinstance(i.spec, kind) and condition(i)]
     assert chosen
     return pytest.mark.parametrize("entry", chosen, ids=lambda i: i.name)
@@ -295,9 +296,10 @@ def test_boxes_of_tensors(store: KernelStore, entry: Instruction, swizzle: int) 
     parameters = "tm_global<tm_f16> a, tm_global<tm_f16> b, const __grid_constant__ tm_tensor_map m"
     source = kernel(body, parameters, threads=32, shared=count * 2 + 16, maps=(described,))
     before = tensor.copy()
-    for policy in ("late", "early"):
+    policies: tuple[Policy, ...] = ("late", "early")
+    for policy in policies:
         tensor[:] = before
-        run(source, [tensor, image], policy=policy, store=store)  # type: ignore[arg-type]
+        run(source, [tensor, image], policy=policy, store=store)
         if spec.kind == "load":
             np.testing.assert_array_equal(image, execute(entry, before, box, at, 2, swizzle))
         else:

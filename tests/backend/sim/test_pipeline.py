@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.backend.sim.run import run
+from taskmap.backend.sim.run import Policy, run
 from taskmap.backend.store import KernelStore
 from tests.backend.sim.kernels import SEEDS, clean, kernel, kinds
 
@@ -92,10 +92,11 @@ def test_it_is_right_in_every_order(store: KernelStore) -> None:
     arrays = matrices()
     clean(gemm(), arrays, store, outputs=[2])
     assert is_right(*arrays)
-    for policy in ("late", "early"):
+    policies: tuple[Policy, ...] = ("late", "early")
+    for policy in policies:
         for seed in SEEDS:
             arrays[2][:] = np.nan
-            run(gemm(), arrays, seed=seed, policy=policy, store=store)  # type: ignore[arg-type]
+            run(gemm(), arrays, seed=seed, policy=policy, store=store)
             assert is_right(*arrays)
 
 
