@@ -140,8 +140,11 @@ def find_matmul(task: Task, target: Target) -> MatmulProblem | None:
     if left is None or right is None:
         return None
     width = packed_panels(task, c)
-    b = f"packed{width}" if width else _along(right, {"n": c.n[-1][0], "k": summed}, task)
-    a = _along(left, {"k": summed, "m": c.m[-1][0]}, task)
+    simplifier = Simplifier()
+    for v, extent in (*c.batch, *c.m, *c.n, *c.k):
+        simplifier.bind(v, extent)
+    b = f"packed{width}" if width else _along(right, {"n": c.n[-1][0], "k": summed}, task, simplifier)
+    a = _along(left, {"k": summed, "m": c.m[-1][0]}, task, simplifier)
     return MatmulProblem(batch, m, n, k, (left.buffer.dtype, right.buffer.dtype, stage.out.dtype), a, b)
 
 
@@ -178,7 +181,7 @@ def _read(e: Expr, summed: Var) -> Load | None:
     return next((x for x in walk_exprs(e) if isinstance(x, Load) and summed in walk_exprs(x)), None)
 
 
-def _along(read: Load, axes: dict[str, Var], task: Task) -> str:
+def _along(read: Load, axes: dict[str, Var], task: Task, simplifier: Simplifier) -> str:
     """The axis, of those given, along which neighbours are neighbours in memory."""
     if read.buffer in task.producers:
         return "computed"
@@ -188,5 +191,5 @@ def _along(read: Load, axes: dict[str, Var], task: Task) -> str:
     address: Expr = index(0)
     for i, s in zip(read.indices, strides, strict=True):
         address = address + i * s
-    terms = Simplifier().poly(address)
+    terms = simplifier.poly(address)
     return next((name for name, v in axes.items() if terms.get((v,)) == 1), "computed")

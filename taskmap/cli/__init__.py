@@ -16,6 +16,7 @@ import taskmap
 from taskmap.ir.errors import TaskmapError
 
 COMMANDS = {
+    "run": "run an ONNX model: time it, compare it, profile it, tune it",
     "tune": "measure the configurations of an operator, and remember the best",
     "cache": "list, show, share and care for what tuning has found, and for compiled kernels",
     "env": "what this machine offers, and what is missing",

@@ -1,0 +1,181 @@
+"""What `taskmap run` feeds a model: arrays from files, or random ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from taskmap.graph.importers.onnx import Port
+from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
+from taskmap.ir.errors import InputError
+
+Array = NDArray[Any]
+_MOST_BYTES = 1 << 33
+_SUFFIXES = ".npy, .npz, .pb (a TensorProto) or .bin (raw)"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where random values lie, from ``low`` to below ``high``."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options say of inputs: files by name ("" is the next input), sizes of dimensions, ranges by name
+    ("" is all others), and the seed of random values."""
+
+    files: Sequence[tuple[str, Path]]
+    sizes: Mapping[str, int]
+    ranges: Mapping[str, Range]
+    seed: int
+
+
+def inputs_for(ports: Sequence[Port], wanted: Wanted) -> tuple[dict[str, Array], dict[str, int]]:
+    """An array for every input, and the sizes that were assumed for dimensions that nothing gave.
+
+    Raises InputError for what cannot be read, is of another input, or is too large.
+    """
+    names = [p.name for p in ports]
+    _check_names("range", [n for n in wanted.ranges if n], names)
+    given = _from_files(ports, wanted)
+    sizes = dict(wanted.sizes)
+    for port in ports:
+        array = given.get(port.name)
+        if array is not None and port.type is not None and port.type.shape is not None:
+            pairs = zip(port.type.shape, array.shape, strict=False)
+            sizes.update({dim: n for dim, n in pairs if isinstance(dim, str) and dim not in sizes})
+    _check_names("dimension", list(wanted.sizes), _dimensions(ports))
+    assumed: dict[str, int] = {}
+    draw = np.random.default_rng(wanted.seed)
+    for port in (p for p in ports if p.name not in given and p.kind != "optional"):
+        span = wanted.ranges.get(port.name, wanted.ranges.get(""))
+        given[port.name] = _random(port, _shape(port, sizes, assumed), span, draw)
+    return given, assumed
+
+
+def named_file(text: str) -> tuple[str, Path]:
+    """NAME=FILE or FILE, for argparse."""
+    name, equals, path = text.partition("=")
+    return (name, Path(path)) if equals else ("", Path(text))
+
+
+def named_size(text: str) -> tuple[str, int]:
+    """DIMENSION=SIZE, for argparse, to which a ValueError is a refusal."""
+    name, equals, size = text.rpartition("=")
+    if not equals or not size.isdecimal():
+        raise ValueError(text)
+    return name, int(size)
+
+
+def named_range(text: str) -> tuple[str, Range]:
+    """INPUT=LOW:HIGH or LOW:HIGH, for argparse."""
+    name, _, span = text.rpartition("=")
+    low, high = (float(end) for end in span.split(":"))
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(text)
+    return name, Range(low, high)
+
+
+def _from_files(ports: Sequence[Port], wanted: Wanted) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    order = iter([p for p in ports if p.name not in {name for name, _ in wanted.files}])
+    for name, path in wanted.files:
+        if path.suffix == ".npz":
+            found.update(_archive(path))
+            continue
+        port = next((p for p in ports if p.name == name), None) if name else next(order, None)
+        if port is None:
+            raise InputError(
+                f"the file {path} is of no input", why=f"the inputs are {', '.join(p.name for p in ports)}."
+            )
+        found[port.name] = _read(path, port, wanted.sizes)
+    _check_names("input", list(found), [p.name for p in ports])
+    return found
+
+
+def _archive(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise _unreadable(path, error) from error
+    except Exception as error:  # zipfile's own errors have no common base that numpy documents
+        raise _unreadable(path, error) from error
+
+
+def _read(path: Path, port: Port, sizes: Mapping[str, int]) -> Array:
+    try:
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False))
+        if path.suffix == ".pb":
+            return np.asarray(numpy_helper.to_array(TensorProto.FromString(path.read_bytes())))
+        if path.suffix == ".bin":
+            shape = _shape(port, sizes, {})
+            return np.fromfile(path, _type(port)).reshape(shape)
+    except Exception as error:  # protobuf and numpy raise whatever a damaged file leads them to
+        raise _unreadable(path, error) from error
+    raise InputError(f"the file {path} is of no kind that is read", hint=f"Give {_SUFFIXES}.")
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    return InputError(f"the file {path} cannot be read", why=f"{type(error).__name__}: {error}.")
+
+
+def _random(port: Port, shape: tuple[int, ...], span: Range | None, draw: np.random.Generator) -> Array:
+    kind = _type(port)
+    if math.prod(shape) * max(kind.itemsize, 8) > _MOST_BYTES:
+        raise InputError(f"a random input {port.name!r} of shape {list(shape)} would be larger than 8 GiB")
+    if kind == np.bool_:
+        return draw.random(shape) < 0.5
+    if kind.kind in "iu":
+        low, high = (0, 2) if span is None else (math.ceil(span.low), math.ceil(span.high))
+        return draw.integers(low, max(high, low + 1), shape).astype(kind)
+    values = draw.random(shape) * (2 if span is None else span.high - span.low) + (-1 if span is None else span.low)
+    return values.astype(kind)
+
+
+def _type(port: Port) -> np.dtype[Any]:
+    if not port.is_tensor or port.type is None or port.type.elem == STRING:
+        raise InputError(f"the input {port.name!r} cannot be random", why="it is no tensor of numbers.")
+    kind = numpy_type(port.type.elem)
+    if kind.kind not in "biufV" or kind.kind == "c":
+        raise InputError(f"the input {port.name!r} cannot be random", why=f"it is of {elem_name(port.type.elem)}.")
+    return kind
+
+
+def _shape(port: Port, sizes: Mapping[str, int], assumed: dict[str, int]) -> tuple[int, ...]:
+    if port.type is None or port.type.shape is None:
+        raise InputError(f"the input {port.name!r} has no shape", hint=f"Give it as a file: {_SUFFIXES}.")
+    found = []
+    for number, dim in enumerate(port.type.shape):
+        if isinstance(dim, int):
+            found.append(dim)
+            continue
+        name = dim or f"{port.name}.{number}"
+        if name not in sizes:
+            assumed[name] = 1
+        found.append(sizes.get(name, 1))
+    return tuple(found)
+
+
+def _dimensions(ports: Sequence[Port]) -> list[str]:
+    shapes = [(p, p.type.shape) for p in ports if p.type is not None and p.type.shape is not None]
+    return list(
+        dict.fromkeys(d or f"{p.name}.{n}" for p, s in shapes for n, d in enumerate(s) if not isinstance(d, int))
+    )
+
+
+def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"the model has no {what} {name!r}", why=f"it has {', '.join(known) or 'none'}.")

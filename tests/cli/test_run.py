@@ -1,0 +1,141 @@
+"""`taskmap run`: inputs from files and random ones, comparisons with a verdict, profiles, and clear refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save
+
+from taskmap.cli import main
+
+Capture = pytest.CaptureFixture[str]
+W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+X = np.linspace(-2, 2, 20, dtype=np.float32).reshape(5, 4)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """y = relu(x @ W), x of [batch, 4]; and i + i, of integers."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="mm"),
+        helper.make_node("Relu", ["p"], ["y"]),
+        helper.make_node("Add", ["i", "i"], ["j"]),
+    ]
+    ports = [("x", TensorProto.FLOAT, ["batch", 4]), ("i", TensorProto.INT64, [2])]
+    results = [("y", TensorProto.FLOAT, ["batch", 3]), ("j", TensorProto.INT64, [2])]
+    inputs, outputs = ([helper.make_tensor_value_info(*p) for p in side] for side in (ports, results))
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(W, "w")])
+    path = tmp_path / "model.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+def run(capsys: Capture, *arguments: object) -> Any:
+    """What --json says."""
+    assert main(["run", *(str(a) for a in arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_random_inputs_and_a_comparison(model: Path, capsys: Capture) -> None:
+    found = run(capsys, model, "--shape", "batch=5", "--repeat", 3, "--compare", "reference")
+    assert found["inputs"]["x"] == {"shape": [5, 4], "dtype": "float32"}
+    assert found["assumed"] == {}
+    assert found["outputs"]["y"]["shape"] == [5, 3]
+    assert found["seconds"]["runs"] == 3
+    assert all(c["equal"] for c in found["compared"])
+    assert len(found["compared"]) == 2
+
+
+def test_text_for_people(model: Path, capsys: Capture) -> None:
+    assert main(["run", str(model), "--compare", "reference", "--profile"]) == 0
+    out = capsys.readouterr().out
+    assert "the dimension batch is taken to be 1 (--shape batch=...)" in out
+    assert "y: equal to reference" in out
+    assert "first result after" in out
+    assert "cpu.matmul" in out
+    assert "\033" not in out
+
+
+def test_a_difference_is_the_exit_status(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = [np.ones((1, 3), np.float32) * 9, np.zeros(2, np.int64)]
+    monkeypatch.setattr("taskmap.cli.run.other_outputs", lambda *_: wrong)
+    assert main(["run", str(model), "--compare", "reference", "--range", "i=1:5"]) == 1
+    out = capsys.readouterr().out
+    assert "y: different to reference" in out
+    assert "j: different to reference" in out
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "pb", "bin"])
+def test_inputs_from_files(model: Path, tmp_path: Path, capsys: Capture, kind: str) -> None:
+    file, more = tmp_path / f"x.{kind}", []
+    if kind == "npy":
+        np.save(file, X)
+    elif kind == "npz":
+        np.savez(file, x=X)
+    elif kind == "pb":
+        file.write_bytes(numpy_helper.from_array(X, "x").SerializeToString())
+    else:
+        X.tofile(file)
+        more = ["--shape", "batch=5"]
+    saved = tmp_path / "out.npz"
+    run(capsys, model, "--input", file if kind == "npz" else f"x={file}", *more, "--save", saved)
+    with np.load(saved) as outputs:
+        np.testing.assert_allclose(outputs["y"], np.maximum(X @ W, 0), rtol=1e-5, atol=1e-6)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([file.name, "model.onnx", "out.npz"])
+
+
+def test_files_in_order_need_no_name(model: Path, tmp_path: Path, capsys: Capture) -> None:
+    for name, array in (("a", X), ("b", np.array([3, 4]))):
+        np.save(tmp_path / f"{name}.npy", array)
+    found = run(capsys, model, "--input", tmp_path / "a.npy", "--input", tmp_path / "b.npy")
+    assert found["outputs"]["j"]["max"] == 8
+
+
+def test_ranges_and_seeds(model: Path, capsys: Capture) -> None:
+    one, other = (run(capsys, model, "--range", "10:20", "--range", "i=5:6", "--seed", seed) for seed in (1, 2))
+    assert one["outputs"]["j"]["min"] == 10
+    assert one["outputs"]["y"] != other["outputs"]["y"]
+
+
+def test_profile_and_trace(model: Path, tmp_path: Path, capsys: Capture) -> None:
+    trace = tmp_path / "trace.json"
+    found = run(capsys, model, "--profile", "--trace", trace, "--repeat", 2)
+    assert found["profile"]["groups"]
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert events
+    assert all(e["dur"] >= 0 for e in events)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--shape", "barch=8"], "the model has no dimension 'barch'"),
+        (["--range", "z=0:1"], "the model has no range 'z'"),
+        (["--input", "z=z.npy"], "is of no input"),
+        (["--input", "x=none.npy"], "cannot be read"),
+        (["--input", "x=none.txt"], "of no kind that is read"),
+        (["--trace", "t.json"], "a trace needs a profile"),
+        (["--shape", "batch=99999999999"], "larger than 8 GiB"),
+        (["--save", "no/such/folder/out.npz"], "outputs cannot be written"),
+    ],
+)
+def test_refusals(model: Path, capsys: Capture, more: list[str], message: str) -> None:
+    assert main(["run", str(model), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [["--shape", "8"], ["--range", "2:1"], ["--range", "x"], ["--repeat", "0"], ["--rtol", "-1"]]
+)
+def test_bad_options(model: Path, capsys: Capture, more: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", str(model), *more])
+    assert "usage: taskmap run" in capsys.readouterr().err
+
+
+def test_a_pickle_is_not_loaded(model: Path, tmp_path: Path, capsys: Capture) -> None:
+    np.save(tmp_path / "x.npy", np.array([object()], object), allow_pickle=True)
+    assert main(["run", str(model), "--input", f"x={tmp_path / 'x.npy'}"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
