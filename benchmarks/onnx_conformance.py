@@ -20,6 +20,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -109,8 +110,11 @@ def data_sets(case: Any, model: ModelProto, folder: str | None) -> list[tuple[li
     for place in sorted(Path(folder).glob("test_data_set_*")):
         sets.append(
             (
-                [_read(place / f"input_{i}.pb", port) for i, port in enumerate(model.graph.input)
-                 if (place / f"input_{i}.pb").exists()],
+                [
+                    _read(place / f"input_{i}.pb", port)
+                    for i, port in enumerate(model.graph.input)
+                    if (place / f"input_{i}.pb").exists()
+                ],
                 [_read(place / f"output_{i}.pb", port) for i, port in enumerate(model.graph.output)],
             )
         )
@@ -173,12 +177,13 @@ def compare(results: Sequence[Any], expected: Sequence[Any], model: ModelProto, 
 
 def _compare_one(got: Any, want: Any, rtol: float, atol: float, random: bool) -> None:
     if isinstance(want, (list, tuple)):
-        assert isinstance(got, list) and len(got) == len(want), f"a sequence of {len(want)} was expected"
+        assert isinstance(got, list), f"a sequence of {len(want)} was expected"
+        assert len(got) == len(want), f"a sequence of {len(want)} was expected"
         for g, w in zip(got, want, strict=True):
             _compare_one(g, w, rtol, atol, random)
         return
     if want is None or got is None:
-        assert got is None and want is None, "an empty optional was expected"
+        assert got is want, "an empty optional was expected"
         return
     want = np.asarray(want)
     assert got.dtype == want.dtype, f"{got.dtype}, not {want.dtype}"
@@ -204,8 +209,6 @@ def _child(pipe: Connection, kinds: Sequence[str], match: str, engine: str) -> N
 
 def run_all(kinds: Sequence[str], match: str, engine: str, jobs: int) -> list[Outcome]:
     """Every case, in ``jobs`` child processes; a child that dies is replaced."""
-    from concurrent.futures import ThreadPoolExecutor
-
     listed = cases(kinds, match)
     done: list[Outcome | None] = [None] * len(listed)
     queue = iter(range(len(listed)))
@@ -267,7 +270,9 @@ def main() -> int:
     parser.add_argument("--engine", choices=("compiled", "definition"), default="compiled")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="show why cases failed")
-    parser.add_argument("--write", type=Path, help=f"the results file (default for a whole compiled run: {RESULTS.name})")
+    parser.add_argument(
+        "--write", type=Path, help=f"the results file (default for a whole compiled run: {RESULTS.name})"
+    )
     args = parser.parse_args()
     outcomes = run_all(args.kind or KINDS, args.match, args.engine, args.jobs)
     for o in outcomes:

@@ -119,7 +119,9 @@ def _attribute(rng: random.Random, proto: onnx.ModelProto) -> None:
         if rng.random() < 0.2:
             attribute.type = rng.choice((1, 2, 3, 4, 5, 6, 7))
     else:
-        name = rng.choice(("axis", "axes", "keepdims", "group", "pads", "strides", "kernel_shape", "to", "perm", "block"))
+        name = rng.choice(
+            ("axis", "axes", "keepdims", "group", "pads", "strides", "kernel_shape", "to", "perm", "block")
+        )
         value = rng.choice(([rng.choice(NUMBERS) for _ in range(rng.randrange(4))] or [0], rng.choice(NUMBERS)))
         node.attribute.append(onnx.helper.make_attribute(name, value))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 from onnx.defs import onnx_opset_version
@@ -24,7 +25,9 @@ class TaskmapRep(BackendRep):
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs, as a tuple with their names, for inputs in order or by name."""
-        given = (inputs,) if isinstance(inputs, dict) else tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
+        given = (
+            (inputs,) if isinstance(inputs, dict) else tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
+        )
         names = [port.name for port in self.model.outputs]
         results: tuple[Any, ...] = namedtupledict("Outputs", names)(*self.model(*given))
         return results
@@ -71,8 +74,6 @@ class TaskmapBackend(Backend):
         """Whether taskmap runs on the device: the CPU, and CUDA where there is a GPU."""
         kind = device.split(":")[0].upper()
         if kind == "CUDA":
-            import torch
-
             return torch.cuda.is_available()
         return kind == "CPU"
 

@@ -20,7 +20,6 @@ from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.onnx_limits import operations
 from taskmap.onnx_program import Engine, Run
 
-
 MOST_BY_DEFINITION = 1 << 26
 """An operator of more operations than this is not evaluated by numpy, which holds all terms of its sums at once."""
 

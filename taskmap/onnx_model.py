@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto
+from onnx import ModelProto, helper
 
 from taskmap.driver import Session, new_session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
+from taskmap.graph.importers.onnx.frames import first_frame
 from taskmap.graph.importers.onnx.protos import shown
-from taskmap.graph.importers.onnx.reader import first_frame
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_program import Engine, Program
@@ -106,7 +106,7 @@ def _given(port: Port, array: Any) -> Any:
     name = shown(port.name)
     if not port.is_tensor:
         return _structured(port, array)
-    if array is None or isinstance(array, (list, tuple)) and not _is_numeric(array):
+    if array is None or (isinstance(array, (list, tuple)) and not _is_numeric(array)):
         raise InputError(f"the input {name} must be an array")
     assert port.type is not None
     elem = port.type.elem
@@ -114,7 +114,7 @@ def _given(port: Port, array: Any) -> Any:
         raise UnsupportedError(f"the input {name} is of strings")
     wanted = numpy_type(elem)
     array = np.asarray(array) if isinstance(array, (np.ndarray, np.generic)) else np.asarray(array, dtype=wanted)
-    if array.dtype != wanted and not _same_bits(array, elem):
+    if array.dtype != wanted:
         raise InputError(
             f"the input {name} is of {array.dtype}",
             why=f"the model takes {wanted} ({elem_name(elem)}).",
@@ -127,11 +127,6 @@ def _given(port: Port, array: Any) -> Any:
 
 def _is_numeric(value: Any) -> bool:
     return np.asarray(value).dtype.kind in "fiub"
-
-
-def _same_bits(array: Array, elem: int) -> bool:
-    """Whether the array holds a type that numpy lacks in an integer of as many bits, as older versions of onnx do."""
-    return False and elem < 0 and array.size > 0
 
 
 def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> None:
@@ -155,8 +150,6 @@ def _structured(port: Port, value: Any) -> Any:
 
 def elem_of(dtype: np.dtype[Any]) -> int:
     """The element type of an array. Raises InputError for one that ONNX does not have."""
-    from onnx import helper
-
     try:
         return int(helper.np_dtype_to_tensor_dtype(dtype))
     except (KeyError, ValueError) as error:

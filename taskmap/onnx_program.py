@@ -19,9 +19,10 @@ from taskmap.graph.importers.onnx.call import HostStep
 from taskmap.graph.importers.onnx.control import ControlStep
 from taskmap.graph.importers.onnx.elements import from_held, from_torch, held_in
 from taskmap.graph.importers.onnx.folding import depends_on
-from taskmap.graph.importers.onnx.reader import Finished, Reader, Stopped, graph_frame
+from taskmap.graph.importers.onnx.frames import graph_frame
+from taskmap.graph.importers.onnx.reader import Finished, Reader, Stopped
 from taskmap.graph.importers.onnx.state import Frame, copied, drop_dead, tensors_of
-from taskmap.graph.importers.onnx.values import Tensor, Value
+from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
 from taskmap.graph.layout import row_major
 from taskmap.ir.errors import ImportGraphError, TaskmapError
 from taskmap.ir.nodes import Dim, Var
@@ -71,7 +72,13 @@ class Point:
 class Program:
     """The values of one graph of a model: its inputs by name in, its outputs in order out."""
 
-    def __init__(self, frame: Callable[[dict[str, Value | None]], Frame], names: Sequence[str], engine: Engine, shapes: Shapes | None = None) -> None:
+    def __init__(
+        self,
+        frame: Callable[[dict[str, Value | None]], Frame],
+        names: Sequence[str],
+        engine: Engine,
+        shapes: Shapes | None = None,
+    ) -> None:
         self.frame = frame
         self.names = list(names)
         self.engine = engine
@@ -114,9 +121,7 @@ class Program:
             return None
         shapes, dims = found
         inputs = [input_node(i, s, t.elem) for i, (s, t) in enumerate(zip(shapes, point.live, strict=True))]
-        fresh = {
-            t: Tensor(t.elem, s, made=node) for t, s, node in zip(point.live, shapes, inputs, strict=True)
-        }
+        fresh = {t: Tensor(t.elem, s, made=node) for t, s, node in zip(point.live, shapes, inputs, strict=True)}
         reader = Reader(copied(point.frames, lambda t: fresh.get(t, t)))
         try:
             outcome = reader.run()
@@ -158,9 +163,7 @@ class Program:
 
     def _body(self, step: ControlStep) -> Program:
         names = [i.name for i in step.body.input] + [name for name, _ in step.captured]
-        return Program(
-            lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine
-        )
+        return Program(lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine)
 
     def segments(self) -> list[Segment]:
         """Every graph made so far, with those of loops' bodies."""
@@ -311,13 +314,11 @@ def _after(segment: Segment, structure: Any) -> Point:
 
 
 def _tensors(value: Value | None) -> list[Tensor]:
-    from taskmap.graph.importers.onnx.values import Optional_, Sequence_
-
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, Sequence_):
+    if isinstance(value, SequenceValue):
         return [t for v in value.items for t in _tensors(v)]
-    if isinstance(value, Optional_):
+    if isinstance(value, OptionalValue):
         return _tensors(value.value)
     return []
 
@@ -327,7 +328,8 @@ def _step_tensors(step: HostStep | ControlStep | None) -> list[Tensor]:
         return []
     if isinstance(step, HostStep):
         return [t for v in step.inputs for t in _tensors(v)]
-    values: list[Value | None] = [step.trip, step.condition, *step.carried, *step.sliced, *(v for _, v in step.captured)]
+    captured = [v for _, v in step.captured]
+    values: list[Value | None] = [step.trip, step.condition, *step.carried, *step.sliced, *captured]
     return [t for v in values for t in _tensors(v)]
 
 
@@ -407,4 +409,3 @@ def _stacked(step: ControlStep, place: int, parts: list[Given]) -> Given:
     if any(t.shape != tensors[0].shape for t in tensors):
         raise ImportGraphError("a loop collects tensors of different shapes")
     return Given(parts[0].elem, torch.stack(tensors, axis))
-

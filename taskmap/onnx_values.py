@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from taskmap.graph.importers.onnx.elements import STRING, from_held, from_torch, to_held, to_torch
-from taskmap.graph.importers.onnx.values import Optional_, Sequence_, Tensor, Value, of_array
+from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value, of_array
 from taskmap.ir.errors import UnsupportedError
 
 Structure = Any
@@ -51,13 +51,13 @@ def flatten(value: Any, into: list[Given]) -> Structure:
 def placeholders(structure: Structure, into: list[Tensor]) -> Value | None:
     """A value of placeholders with that structure, which are appended to ``into``."""
     if structure is None:
-        return Optional_(None)
+        return OptionalValue(None)
     if isinstance(structure, int):
         tensor = Tensor(structure, ())
         into.append(tensor)
         return tensor
     items = [placeholders(s, into) for s in structure]
-    return Sequence_([v for v in items if v is not None])
+    return SequenceValue([v for v in items if v is not None])
 
 
 class Lookup:
@@ -70,9 +70,9 @@ class Lookup:
         """``value`` with tensors at run time: Given, list, None, or a known array of strings."""
         if value is None:
             return None
-        if isinstance(value, Optional_):
+        if isinstance(value, OptionalValue):
             return self.value(value.value, inputs, results)
-        if isinstance(value, Sequence_):
+        if isinstance(value, SequenceValue):
             return [self.value(v, inputs, results) for v in value.items]
         kind, place = self.places.get(value, ("known", 0))
         if kind == "known":

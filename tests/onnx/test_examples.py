@@ -12,7 +12,6 @@ from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import load_model
 from tests.onnx.models import EXAMPLES, mlp, shape_chain
 
-
 ort = pytest.importorskip("onnxruntime")
 
 

@@ -6,12 +6,15 @@ from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops import activations
+from taskmap.graph.ops.creation import arange
 from taskmap.graph.ops.pointwise import number, pointwise
+from taskmap.graph.ops.reductions import argmax
 from taskmap.graph.ops.softmax import log_softmax, softmax
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import constant_dim, eq, maximum, minimum, product, select, unary
+from taskmap.ir.construct import eq, maximum, minimum, product, select, unary
 from taskmap.ir.nodes import Expr
+from taskmap.ir.types import i64
 
 
 def _exp(e: Expr) -> Expr:
@@ -175,10 +178,6 @@ def _hardmax(call: Call) -> Node:
 
 
 def _one_at_largest(x: Node, axis: int) -> Node:
-    from taskmap.graph.ops.creation import arange
-    from taskmap.graph.ops.reductions import argmax
-    from taskmap.ir.types import i64
-
     winner = argmax(x, axis, True)
     size = x.shape[axis]
     places = reshape(arange(0, size, 1, i64), [size if d == axis else 1 for d in range(len(x.shape))])
@@ -189,6 +188,3 @@ def _one_at_largest(x: Node, axis: int) -> Node:
         x.dtype,
         i64,
     )
-
-
-_ = constant_dim

@@ -22,7 +22,7 @@ from taskmap.ir.nodes import Dim, Expr
 Array = NDArray[Any]
 
 
-class NeedValues(Exception):
+class ValuesNeededError(Exception):
     """The values of ``tensors`` must be known before the graph can be read on."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -120,7 +120,7 @@ class Call:
         return self.tensor(index).elem
 
     def array(self, index: int) -> Array:
-        """The value of input ``index``. Raises NeedValues when it is not known."""
+        """The value of input ``index``. Raises ValuesNeededError when it is not known."""
         tensor = self.tensor(index)
         if tensor.is_symbolic:
             assert tensor.known is not None
@@ -130,7 +130,7 @@ class Call:
             return np.array(known, np.int64).reshape(tensor.known.shape)
         value = self.fold(tensor)
         if value is None:
-            raise NeedValues([tensor])
+            raise ValuesNeededError([tensor])
         return value
 
     def maybe(self, index: int) -> Array | None:

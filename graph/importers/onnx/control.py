@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto
 
-from taskmap.graph.importers.onnx.call import Call, NeedValues
+from taskmap.graph.importers.onnx.call import Call, ValuesNeededError
 from taskmap.graph.importers.onnx.elements import PLAIN
+from taskmap.graph.importers.onnx.folding import fold
+from taskmap.graph.importers.onnx.frames import graph_frame
 from taskmap.graph.importers.onnx.model import Library, all_nodes
 from taskmap.graph.importers.onnx.state import Frame, Unrolled, lookup, names_read
 from taskmap.graph.importers.onnx.values import Tensor, Value, constant_node, of_array
@@ -76,8 +78,6 @@ def _inner(graph: GraphProto, frame: Frame, inputs: dict[str, Value | None], bin
 
 
 def _stored(graph: GraphProto, library: Library) -> dict[str, Value | None]:
-    from taskmap.graph.importers.onnx.reader import graph_frame  # the reader reads bodies, and bodies need the reader
-
     return graph_frame(graph, library, {}, (), True).values
 
 
@@ -270,9 +270,9 @@ def next_iteration(reader: Reader, frame: Frame, outputs: list[Value | None]) ->
     if not loop.is_scan:
         condition = outputs[0]
         if isinstance(condition, Tensor):
-            known = _fold(condition)
+            known = fold(condition)
             if known is None:
-                raise NeedValues([condition])
+                raise ValuesNeededError([condition])
             keep_on = bool(known.reshape(-1)[0])
     count = len(loop.carried)
     if any(v is None for v in state):
@@ -288,12 +288,6 @@ def next_iteration(reader: Reader, frame: Frame, outputs: list[Value | None]) ->
         frame.at = 0
         return None
     return [*loop.carried, *(_collected(loop, place) for place in range(len(loop.scans)))]
-
-
-def _fold(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    from taskmap.graph.importers.onnx.reader import fold  # see _stored
-
-    return fold(tensor)
 
 
 def _collected(loop: Unrolled, place: int) -> Tensor:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.numpy_vision import deform_conv
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.ops.rearrange import constant_pad
@@ -65,7 +64,9 @@ def padded(x: Node, pairs: Pairs, value: float = 0) -> tuple[Node, list[int]]:
     return constant_pad(x, flat, value), [0] * len(pairs)
 
 
-def check_window(call: Call, sizes: Sequence[Dim], pairs: Pairs, kernel: Sequence[int], dilations: Sequence[int]) -> None:
+def check_window(
+    call: Call, sizes: Sequence[Dim], pairs: Pairs, kernel: Sequence[int], dilations: Sequence[int]
+) -> None:
     """Raises ImportGraphError for a window larger than the padded tensor."""
     for size, (a, b), k, d in zip(sizes, pairs, kernel, dilations, strict=True):
         known = constant_dim(size)
@@ -170,18 +171,6 @@ def _cropped(result: Node, pairs: Pairs, extra: Sequence[int]) -> Node:
     return constant_pad(result, border, 0)
 
 
-@lowering("ConvInteger")
-def _conv_integer(call: Call) -> Any:
-    from taskmap.graph.importers.onnx.quantization import shifted
-    from taskmap.graph.ops.views import reshape
-
-    x = shifted(call.node(0), call.optional(2))
-    w, zero = call.node(1), call.optional(3)
-    if zero is not None and zero.shape and constant_dim(zero.shape[0]) != 1:
-        zero = reshape(zero, [zero.shape[0], *([1] * (len(w.shape) - 1))])
-    return convolved(call, x, shifted(w, zero), None)
-
-
 @lowering("DeformConv")
 def _deform(call: Call) -> Any:
     x, w = call.tensor(0), call.tensor(1)
@@ -195,11 +184,6 @@ def _deform(call: Call) -> Any:
     spatial = concrete(call.tensor(2).shape[2:], "an offset")
 
     def run(x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
-        from taskmap.graph.importers.onnx.numpy_vision import deform_conv
-
         return deform_conv(x, w, offset, bias, mask, kernel, strides, dilations, pairs, groups, shifts)
 
     return on_host(call, run, [(x.elem, (x.shape[0], w.shape[0], *spatial))], "positions that are data")
-
-
-_ = np

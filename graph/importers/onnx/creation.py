@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
-from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import (
     MASKS,
@@ -209,7 +208,9 @@ def _bit_cast(call: Call) -> Any:
     a, b = numpy_type(x.elem), numpy_type(to)
     if a.itemsize != b.itemsize:
         raise UnsupportedError("a bit cast between types of different size")
-    return on_host(call, lambda v: np.ascontiguousarray(v).view(b).reshape(v.shape), [(to, x.shape)], "bits of another type")
+    return on_host(
+        call, lambda v: np.ascontiguousarray(v).view(b).reshape(v.shape), [(to, x.shape)], "bits of another type"
+    )
 
 
 @lowering("Dropout")
@@ -248,9 +249,13 @@ def _random(call: Call) -> Any:
     sizes = concrete(shape, "random numbers")
     seed = call.attr("seed")
     seed = None if seed is None else abs(hash(float(seed)))
-    a, b = (call.attr("mean", 0.0), call.attr("scale", 1.0)) if "Normal" in call.op else (
-        call.attr("low", 0.0),
-        call.attr("high", 1.0),
+    a, b = (
+        (call.attr("mean", 0.0), call.attr("scale", 1.0))
+        if "Normal" in call.op
+        else (
+            call.attr("low", 0.0),
+            call.attr("high", 1.0),
+        )
     )
 
     def run(*_: Any) -> Any:
@@ -288,6 +293,3 @@ def _multinomial(call: Call) -> Any:
         return np.stack([rng.choice(len(w), count, p=w) for w in weights]).astype(numpy_type(elem))
 
     return on_host(call, run, [(elem, (x.shape[0], count))], "random numbers")
-
-
-_ = Node

@@ -17,7 +17,8 @@ from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.graph.ops import arithmetic, logic
 from taskmap.graph.ops.pointwise import math_function, number, pointwise
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import binary, call as function_call, cast, compare, const, eq, maximum, minimum, ne, select, unary
+from taskmap.ir.construct import binary, cast, compare, const, eq, maximum, minimum, ne, select, unary
+from taskmap.ir.construct import call as function_call
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import boolean, compute_type, i64

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from taskmap.graph.extern import call_extern
 from taskmap.graph.graph import Graph, Node, topological
-from taskmap.graph.importers.onnx.elements import from_torch, to_torch
+from taskmap.graph.importers.onnx.elements import STRING, from_held, from_torch, to_torch
+from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.graph.reference import run
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.nodes import Expr
@@ -70,3 +71,15 @@ def run_extern(node: Node, arguments: list[Any], size: Any) -> Any:
 
 def _reference_form(value: Array) -> Array:
     return value.astype(np.float32) if value.dtype == ml_dtypes.bfloat16 else value
+
+
+def fold(tensor: Tensor) -> Array | None:
+    """The value of a tensor if it does not depend on inputs; it is computed at most once."""
+    if tensor.known is None and tensor.made is not None:
+        value = evaluate_constant(tensor.made)
+        if value is None:
+            return None
+        tensor.known = from_held(value, tensor.elem)
+    if tensor.known is not None and tensor.known.dtype == object and tensor.elem != STRING:
+        return None
+    return tensor.known

@@ -8,7 +8,7 @@ from onnx import FunctionProto, TypeProto, helper
 
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.model import Library, schema_of
-from taskmap.graph.importers.onnx.values import Optional_, Sequence_, Tensor, Value
+from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import UnsupportedError
 
@@ -61,8 +61,8 @@ def _type(value: Value | None) -> TypeProto:
         return TypeProto()
     if isinstance(value, Tensor):
         return helper.make_tensor_type_proto(value.elem, [constant_dim(n) for n in value.shape])
-    if isinstance(value, Sequence_):
+    if isinstance(value, SequenceValue):
         inner = _type(value.items[0]) if value.items else helper.make_tensor_type_proto(value.elem or 1, None)
         return helper.make_sequence_type_proto(inner)
-    assert isinstance(value, Optional_)
+    assert isinstance(value, OptionalValue)
     return helper.make_optional_type_proto(_type(value.value))

@@ -47,9 +47,7 @@ def on_host(
         arrays = iter(from_held(from_torch(t), e) for t, e in zip(tensors, elems, strict=True))
         result = guarded(call, function, [None if t is None else next(arrays) for t in given])
         listed = result if isinstance(result, (list, tuple)) else [result]
-        made = [
-            to_torch(to_held(np.ascontiguousarray(r), elem)) for r, (elem, _) in zip(listed, outputs, strict=True)
-        ]
+        made = [to_torch(to_held(np.ascontiguousarray(r), elem)) for r, (elem, _) in zip(listed, outputs, strict=True)]
         shaped = [m.reshape(np.shape(r)) for m, r in zip(made, listed, strict=True)]
         return shaped[0] if len(outputs) == 1 else shaped
 

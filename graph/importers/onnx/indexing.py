@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,12 @@ from onnx import TensorProto
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call, HostStep
-from taskmap.graph.importers.onnx.elements import numpy_type
 from taskmap.graph.importers.onnx.host import concrete, on_host, step
+from taskmap.graph.importers.onnx.numpy_vision import non_max_suppression
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import Tensor, of_array
+from taskmap.graph.importers.onnx.values import of_array
 from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
-from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import compare, const, constant_dim, eq, index, select
 from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr
@@ -248,8 +247,6 @@ def _unique(call: Call) -> HostStep:
 
 @lowering("NonMaxSuppression")
 def _nms(call: Call) -> HostStep:
-    from taskmap.graph.importers.onnx.numpy_vision import non_max_suppression
-
     center = bool(call.attr("center_point_box", 0))
 
     def run(boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> Any:
@@ -298,7 +295,9 @@ def _label_encoder(call: Call) -> Any:
     def run(a: Any) -> Any:
         result = np.full(a.shape, default, values.dtype)
         for key, value in zip(keys, values, strict=True):
-            result = np.where((a == key) | (np.isnan(a) & np.isnan(key)) if a.dtype.kind == "f" else a == key, value, result)
+            result = np.where(
+                (a == key) | (np.isnan(a) & np.isnan(key)) if a.dtype.kind == "f" else a == key, value, result
+            )
         return result.astype(values.dtype)
 
     return on_host(call, run, [(elem, x.shape)], "a table of labels")
@@ -319,6 +318,3 @@ def _default(call: Call, dtype: Any) -> Any:
     if dtype.kind == "f":
         return call.attr("default_float", -0.0)
     return call.attr("default_int64", -1)
-
-
-_: Sequence[object] = (Tensor, numpy_type, reshape)

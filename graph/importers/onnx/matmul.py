@@ -93,7 +93,9 @@ def _gemm(call: Call) -> Node:
     call.broadcasts(result.shape, bias.shape)
     if not result.dtype.is_float:
         factors = (int(alpha), int(beta))
-        return pointwise("gemm", (result, bias), lambda p, c: p * factors[0] + c * factors[1], result.dtype, result.dtype)
+        return pointwise(
+            "gemm", (result, bias), lambda p, c: p * factors[0] + c * factors[1], result.dtype, result.dtype
+        )
     return scaled_sum(bias, _number(beta, result), result, _number(alpha, result))
 
 

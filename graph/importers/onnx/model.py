@@ -157,7 +157,9 @@ def _check_versions(opsets: Mapping[str, int]) -> None:
         )
 
 
-def _check_graph(graph: GraphProto, library: Library, outer: frozenset[str], missing: dict[str, None], depth: int) -> None:
+def _check_graph(
+    graph: GraphProto, library: Library, outer: frozenset[str], missing: dict[str, None], depth: int
+) -> None:
     if depth > DEEPEST:
         raise ImportGraphError("the graphs of the model are nested too deep")
     own: set[str] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from taskmap.graph.build import define
@@ -11,13 +10,13 @@ from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops import norms
 from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
-from taskmap.graph.ops.reductions import mean_and_variance, sum_
+from taskmap.graph.ops.reductions import mean_and_variance, vector_norm
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import cast, compare, const, constant_dim, index, maximum, minimum, reduce, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr, Var
-from taskmap.ir.types import boolean, compute_type, f32
+from taskmap.ir.types import compute_type, f32
 
 
 @lowering("BatchNormalization")
@@ -111,8 +110,6 @@ def _rms_norm(call: Call) -> Node:
 
 @lowering("LpNormalization")
 def _lp_norm(call: Call) -> Node:
-    from taskmap.graph.ops.reductions import vector_norm
-
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     size = vector_norm(x, call.attr("p", 2), axis, True)
@@ -159,6 +156,3 @@ def _lrn(call: Call) -> Node:
         return at
 
     return define("lrn", [x], x.shape, element, x.dtype)
-
-
-_ = (math, boolean, sum_)

@@ -214,9 +214,9 @@ def _sampled(x: Array, places: list[Array], mode: str, padding: str, align: bool
     total = np.zeros((x.shape[0], *places[0].shape))
     for corner in itertools.product((0, 1), repeat=len(sizes)):
         weight = np.ones(places[0].shape)
-        for p, l, side in zip(places, low, corner, strict=True):
-            weight = weight * ((p - l) if side else (1 - (p - l)))
-        total += _pick(x, [l + side for l, side in zip(low, corner, strict=True)]) * weight
+        for p, base, side in zip(places, low, corner, strict=True):
+            weight = weight * ((p - base) if side else (1 - (p - base)))
+        total += _pick(x, [base + side for base, side in zip(low, corner, strict=True)]) * weight
     return total
 
 
@@ -244,10 +244,10 @@ def _pick(x: Array, places: list[Array]) -> Array:
 
 def _cubic(x: Array, places: list[Array], padding: str, align: bool) -> Array:
     low = [np.floor(p).astype(np.int64) for p in places]
-    weights = [_cubic_weights(p - l) for p, l in zip(places, low, strict=True)]
+    weights = [_cubic_weights(p - base) for p, base in zip(places, low, strict=True)]
     total = np.zeros((x.shape[0], *places[0].shape))
     for taps in itertools.product(range(4), repeat=len(places)):
-        spots = [l + t - 1 for l, t in zip(low, taps, strict=True)]
+        spots = [base + t - 1 for base, t in zip(low, taps, strict=True)]
         if padding != "zeros":
             spots = [
                 np.rint(_folded(s.astype(np.float64), n, padding, align)).astype(np.int64)
@@ -284,9 +284,7 @@ def col2im(
     rank = len(image)
     n = x.shape[0]
     c = x.shape[1] // int(np.prod(block))
-    counts = [
-        (image[d] + sum(pairs[d]) - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(rank)
-    ]
+    counts = [(image[d] + sum(pairs[d]) - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(rank)]
     columns = x.reshape(n, c, *block, *counts)
     whole = np.zeros((n, c, *(image[d] + sum(pairs[d]) for d in range(rank))), x.dtype)
     for tap in itertools.product(*map(range, block)):

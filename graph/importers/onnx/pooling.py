@@ -7,18 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.convolution import Pairs, listed, padding_of
 from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.numpy_vision import max_pool_with_places
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.pooling import max_pool
-from taskmap.graph.ops.pointwise import number, pointwise
-from taskmap.graph.ops.reductions import amax, mean
-from taskmap.graph.build import define
+from taskmap.graph.ops.reductions import amax, mean, vector_norm
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select, unary
+from taskmap.ir.construct import (
+    cast,
+    compare,
+    const,
+    constant_dim,
+    index,
+    load,
+    maximum,
+    minimum,
+    reduce,
+    select,
+    unary,
+)
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.types import boolean, compute_type
@@ -63,14 +75,18 @@ class Pool:
 
 
 def _needs_sizes(call: Call) -> bool:
-    return (call.attr("auto_pad", "NOTSET") or "NOTSET") in ("SAME_UPPER", "SAME_LOWER") or bool(call.attr("ceil_mode", 0))
+    return (call.attr("auto_pad", "NOTSET") or "NOTSET") in ("SAME_UPPER", "SAME_LOWER") or bool(
+        call.attr("ceil_mode", 0)
+    )
 
 
 @lowering("MaxPool")
 def _max_pool(call: Call) -> Any:
     x = call.node(0)
     pool = Pool(call, x)
-    symmetric = all(a == b for a, b in pool.pairs) and all(2 * a <= k for (a, _), k in zip(pool.pairs, pool.kernel, strict=True))
+    symmetric = all(a == b for a, b in pool.pairs) and all(
+        2 * a <= k for (a, _), k in zip(pool.pairs, pool.kernel, strict=True)
+    )
     if symmetric:
         padding = [a for a, _ in pool.pairs]
         value, place = max_pool(x, pool.rank, pool.kernel, pool.strides, padding, pool.dilations, pool.ceil)
@@ -148,8 +164,6 @@ def _on_host_with_places(call: Call, x: Node, pool: Pool) -> Any:
     out = concrete(pool.out, "pooling")
 
     def run(a: Any) -> Any:
-        from taskmap.graph.importers.onnx.numpy_vision import max_pool_with_places
-
         return max_pool_with_places(
             a, pool.kernel, pool.strides, pool.dilations, pool.pairs, out, bool(call.attr("storage_order", 0))
         )
@@ -177,7 +191,9 @@ def _average_pool(call: Call) -> Node:
                     count = count * pool.kernel[d]
                     continue
                 low, high = (-before, index(pool.sizes[d]) + after) if include else (0, index(pool.sizes[d]))
-                count = count * _taps_between(o * pool.strides[d] - before, pool.kernel[d], pool.dilations[d], low, high)
+                count = count * _taps_between(
+                    o * pool.strides[d] - before, pool.kernel[d], pool.dilations[d], low, high
+                )
             return f[(n, c, *out)] / cast(maximum(count, 1), wide)
 
         return at
@@ -186,8 +202,6 @@ def _average_pool(call: Call) -> Node:
 
 
 def _wide_sum(x: Node, pool: Pool) -> Node:
-    from taskmap.graph.ops.pointwise import to_dtype
-
     return _windows(to_dtype(x, compute_type(x.dtype)), pool, "sum", lambda e: e, 0.0)
 
 
@@ -230,8 +244,6 @@ def _global_max(call: Call) -> Node:
 
 @lowering("GlobalLpPool")
 def _global_lp(call: Call) -> Node:
-    from taskmap.graph.ops.reductions import vector_norm
-
     x = call.node(0)
     return vector_norm(x, call.attr("p", 2), tuple(range(2, len(x.shape))), True)
 
@@ -259,6 +271,3 @@ def _max_unpool(call: Call) -> Any:
         return whole
 
     return on_host(call, run, [(x.elem, shape)], "positions that are data")
-
-
-_ = (number, Tensor)

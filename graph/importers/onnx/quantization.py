@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 from onnx import TensorProto
 
+from taskmap.graph.build import elementwise, reindex
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.convolution import convolved
+from taskmap.graph.importers.onnx.creation import numpy_cast
 from taskmap.graph.importers.onnx.elements import MASKS, NARROW_FLOATS, NARROW_INTEGERS, held_in
-from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.host import on_host
 from taskmap.graph.importers.onnx.matmul import matmul
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Tensor
@@ -23,7 +23,7 @@ from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import cast, constant_dim, maximum, minimum
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
-from taskmap.ir.types import DType, compute_type, f32, i32, i64
+from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i32, i64
 
 UINT8, INT8 = int(TensorProto.UINT8), int(TensorProto.INT8)
 
@@ -52,15 +52,17 @@ def shifted(x: Node, zero: Node | None) -> Node:
 def rounded(e: Expr, elem: int, zero: Expr | None) -> Expr:
     """round(e) + zero held inside the range of ``elem``, as i64; ties go to the even number."""
     low, high = limits(elem)
-    whole = cast(maximum(minimum(function_call("round", e), number(2.0**31, e.dtype)), number(-(2.0**31), e.dtype)), i64)
+    whole = cast(
+        maximum(minimum(function_call("round", e), number(2.0**31, e.dtype)), number(-(2.0**31), e.dtype)), i64
+    )
     moved = whole if zero is None else whole + cast(zero, i64)
     return minimum(maximum(moved, low), high)
 
 
 def along(call: Call, x: Node | Tensor, p: Node, default: int = 1) -> Node:
-    """A scale or zero point so that it broadcasts: one for all, one for each position of an axis, or one for a block."""
+    """A scale or zero point so that it broadcasts: one for all, for each position of an axis, or for a block."""
     rank = len(x.shape)
-    if not p.shape or all(constant_dim(n) == 1 for n in p.shape) and len(p.shape) == 1:
+    if not p.shape or (all(constant_dim(n) == 1 for n in p.shape) and len(p.shape) == 1):
         return reshape(p, [])
     axis = call.axis(call.attr("axis", default), rank)
     if len(p.shape) == 1:
@@ -68,11 +70,7 @@ def along(call: Call, x: Node | Tensor, p: Node, default: int = 1) -> Node:
     block = int(call.attr("block_size", 0))
     if not block:
         raise call.error("a scale of several dimensions needs a block_size")
-    from taskmap.graph.build import reindex
-
-    return reindex(
-        "blocks", p, x.shape, lambda *axes: [a // block if d == axis else a for d, a in enumerate(axes)]
-    )
+    return reindex("blocks", p, x.shape, lambda *axes: [a // block if d == axis else a for d, a in enumerate(axes)])
 
 
 @lowering("QuantizeLinear")
@@ -92,15 +90,11 @@ def _quantize(call: Call) -> Any:
 
 
 def _precision(call: Call, x: Node, scale: Node) -> DType:
-    from taskmap.ir.types import bf16, f16
-
     given = {10: f16, 16: bf16, 1: f32, 11: None}.get(int(call.attr("precision", 0)))
     return given or (x.dtype if x.dtype.is_float else scale.dtype)
 
 
 def _quantized(operands: list[Node], elem: int, target: DType, wide: DType) -> Node:
-    from taskmap.graph.build import elementwise
-
     def element(a: Expr, s: Expr, *z: Expr) -> Expr:
         quotient = cast(a, wide) / cast(s, wide)
         return cast(rounded(quotient, elem, z[0] if z else None), target)
@@ -109,8 +103,6 @@ def _quantized(operands: list[Node], elem: int, target: DType, wide: DType) -> N
 
 
 def _quantize_to_float(call: Call, x: Node, elem: int) -> Any:
-    from taskmap.graph.importers.onnx.creation import numpy_cast
-
     scale = along(call, x, call.node(1))
     wide = compute_type(x.dtype)
     quotient = pointwise("quotient", (x, scale), lambda a, s: a / s, f32, wide)
@@ -153,7 +145,10 @@ def _dynamic(call: Call) -> list[Tensor]:
 
     def zero_of(m: Expr, s: Expr) -> Expr:
         point = number(0.0, f32) - m / s
-        return cast(cast(function_call("round", maximum(minimum(point, number(255.0, f32)), number(0.0, f32))), i64), held_in(UINT8))
+        return cast(
+            cast(function_call("round", maximum(minimum(point, number(255.0, f32)), number(0.0, f32))), i64),
+            held_in(UINT8),
+        )
 
     zero = pointwise("zero", (low, scale), zero_of, held_in(UINT8), f32)
     made = _quantized([x, scale, to_dtype(zero, i64)], UINT8, held_in(UINT8), f32)
@@ -205,8 +200,6 @@ def requantized(total: Node, scales: list[Node], scale: Node, zero: Node, elem: 
         return cast(a, wide) * cast(b, wide) / cast(c, wide)
 
     steps = pointwise("factor", (scales[0], scales[1], scale), factor, wide, wide)
-    from taskmap.graph.build import elementwise
-
     point = to_dtype(zero, i64)
     node = elementwise(
         "requantize",
@@ -228,7 +221,13 @@ def _q_conv(call: Call) -> Any:
         w_scale = reshape(w_scale, [w_scale.shape[0], *([1] * (rank - 2))])
     bias = call.optional(8)
     total = convolved(call, shifted(x, call.node(2)), shifted(w, w_zero), bias)
-    return requantized(total, [reshape_one(call.node(1)), reshape_one(w_scale)], reshape_one(call.node(6)), reshape_one(call.node(7)), call.elem(7))
+    return requantized(
+        total,
+        [reshape_one(call.node(1)), reshape_one(w_scale)],
+        reshape_one(call.node(6)),
+        reshape_one(call.node(7)),
+        call.elem(7),
+    )
 
 
 def reshape_one(p: Node) -> Node:
@@ -236,4 +235,10 @@ def reshape_one(p: Node) -> Node:
     return reshape(p, []) if p.shape and all(constant_dim(n) == 1 for n in p.shape) else p
 
 
-_ = (math, np, concrete, INT8)
+@lowering("ConvInteger")
+def _conv_integer(call: Call) -> Any:
+    x = shifted(call.node(0), call.optional(2))
+    w, zero = call.node(1), call.optional(3)
+    if zero is not None and zero.shape and constant_dim(zero.shape[0]) != 1:
+        zero = reshape(zero, [zero.shape[0], *([1] * (len(w.shape) - 1))])
+    return convolved(call, x, shifted(w, zero), None)

@@ -7,30 +7,29 @@ be taken up again where it stood, with the values that were computed as new inpu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, NodeProto
 from onnx.defs import OpSchema
 
-from taskmap.graph.graph import Graph, Node, Origin
-from taskmap.graph.importers.onnx.call import Call, Check, HostStep, NeedValues
+from taskmap.graph.graph import Node, Origin
+from taskmap.graph.importers.onnx.call import Call, Check, HostStep, ValuesNeededError
 from taskmap.graph.importers.onnx.control import ControlStep, begin, next_iteration
 from taskmap.graph.importers.onnx.control_names import CONTROL
-from taskmap.graph.importers.onnx.elements import MASKS, PLAIN, STRING, elem_name, from_held, held_in
+from taskmap.graph.importers.onnx.elements import MASKS, PLAIN, elem_name, held_in
 from taskmap.graph.importers.onnx.empties import without_empties
-from taskmap.graph.importers.onnx.folding import evaluate_constant
+from taskmap.graph.importers.onnx.folding import fold
 from taskmap.graph.importers.onnx.function_bodies import body_of
-from taskmap.graph.importers.onnx.model import Library, Model, described, domain_of, function_library
-from taskmap.graph.importers.onnx.protos import array_of, attribute_value, shown, sparse_array
+from taskmap.graph.importers.onnx.model import Library, described, domain_of, function_library
+from taskmap.graph.importers.onnx.protos import attribute_value, shown
 from taskmap.graph.importers.onnx.shape_values import fold_symbolic
-from taskmap.graph.importers.onnx.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.state import Frame, lookup
+from taskmap.graph.importers.onnx.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.table import find
 from taskmap.graph.importers.onnx.typing_rules import check_inputs, output_elem
-from taskmap.graph.importers.onnx.values import Tensor, Value, is_empty, of_array
+from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import binary, const, constant_dim
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
@@ -38,14 +37,39 @@ from taskmap.ir.nodes import Dim
 
 DEEPEST = 64
 WRAPPING = frozenset(
-    "Add Sub Mul Neg BitShift BitwiseNot Pow MatMul Sum ReduceSum ReduceProd ReduceSumSquare ReduceL1 CumSum Gemm".split()
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Neg",
+        "BitShift",
+        "BitwiseNot",
+        "Pow",
+        "MatMul",
+        "Sum",
+        "ReduceSum",
+        "ReduceProd",
+        "ReduceSumSquare",
+        "ReduceL1",
+        "CumSum",
+        "Gemm",
+    ]
 )
 """Operators whose results can leave the range of an integer type that is held in a wider one."""
 
 
 SHAPE_KEEPING = frozenset(
-    """BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization PRelu Clip
-    QuantizeLinear DequantizeLinear""".split()
+    [
+        "BatchNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+        "RMSNormalization",
+        "PRelu",
+        "Clip",
+        "QuantizeLinear",
+        "DequantizeLinear",
+    ]
 )
 """Operators whose parameters may not make the result larger than the first input."""
 
@@ -66,24 +90,6 @@ class Stopped:
     binds: Sequence[str] = ()
 
 
-def first_frame(model: Model, inputs: Mapping[str, Value]) -> Frame:
-    """The frame of the model's graph with the given inputs."""
-    return graph_frame(model.graph, model.library, inputs, (), sees=False)
-
-
-def graph_frame(
-    graph: GraphProto, library: Library, inputs: Mapping[str, Value | None], binds: Sequence[str], sees: bool
-) -> Frame:
-    """A frame that reads ``graph``."""
-    values: dict[str, Value | None] = {}
-    for stored in graph.initializer:
-        values[stored.name] = of_array(array_of(stored, library.folder), stored.data_type)
-    for sparse in graph.sparse_initializer:
-        values[sparse.values.name] = of_array(sparse_array(sparse, library.folder), sparse.values.data_type)
-    values.update(inputs)
-    return Frame(graph.node, [o.name for o in graph.output], binds, values, library, sees)
-
-
 class Reader:
     """Reads on from ``frames``, which it changes."""
 
@@ -101,7 +107,7 @@ class Reader:
             if frame.at == len(frame.nodes):
                 try:
                     outputs = self._leave(frame)
-                except NeedValues as need:
+                except ValuesNeededError as need:
                     return Stopped(need.tensors)
                 if outputs is not None:
                     return Finished(outputs)
@@ -109,10 +115,10 @@ class Reader:
             node = frame.nodes[frame.at]
             try:
                 stopped = self._read(frame, node)
-            except NeedValues as need:
+            except ValuesNeededError as need:
                 return Stopped(need.tensors)
             except TaskmapError as error:
-                raise error.at(described(node))
+                raise error.at(described(node)) from error.__cause__
             except RecursionError as error:
                 raise ImportGraphError(f"{described(node)} is nested too deep") from error
             except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError) as error:
@@ -319,23 +325,3 @@ def _mark(node: Node, origin: Origin) -> None:
             continue
         here.origin = origin
         stack += here.inputs
-
-
-def fold(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """The value of a tensor if it does not depend on inputs; it is computed at most once."""
-    if tensor.known is None and tensor.made is not None:
-        value = evaluate_constant(tensor.made)
-        if value is None:
-            return None
-        tensor.known = from_held(value, tensor.elem)
-    if tensor.known is not None and tensor.known.dtype == object and tensor.elem != STRING:
-        return None
-    return tensor.known
-
-
-def as_graph(inputs: Sequence[Node], outputs: Sequence[Node], dims: Mapping[Any, tuple[object, ...]]) -> Graph:
-    """The graph between tensors, with row-major results."""
-    return Graph(list(inputs), list(outputs), dict(dims))
-
-
-__all__ = ["Finished", "Reader", "Stopped", "as_graph", "first_frame", "fold", "graph_frame", "is_empty"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
@@ -14,13 +13,11 @@ from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.creation import full
 from taskmap.graph.ops.logic import where
 from taskmap.graph.ops.pointwise import number, pointwise
-from taskmap.graph.ops.rearrange import flip
 from taskmap.graph.ops.views import permute, reshape, select_, slice_, transpose, unsqueeze
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import compare, const, maximum, minimum, select, unary
+from taskmap.ir.construct import compare, maximum, minimum, select, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
-from taskmap.ir.types import i64
 
 LONGEST = 256
 """Longer sequences are not unrolled."""
@@ -265,14 +262,9 @@ def _gru(call: Call) -> list[Node | None]:
             else:
                 part = matmul(pointwise("reset", (r, state), lambda a, b: a * b), inner)
                 hidden = pointwise("hidden", (own, part), lambda a, b, g=g: g(net.clipped(a + b)))
-            new = pointwise(
-                "state", (z, hidden, state), lambda a, b, c: (number(1, a.dtype) - a) * b + a * c
-            )
+            new = pointwise("state", (z, hidden, state), lambda a, b, c: (number(1, a.dtype) - a) * b + a * c)
             made[t] = net.masked(t, new)
             state = net.held(t, new, state)
         every.append([made[t] for t in range(net.steps)])
         last.append([state])
     return net.outputs(every, last)
-
-
-_: Any = (flip, const, i64)

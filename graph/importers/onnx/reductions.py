@@ -9,16 +9,16 @@ import numpy as np
 
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
-from taskmap.graph.importers.onnx.elementwise import UINT64
+from taskmap.graph.importers.onnx.elements import numpy_type
+from taskmap.graph.importers.onnx.elementwise import UINT64, truncated
 from taskmap.graph.importers.onnx.host import concrete, on_host
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import is_empty, of_array
 from taskmap.graph.ops import reductions
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.rearrange import flip
-from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import cast, constant_dim, unary
+from taskmap.ir.construct import const, constant_dim, index, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import compute_type, f32, i64
@@ -58,9 +58,6 @@ def _mean(x: Node, axes: tuple[int, ...], keep: bool) -> Node:
     count = constant_dim(reductions.count(x, axes))
     if count is None:
         raise UnsupportedError("the mean of integers over a symbolic size")
-    from taskmap.graph.importers.onnx.elementwise import truncated
-    from taskmap.ir.construct import const
-
     total = reductions.sum_(x, axes, keep, i64)
     return pointwise("mean", (total,), lambda s: truncated(s, const(count, s.dtype)), x.dtype, i64)
 
@@ -133,19 +130,20 @@ def _reduce(call: Call) -> Any:
     if call.elem(0) == UINT64 and call.op in ("ReduceMax", "ReduceMin"):
         shape = [1 if d in axes else n for d, n in enumerate(x.shape) if keep or d not in axes]
         function = np.max if call.op == "ReduceMax" else np.min
-        return on_host(
-            call, lambda a: function(a, axis=axes, keepdims=keep), [(UINT64, shape)], "uint64", inputs=[0]
-        )
+        return on_host(call, lambda a: function(a, axis=axes, keepdims=keep), [(UINT64, shape)], "uint64", inputs=[0])
     return _REDUCTIONS[call.op](x, axes, keep)
 
 
 def _of_nothing(call: Call, x: Node, axes: tuple[int, ...], keep: bool) -> Any:
     """The value over no elements, where the standard gives one."""
-    from taskmap.graph.importers.onnx.elements import numpy_type
-
     shape = [1 if d in axes else n for d, n in enumerate(x.shape) if keep or d not in axes]
     dtype = numpy_type(call.elem(0))
-    values: dict[str, Any] = {"ReduceProd": 1, "ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf, "ReduceMean": np.nan}
+    values: dict[str, Any] = {
+        "ReduceProd": 1,
+        "ReduceLogSum": -np.inf,
+        "ReduceLogSumExp": -np.inf,
+        "ReduceMean": np.nan,
+    }
     value = values.get(call.op, 0)
     if call.op in ("ReduceMax", "ReduceMin"):
         low = call.op == "ReduceMax"
@@ -176,8 +174,6 @@ def _arg(call: Call) -> Any:
 
 
 def _minus(size: Any, place: Expr) -> Expr:
-    from taskmap.ir.construct import index
-
     return index(size) - 1 - place
 
 
@@ -205,6 +201,3 @@ def _cumulative(call: Call) -> Any:
     x = flip(x, [axis]) if reverse else x
     made = (reductions.cumsum if call.op == "CumSum" else reductions.cumprod)(x, axis, x.dtype)
     return flip(made, [axis]) if reverse else made
-
-
-_ = (cast, reshape)

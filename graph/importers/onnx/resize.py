@@ -124,7 +124,9 @@ def along_axis(x: Node, axis: int, a: Axis, style: Style) -> Node:
     if style.mode == "nearest":
 
         def nearest(f: Buffer, p: Buffer) -> Callable[..., Any]:
-            return lambda *axes: f[tuple(wrapped(p[axes[axis], 0], a.size) if d == axis else i for d, i in enumerate(axes))]
+            return lambda *axes: f[
+                tuple(wrapped(p[axes[axis], 0], a.size) if d == axis else i for d, i in enumerate(axes))
+            ]
 
         return define("resize", [x, index], shape, nearest)
     share = constant_node(np.ascontiguousarray(weights.astype(np.float32)), 1)
@@ -167,9 +169,13 @@ def _common(x: Node, axes: dict[int, Axis], style: Style) -> Node | None:
     first = min(changed)
     trailing = range(first, rank)
     if style.mode == "nearest" and style.transform == "asymmetric" and style.nearest == "floor":
-        whole = all(axes[d].target % axes[d].size == 0 and axes[d].scale == axes[d].target // axes[d].size for d in changed)
+        whole = all(
+            axes[d].target % axes[d].size == 0 and axes[d].scale == axes[d].target // axes[d].size for d in changed
+        )
         if whole:
-            return upsample_nearest(x, [axes[d].target if d in axes else x.shape[d] for d in trailing], [None] * len(trailing))
+            return upsample_nearest(
+                x, [axes[d].target if d in axes else x.shape[d] for d in trailing], [None] * len(trailing)
+            )
     plain = style.transform in ("half_pixel", "pytorch_half_pixel", "align_corners")
     if style.mode == "linear" and plain and x.dtype.is_float and len(trailing) <= 3 and rank - len(trailing) >= 2:
         if style.transform == "pytorch_half_pixel" and any(axes[d].target == 1 for d in changed):

@@ -9,7 +9,7 @@ import numpy as np
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.shapes import joined
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import Optional_, Sequence_, Tensor, Value, of_array
+from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value, of_array
 from taskmap.graph.ops.views import reshape, slice_, unsqueeze
 from taskmap.ir.construct import constant_dim
 
@@ -17,12 +17,12 @@ INT64, BOOL = 7, 9
 LONGEST = 1 << 16
 
 
-def sequence(call: Call, index: int = 0) -> Sequence_:
+def sequence(call: Call, index: int = 0) -> SequenceValue:
     """Input ``index``, which must be a sequence, or an optional that holds one."""
     value: Value | None = call.value(index)
-    if isinstance(value, Optional_):
+    if isinstance(value, OptionalValue):
         value = value.value
-    if not isinstance(value, Sequence_):
+    if not isinstance(value, SequenceValue):
         raise call.error(f"input {index} is not a sequence")
     return value
 
@@ -36,13 +36,13 @@ def _place(call: Call, index: int, size: int, last: int) -> int:
 
 
 @lowering("SequenceConstruct")
-def _construct(call: Call) -> Sequence_:
-    return Sequence_([call.value(i) for i in range(len(call.inputs))])
+def _construct(call: Call) -> SequenceValue:
+    return SequenceValue([call.value(i) for i in range(len(call.inputs))])
 
 
 @lowering("SequenceEmpty")
-def _empty(call: Call) -> Sequence_:
-    return Sequence_([], int(call.attr("dtype", 1)))
+def _empty(call: Call) -> SequenceValue:
+    return SequenceValue([], int(call.attr("dtype", 1)))
 
 
 @lowering("SequenceAt")
@@ -57,21 +57,21 @@ def _length(call: Call) -> Tensor:
 
 
 @lowering("SequenceInsert")
-def _insert(call: Call) -> Sequence_:
+def _insert(call: Call) -> SequenceValue:
     items = list(sequence(call).items)
     at = _place(call, 2, len(items), len(items) + 1) if call.has(2) else len(items)
     items.insert(at, call.value(1))
-    return Sequence_(items)
+    return SequenceValue(items)
 
 
 @lowering("SequenceErase")
-def _erase(call: Call) -> Sequence_:
+def _erase(call: Call) -> SequenceValue:
     items = list(sequence(call).items)
     at = _place(call, 1, len(items), len(items)) if call.has(1) else len(items) - 1
     if not items:
         raise call.error("nothing can be erased from an empty sequence")
     del items[at]
-    return Sequence_(items)
+    return SequenceValue(items)
 
 
 @lowering("ConcatFromSequence")
@@ -88,7 +88,7 @@ def _concat(call: Call) -> Any:
 
 
 @lowering("SplitToSequence")
-def _split(call: Call) -> Sequence_:
+def _split(call: Call) -> SequenceValue:
     x = call.tensor(0)
     axis = call.axis(call.attr("axis", 0), len(x.shape))
     size = constant_dim(x.shape[axis])
@@ -118,25 +118,25 @@ def _split(call: Call) -> Sequence_:
             node = reshape(node, [m for d, m in enumerate(node.shape) if d != axis])
         items.append(Tensor(x.elem, node.shape, made=node))
         start += n
-    return Sequence_(items, x.elem)
+    return SequenceValue(items, x.elem)
 
 
 @lowering("Optional")
 def _optional(call: Call) -> Value:
-    return call.value(0) if call.has(0) else Optional_(None)
+    return call.value(0) if call.has(0) else OptionalValue(None)
 
 
 @lowering("OptionalHasElement")
 def _has_element(call: Call) -> Tensor:
     value = call.inputs[0] if call.inputs else None
-    present = value is not None and not (isinstance(value, Optional_) and value.value is None)
+    present = value is not None and not (isinstance(value, OptionalValue) and value.value is None)
     return of_array(np.array(present), BOOL)
 
 
 @lowering("OptionalGetElement")
 def _get_element(call: Call) -> Value:
     value: Value | None = call.value(0)
-    if isinstance(value, Optional_):
+    if isinstance(value, OptionalValue):
         value = value.value
     if value is None:
         raise call.error("the optional is empty")

@@ -48,7 +48,7 @@ def fold_symbolic(call: Call) -> Tensor | None:
         known.append(value.known)
     try:
         result = rule(call, known)
-    except _NotFolded:
+    except _NotFoldedError:
         return None
     if result is None:
         return None
@@ -57,7 +57,7 @@ def fold_symbolic(call: Call) -> Tensor | None:
     return Tensor(elem, tuple(array.shape), known=array)
 
 
-class _NotFolded(Exception):
+class _NotFoldedError(Exception):
     pass
 
 
@@ -68,7 +68,7 @@ def _plain(array: Array, elem: int) -> Array:
     values = [value_of(v) if isinstance(v, Expr) else v for v in array.reshape(-1)]
     if any(v is None for v in values):
         if elem != INT64:
-            raise _NotFolded
+            raise _NotFoldedError
         return array
     return np.array(values, numpy_type(elem)).reshape(array.shape)
 
@@ -126,7 +126,7 @@ def _each(function: Callable[..., Any]) -> Callable[[Call, list[Array]], Result 
 def _refuse_overflow(values: list[Any], elem: int) -> None:
     limit = 1 << (63 if elem == INT64 else 31)
     if any(isinstance(v, (int, np.integer)) and not -limit <= v < limit for v in values):
-        raise _NotFolded
+        raise _NotFoldedError
 
 
 def _compared(op: str) -> Callable[[Call, list[Array]], Result | None]:
@@ -135,7 +135,7 @@ def _compared(op: str) -> Callable[[Call, list[Array]], Result | None]:
             return bool(_COMPARE[op](a, b))
         decided = _decided(op, a, b)
         if decided is None:
-            raise _NotFolded
+            raise _NotFoldedError
         return decided
 
     def rule(call: Call, known: list[Array]) -> Result | None:
@@ -180,17 +180,17 @@ def _quotient(a: Any, b: Any) -> Any:
     if isinstance(a, Expr) or isinstance(b, Expr):
         known = constant_dim(b)
         if known is not None and known <= 0:
-            raise _NotFolded
+            raise _NotFoldedError
         return binary("floordiv", index(a), index(b))  # sizes are not negative
     if int(b) == 0:
-        raise _NotFolded
+        raise _NotFoldedError
     quotient = abs(int(a)) // abs(int(b))
     return quotient if (int(a) < 0) == (int(b) < 0) else -quotient
 
 
 def _remainder(a: Any, b: Any) -> Any:
     if not isinstance(b, Expr) and int(b) == 0:
-        raise _NotFolded
+        raise _NotFoldedError
     return binary("mod", index(a), index(b)) if isinstance(a, Expr) or isinstance(b, Expr) else int(a) % int(b)
 
 
@@ -251,7 +251,9 @@ def _slice(call: Call, known: list[Array]) -> Result | None:
     result = known[0]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = [slice(None)] * result.ndim
-        place[call.axis(int(axis), result.ndim)] = _python_slice(int(start), int(end), int(step), result.shape[int(axis)])
+        place[call.axis(int(axis), result.ndim)] = _python_slice(
+            int(start), int(end), int(step), result.shape[int(axis)]
+        )
         result = result[tuple(place)]
     return result, _elem(call)
 
@@ -263,7 +265,9 @@ def _python_slice(start: int, end: int, step: int, size: int) -> slice:
 
 
 def _concat(call: Call, known: list[Array]) -> Result:
-    return np.concatenate([k.astype(object) for k in known], call.axis(call.required("axis"), known[0].ndim)), _elem(call)
+    return np.concatenate([k.astype(object) for k in known], call.axis(call.required("axis"), known[0].ndim)), _elem(
+        call
+    )
 
 
 def _reshape(call: Call, known: list[Array]) -> Result | None:

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from taskmap.graph.build import broadcast_shapes
+from taskmap.graph.build import broadcast_shapes, reindex
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import STRING
 from taskmap.graph.importers.onnx.host import concrete, on_host
 from taskmap.graph.importers.onnx.symbolic import check_bound
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import Sequence_, Tensor, is_empty, of_array
+from taskmap.graph.importers.onnx.values import is_empty, of_array
+from taskmap.graph.ops.creation import full as filled
 from taskmap.graph.ops.join import cat
-from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repeat, replication_pad
+from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repeat, replication_pad, triangle
 from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
 from taskmap.ir.construct import constant_dim, product
@@ -173,8 +174,6 @@ def joined(nodes: list[Node], axis: int) -> Node:
         total = product([1])
         for n in nodes:
             total = total + n.shape[axis]
-        from taskmap.graph.ops.creation import full as filled
-
         shape = list(nodes[0].shape)
         shape[axis] = total - 1
         return filled(shape, False if nodes[0].dtype is boolean else 0, nodes[0].dtype)
@@ -196,7 +195,11 @@ def _split(call: Call) -> list[Node]:
         given = _equal_parts(call, x.shape[axis], int(call.attr("num_outputs", call.outputs)))
     known = [constant_dim(n) for n in given]
     size = constant_dim(x.shape[axis])
-    if size is not None and None not in known and (sum(n or 0 for n in known) != size or min(n or 0 for n in known) < 0):
+    if (
+        size is not None
+        and None not in known
+        and (sum(n or 0 for n in known) != size or min(n or 0 for n in known) < 0)
+    ):
         raise call.error(f"a dimension of size {size} is split into {given}")
     return split_node(x, given, axis)
 
@@ -281,7 +284,9 @@ def _pad(call: Call) -> Node:
     if not any(any(p) for p in pairs):
         return x
     if mode == "constant":
-        return constant_pad(x, _flat(pairs), value if x.dtype.is_float else (bool(value) if x.dtype.is_bool else int(value)))
+        return constant_pad(
+            x, _flat(pairs), value if x.dtype.is_float else (bool(value) if x.dtype.is_bool else int(value))
+        )
     return _mirrored(call, x, pairs, mode)
 
 
@@ -313,8 +318,6 @@ def _mirrored(call: Call, x: Node, pairs: list[tuple[int, int]], mode: str) -> N
 
 
 def _wrapped(x: Node, pairs: list[tuple[int, int]]) -> Node:
-    from taskmap.graph.build import reindex
-
     shape = [n + (a + b) for n, (a, b) in zip(x.shape, pairs, strict=True)]
     return reindex(
         "wrap_pad", x, shape, lambda *axes: [(i - a) % n for i, n, (a, _) in zip(axes, x.shape, pairs, strict=True)]
@@ -354,8 +357,6 @@ def _space_to_depth(call: Call) -> Node:
 
 @lowering("Trilu")
 def _trilu(call: Call) -> Node:
-    from taskmap.graph.ops.rearrange import triangle
-
     x = call.node(0)
     k = int(call.number(1)) if call.has(1) else 0
     return triangle(x, k, not call.attr("upper", 1))
@@ -393,6 +394,3 @@ def _center_crop_pad(call: Call) -> Node:
             pairs = [(before, target - size - before) if d == axis else (0, 0) for d in range(rank)]
             x = constant_pad(x, _flat(pairs), False if x.dtype.is_bool else 0)
     return x
-
-
-_ = (Sequence_, Tensor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from taskmap.graph.importers.onnx.model import Library, graphs_of
-from taskmap.graph.importers.onnx.values import Optional_, Sequence_, Tensor, Value
+from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
 
 Replace = Callable[[Tensor], Tensor]
 
@@ -65,9 +65,9 @@ def remapped(value: Value | None, replace: Replace) -> Value | None:
         return None
     if isinstance(value, Tensor):
         return replace(value)
-    if isinstance(value, Sequence_):
-        return Sequence_([_certain(remapped(v, replace)) for v in value.items], value.elem)
-    return Optional_(remapped(value.value, replace))
+    if isinstance(value, SequenceValue):
+        return SequenceValue([_certain(remapped(v, replace)) for v in value.items], value.elem)
+    return OptionalValue(remapped(value.value, replace))
 
 
 def _certain(value: Value | None) -> Value:

@@ -14,9 +14,41 @@ from taskmap.ir.nodes import Dim
 FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms"})
 """Files whose operators all work for every size; the operands of those in the first broadcast."""
 OPERATORS = frozenset(
-    """MatMul Gemm Concat Expand Reshape Transpose Squeeze Unsqueeze Flatten Identity Slice Gather Conv MaxPool
-    AveragePool GlobalAveragePool GlobalMaxPool Cast CastLike ConstantOfShape Constant Split Dropout QuantizeLinear
-    DequantizeLinear MatMulInteger DynamicQuantizeLinear Tile Pad Range Trilu Shape Size""".split()
+    [
+        "MatMul",
+        "Gemm",
+        "Concat",
+        "Expand",
+        "Reshape",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Identity",
+        "Slice",
+        "Gather",
+        "Conv",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "Cast",
+        "CastLike",
+        "ConstantOfShape",
+        "Constant",
+        "Split",
+        "Dropout",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "MatMulInteger",
+        "DynamicQuantizeLinear",
+        "Tile",
+        "Pad",
+        "Range",
+        "Trilu",
+        "Shape",
+        "Size",
+    ]
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class Tensor:
 
 
 @dataclass(slots=True, eq=False)
-class Sequence_:
+class SequenceValue:
     """A sequence of values, whose length is known; ``elem`` is the element type of its tensors if that is known."""
 
     items: list[Value]
@@ -51,13 +51,13 @@ class Sequence_:
 
 
 @dataclass(slots=True, eq=False)
-class Optional_:
+class OptionalValue:
     """An optional value."""
 
     value: Value | None
 
 
-Value = Union[Tensor, Sequence_, Optional_]
+Value = Tensor | SequenceValue | OptionalValue
 
 
 def constant_node(array: Array, elem: int) -> Node:

@@ -12,6 +12,7 @@ from taskmap.graph.importers.onnx.elements import numpy_type
 from taskmap.graph.importers.onnx.host import concrete, on_host
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import of_array
+from taskmap.ir.errors import UnsupportedError
 
 
 @lowering("GridSample")
@@ -23,7 +24,10 @@ def _grid_sample(call: Call) -> Any:
     padding, align = call.attr("padding_mode", "zeros"), bool(call.attr("align_corners", 0))
     shape = (*x.shape[:2], *grid.shape[1:-1])
     return on_host(
-        call, lambda a, g: numpy_vision.grid_sample(a, g, mode, padding, align), [(x.elem, shape)], "positions that are data"
+        call,
+        lambda a, g: numpy_vision.grid_sample(a, g, mode, padding, align),
+        [(x.elem, shape)],
+        "positions that are data",
     )
 
 
@@ -148,8 +152,6 @@ def _tf_idf(call: Call) -> Any:
     x = call.tensor(0)
     pool = call.attr("pool_int64s")
     if pool is None:
-        from taskmap.ir.errors import UnsupportedError
-
         raise UnsupportedError("n-grams of strings")
     mode, counts, places = call.required("mode"), call.required("ngram_counts"), call.required("ngram_indexes")
     shortest, longest = int(call.required("min_gram_length")), int(call.required("max_gram_length"))
