@@ -21,10 +21,11 @@ from taskmap.ir.construct import as_expr, call, cast, ceil_div, const, constant_
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import instruction_named
 from taskmap.ir.mapping import repeat, spatial
-from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, LoopKind, Scope, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Load, LoopKind, Scope, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32, i32
+from taskmap.ir.visit import children
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.attention import Attention, find_attention
@@ -40,6 +41,8 @@ from taskmap.schedules.values import Values
 
 _LOG2_E = 1 / math.log(2)
 _COPIES = (4, 8, 16)
+_MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
+_NARROW = 80
 
 Step = Callable[[Values, Expr, Expr], None]
 """What is done with a tile of keys: (values, its first key, its stage)."""
@@ -147,18 +150,31 @@ def choose(t: AttentionTask, target: Target) -> AttentionConfig | None:
 
 
 def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
-    """Configurations, those with the largest tiles first. A thread holds sums of values and of scores."""
-    kind = t.q.expr.dtype
-    engine = AttentionConfig.engine_for(kind, target)
+    """Configurations, the likely best first: 128 queries to a block, and of wide heads 32 to a warp, which halves what
+    is read of shared memory. What a thread holds of sums, scores and weights has to leave registers for the rest."""
+    engine = AttentionConfig.engine_for(t.q.expr.dtype, target)
     stages = 2 if is_asynchronous(t, target) else 1
+    room = _MOST_HELD if is_plain(t) else _MOST_HELD_WITH_MASKS
     found = []
     for warps in (8, 4, 2, 1):
         for rows in (32, 16):
             for keys in (128, 64, 32):
                 held = rows * (t.width + keys + keys // 2) // WARP
-                if held <= 160 and not (engine == "simt" and (keys > 32 or rows > 16)):
+                if held <= room and not (engine == "simt" and (keys > 32 or rows > 16)):
                     found.append(AttentionConfig(engine, warps, rows, keys, stages))
-    return sorted(found, key=lambda c: (-c.queries, c.rows != 16, abs(c.keys - 64)))
+    rows = 32 if t.width > _NARROW else 16
+    return sorted(found, key=lambda c: (c.queries > 128, -c.queries, c.rows != rows, abs(c.keys - 64)))
+
+
+def is_plain(t: AttentionTask) -> bool:
+    """Whether sizes are known and a score reads nothing but its query and key."""
+    sizes = (*t.a.stage.shape, t.a.keys)
+    return all(constant_dim(d) is not None for d in sizes) and not _reads_more(t.a.score, t.a.dot)
+
+
+def _reads_more(e: Expr, dot: Expr) -> bool:
+    """Whether an expression reads memory outside of ``dot``."""
+    return e is not dot and (isinstance(e, Load) or any(_reads_more(c, dot) for c in children(e)))
 
 
 def is_asynchronous(t: AttentionTask, target: Target) -> bool:

@@ -17,9 +17,6 @@ from taskmap.schedules.values import Values
 WARP = 32
 """Threads that run in step: the lanes of a warp."""
 
-LARGEST_GRID = (1 << 31) - 1
-"""Blocks that a launch may have along its first dimension; 65535 along the others, which are not used here."""
-
 
 @dataclass(slots=True)
 class Launch:
