@@ -20,13 +20,15 @@ _UNKNOWN = 1024
 """What stands for a size that is known only when the kernel runs."""
 _FEWEST = 10
 """Multiply-adds that are in flight at once: with fewer sums, each waits for its own last value."""
-_LOAD = 0.5
+_LOAD = 0.1
 """A load of a vector beside multiply-adds, in multiply-adds."""
+_BESIDE = 0.05
+"""What of the shorter of multiplying and moving is not hidden behind the longer."""
 _L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 12.0, 5.0
 """What arrives in a cycle from each level, for one core."""
 _USABLE = 0.7
 """The share of a cache that a working set can count on; the rest is what passes through."""
-_TILE, _TASK = 25.0, 120.0
+_TILE, _TASK = 25.0, 15.0
 """Cycles around the sum of a tile, and around a block of the parallel loop."""
 _MOST_TASKS = 2048
 """Beyond this many blocks all cores are as good as equally busy."""
@@ -88,15 +90,19 @@ def _block(
     reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * _USABLE
     from_a = _L2_BYTES if reread else far
 
+    # Sums in parts are read and written for each part.
+    sums = 1e9
+    if config.k_blocks > 1:
+        sums = (_L2_BYTES if rows * columns * p.bytes <= target.l1 * _USABLE else _L3_BYTES) / 2
+
     time = 0.0
     for number, height in enumerate(tile_rows):
         multiply = depth * sum(_step(height, vectors) for vectors, _ in groups)
         b_bytes = panel / (first if number == 0 else again)
         a_bytes = height * depth * p.bytes * len(groups) / from_a
-        stored = height * columns * p.bytes / _L2_BYTES * (2 if config.k_blocks > 1 else 1)
         moved = b_bytes + a_bytes
-        time += max(multiply, moved) + 0.25 * min(multiply, moved) + stored + _TILE
-    return time * config.k_blocks + _TASK
+        time += max(multiply, moved) + _BESIDE * min(multiply, moved) + height * columns * p.bytes / sums + _TILE
+    return time * config.k_blocks + rows * columns * p.bytes / _L2_BYTES + _TASK
 
 
 def _step(rows: int, vectors: int) -> float:
