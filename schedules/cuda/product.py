@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product, value_of
 from taskmap.ir.contraction import Contraction, find_contraction
-from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.nodes import Binary, Cast, Dim, Expr, Reduce, Var
+from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type
+from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cuda.factor import Factor, analyse
@@ -18,6 +20,12 @@ from taskmap.schedules.cuda.launch import Launch
 from taskmap.schedules.cuda.staging import positions
 from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.values import Values
+
+Renamed = tuple[tuple[Var, Expr], ...]
+"""Axes of a stage, each in terms of a product's."""
+
+_SMALLEST_GROUP = 8
+"""Columns below which a group fills no tile."""
 
 Test = Callable[[Expr, Expr, Values], Expr]
 """Whether neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column, values)."""
@@ -42,6 +50,11 @@ class Product:
     c: Contraction
     left: Factor
     right: Factor
+    renamed: Renamed = ()
+
+    def position(self, at: dict[Var, Expr]) -> dict[Var, Expr]:
+        """A position along the product's axes as one along those of its stage."""
+        return {**at, **{v: substitute(e, at) for v, e in self.renamed}}
 
     @property
     def accumulate(self) -> DType:
@@ -73,10 +86,45 @@ def find_product(task: Task) -> Product | None:
     """The product that a task's anchor is, or its first stage that is one; None when it has none."""
     stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
     for stage in stages:
-        c = find_contraction(stage.axes, stage.shape, stage.body)
-        if c is not None:
+        plain = find_contraction(stage.axes, stage.shape, stage.body)
+        found = find_groups(stage) if plain is None else (plain, ())
+        if found is not None:
+            c, renamed = found
             k = (*c.k[1:], c.k[0]) if len(c.k) > 1 else c.k  # the channels of a convolution, its first sum, innermost
-            return Product(task, stage, c, analyse(task, c.a, c.batch, c.m, k), analyse(task, c.b, c.batch, c.n, k))
+            left, right = analyse(task, c.a, c.batch, c.m, k), analyse(task, c.b, c.batch, c.n, k)
+            return Product(task, stage, c, left, right, renamed)
+    return None
+
+
+def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
+    """A contraction in which one factor depends on an axis only by its group, axis // size, as in a grouped
+    convolution: a product for each group. With it, that axis in terms of the group and the place in the group.
+    """
+    body = stage.body
+    while isinstance(body, Cast):
+        body = body.a
+    if not isinstance(body, Reduce) or body.op != "sum":
+        return None
+    extents = dict(zip(stage.axes, stage.shape, strict=True))
+    for e in walk_exprs(body.body):
+        if not isinstance(e, Binary) or e.op != "floordiv" or e.a not in extents:
+            continue
+        axis, size, extent = e.a, value_of(e.b), constant_dim(extents[e.a])
+        if size is None or extent is None or extent % int(size) or int(size) < _SMALLEST_GROUP:
+            continue
+        assert isinstance(axis, Var)
+        group, place = Var("group"), Var(axis.name)
+        simplifier = Simplifier()
+        simplifier.bind(group, extent // int(size))
+        simplifier.bind(place, int(size))
+        renamed = group * int(size) + place
+        inner = simplifier(substitute(body.body, {axis: renamed}))
+        at = stage.axes.index(axis)
+        axes = (*stage.axes[:at], group, place, *stage.axes[at + 1 :])
+        shape = (*stage.shape[:at], extent // int(size), int(size), *stage.shape[at + 1 :])
+        c = find_contraction(axes, shape, replace(body, body=inner))
+        if c is not None:
+            return replace(c, reduce=body), ((axis, renamed),)
     return None
 
 
@@ -140,6 +188,6 @@ class Frame:
 
         def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
             at = {**self.fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
-            finish.element(local.nested(), value, at)
+            finish.element(local.nested(), value, p.position(at))
 
         engine.finish(values, width, test, element)

@@ -47,3 +47,15 @@ def test_few_channels_and_single_precision() -> None:
     text = image(f16, 3, 16)
     assert "tm_mma_" in text
     image(f32, 16, 8)
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(32, 32, 4), (24, 48, 3), (16, 16, 16)], ids=str)
+def test_groups_are_products_of_a_batch(channels: int, filters: int, groups: int) -> None:
+    x, w = tensor(2, channels, 7, 6, dtype=f16), tensor(filters, channels // groups, 3, 3, dtype=f16)
+    y = activations.relu(add_channel_bias(convolution(x, w, [1], [1], [1], groups=groups), tensor(filters, dtype=f16)))
+    task = fused([y], strides={n: channels_last(*n.shape) for n in (x, w, y)})
+    chance = random.Random(0)
+    arrays = [random_array(chance, b.dtype, [size_of(n, {}) for n in b.shape]) for b in task.inputs]
+    kernel = schedule(task, cuda())
+    assert ("cuda.matmul" in kernel.note) == (groups < channels)
+    check_kernel(Case(task, arrays), kernel, LOOSE)
