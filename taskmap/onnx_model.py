@@ -65,7 +65,7 @@ class OnnxModel:
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         names = [port.name for port in self.inputs]
         if len(args) == 1 and isinstance(args[0], Mapping):
-            args, named = (), {**args[0], **named}
+            named, args = {**args[0], **named}, ()
         if len(args) > len(names):
             raise InputError(f"the model takes {len(names)} inputs, not {len(args)}")
         found = dict(zip(names, args, strict=False))
@@ -113,7 +113,10 @@ def _given(port: Port, array: Any) -> Any:
     if elem == STRING:
         raise UnsupportedError(f"the input {name} is of strings")
     wanted = numpy_type(elem)
-    array = np.asarray(array) if isinstance(array, (np.ndarray, np.generic)) else np.asarray(array, dtype=wanted)
+    try:
+        array = np.asarray(array) if isinstance(array, (np.ndarray, np.generic)) else np.asarray(array, dtype=wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the input {name} cannot be made an array of {wanted}", why=str(error)) from error
     if array.dtype != wanted:
         raise InputError(
             f"the input {name} is of {array.dtype}",
@@ -126,7 +129,10 @@ def _given(port: Port, array: Any) -> Any:
 
 
 def _is_numeric(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "fiub"
+    try:
+        return np.asarray(value).dtype.kind in "fiub"
+    except ValueError:
+        return False
 
 
 def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> None:

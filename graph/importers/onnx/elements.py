@@ -80,7 +80,7 @@ class TensorType:
 def elem_name(elem: int) -> str:
     """The name of an element type, such as FLOAT16."""
     try:
-        return str(TensorProto.DataType.Name(elem)).lower()  # type: ignore[arg-type]  # any number may stand in a file
+        return str(TensorProto.DataType.Name(elem)).lower()
     except ValueError:
         return f"element type {elem}"
 
@@ -93,10 +93,13 @@ def held_in(elem: int) -> DType:
 
 
 def numpy_type(elem: int) -> np.dtype[Any]:
-    """numpy's type for an element type (of ml_dtypes where numpy has none)."""
+    """numpy's type for an element type, of ml_dtypes where numpy has none. Raises UnsupportedError for others."""
     if elem == STRING:
         return np.dtype(object)
-    return np.dtype(helper.tensor_dtype_to_np_dtype(elem))
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(elem))
+    except KeyError:
+        raise UnsupportedError(f"tensors of {elem_name(elem)}") from None
 
 
 def to_held(array: Array, elem: int) -> Array:

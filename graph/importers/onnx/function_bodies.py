@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from onnx import FunctionProto, TypeProto, helper
 
@@ -19,7 +20,7 @@ def body_of(call: Call) -> tuple[FunctionProto, Library]:
     Raises UnsupportedError where the standard has none for this operator and these types.
     """
     asked = call.library.version(call.domain)
-    schema = schema_of(call.op, asked, call.domain)
+    schema: Any = schema_of(call.op, asked, call.domain)
     if schema is None:
         raise UnsupportedError(f"the operator {call.op}")
     if schema.has_function:
@@ -40,7 +41,7 @@ def body_of(call: Call) -> tuple[FunctionProto, Library]:
 
 @lru_cache(maxsize=512)
 def _plain_body(name: str, asked: int, domain: str) -> bytes | None:
-    schema = schema_of(name, asked, domain)
+    schema: Any = schema_of(name, asked, domain)
     if schema is None:
         return None
     versions = [v for v in schema.function_opset_versions if v <= max(asked, schema.since_version)]

@@ -17,7 +17,7 @@ from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import of_array
 from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
-from taskmap.ir.construct import compare, const, constant_dim, eq, index, select
+from taskmap.ir.construct import compare, const, constant_dim, eq, index, load, select
 from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr
 from taskmap.ir.types import i64
@@ -35,7 +35,7 @@ def _gather(call: Call) -> Node:
     def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
             here = wrapped(p[axes[axis : axis + rank]], x.shape[axis])
-            return f[(*axes[:axis], here, *axes[axis + rank :])]
+            return load(f, (*axes[:axis], here, *axes[axis + rank :]))
 
         return at
 
@@ -80,8 +80,8 @@ def _gather_nd(call: Call) -> Node:
 
     def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
-            chosen = [wrapped(p[(*axes[:outer], index(k))], x.shape[batch + k]) for k in range(depth)]
-            return f[(*axes[:batch], *chosen, *axes[outer:])]
+            chosen = [wrapped(load(p, (*axes[:outer], index(k))), x.shape[batch + k]) for k in range(depth)]
+            return load(f, (*axes[:batch], *chosen, *axes[outer:]))
 
         return at
 
@@ -171,7 +171,7 @@ def _one_hot(call: Call) -> Node:
 
     def element(p: Buffer, v: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
-            place = p[(*axes[:axis], *axes[axis + 1 :])]
+            place = load(p, (*axes[:axis], *axes[axis + 1 :]))
             place = select(compare("lt", place, 0), place + depth, place)
             return v[(select(eq(place, axes[axis]), const(1, i64), const(0, i64)),)]
 

@@ -53,6 +53,11 @@ def schema_of(name: str, version: int, domain: str) -> defs.OpSchema | None:
         return None
 
 
+def has_body(schema: Any) -> bool:
+    """Whether the standard defines an operator by others (onnx does not declare these members of OpSchema)."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def domain_of(node: NodeProto | Any) -> str:
     """The domain of a node; "ai.onnx" is the default one."""
     return "" if node.domain == "ai.onnx" else str(node.domain)
@@ -236,7 +241,7 @@ def _lacks(node: NodeProto, library: Library) -> str | None:
         return f"{label} (the standard's version {library.version(domain)} does not have it)"
     if find(domain, node.op_type, schema.since_version) is not None:
         return None
-    return None if schema.has_function or schema.has_context_dependent_function else label
+    return None if has_body(schema) else label
 
 
 def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Library, missing: dict[str, None]) -> None:

@@ -13,7 +13,7 @@ from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
 from taskmap.graph.ops.reductions import mean_and_variance, vector_norm
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import cast, compare, const, constant_dim, index, maximum, minimum, reduce, select
+from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr, Var
 from taskmap.ir.types import compute_type, f32
@@ -148,10 +148,10 @@ def _lrn(call: Call) -> Node:
             k = Var("k")
             place = c + k - low
             inside = compare("ge", place, 0) & compare("lt", place, channels)
-            value = cast(f[(n, minimum(maximum(place, 0), index(channels) - 1), *rest)], wide)
+            value = cast(load(f, (n, minimum(maximum(place, 0), index(channels) - 1), *rest)), wide)
             squares = reduce("sum", [(k, size)], select(inside, value * value, const(0.0, wide)))
             base = const(bias, wide) + const(alpha / size, wide) * squares
-            return cast(f[(n, c, *rest)], wide) / function_call("pow", base, const(beta, wide))
+            return cast(load(f, (n, c, *rest)), wide) / function_call("pow", base, const(beta, wide))
 
         return at
 

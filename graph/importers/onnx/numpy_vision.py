@@ -40,8 +40,9 @@ def max_pool_with_places(
         best = part.argmax(-1)
         digits = np.unravel_index(best, [len(t) for t in taps])
         flat = sum(np.array(t)[g] * w for t, g, w in zip(taps, digits, weights, strict=True))
-        result[(..., *window)] = np.take_along_axis(part, best[..., None], -1)[..., 0]
-        places[(..., *window)] = flat + offsets
+        place: tuple[Any, ...] = (..., *window)
+        result[place] = np.take_along_axis(part, best[..., None], -1)[..., 0]
+        places[place] = flat + offsets
     return [result, places]
 
 
@@ -239,7 +240,8 @@ def _pick(x: Array, places: list[Array]) -> Array:
     for p, n in zip(places, x.shape[1:], strict=True):
         inside &= (p >= 0) & (p < n)
         held.append(np.clip(p, 0, n - 1))
-    return np.asarray(x[(slice(None), *held)] * inside)
+    position: tuple[Any, ...] = (slice(None), *held)
+    return np.asarray(x[position] * inside)
 
 
 def _cubic(x: Array, places: list[Array], padding: str, align: bool) -> Array:
@@ -292,6 +294,9 @@ def col2im(
             slice(tap[d] * dilations[d], tap[d] * dilations[d] + strides[d] * (counts[d] - 1) + 1, strides[d])
             for d in range(rank)
         )
-        whole[(slice(None), slice(None), *place)] += columns[(slice(None), slice(None), *tap)]
-    inner = tuple(slice(pairs[d][0], pairs[d][0] + image[d]) for d in range(rank))
-    return whole[(slice(None), slice(None), *inner)]
+        target: tuple[Any, ...] = (slice(None), slice(None), *place)
+        source: tuple[Any, ...] = (slice(None), slice(None), *tap)
+        whole[target] += columns[source]
+    inner = [slice(pairs[d][0], pairs[d][0] + image[d]) for d in range(rank)]
+    middle: tuple[Any, ...] = (slice(None), slice(None), *inner)
+    return np.asarray(whole[middle])

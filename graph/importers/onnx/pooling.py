@@ -133,7 +133,7 @@ def _flat_places(call: Call, x: Node, place: Node) -> Node:
     area = int(np.prod(sizes[2:]))
 
     def element(f: Buffer) -> Any:
-        return lambda n, c, *out: f[(n, c, *out)] + (n * sizes[1] + c) * area
+        return lambda n, c, *out: load(f, (n, c, *out)) + (n * sizes[1] + c) * area
 
     return define("max_pool_positions", [place], place.shape, element, place.dtype)
 
@@ -144,7 +144,7 @@ def _column_major(place: Node, sizes: Sequence[int]) -> Node:
 
     def element(f: Buffer) -> Any:
         def at(n: Expr, c: Expr, *out: Expr) -> Expr:
-            flat: Expr = f[(n, c, *out)]
+            flat: Expr = load(f, (n, c, *out))
             digits: list[Expr] = []
             for size in reversed(spatial):
                 digits.insert(0, flat % size)
@@ -194,7 +194,7 @@ def _average_pool(call: Call) -> Node:
                 count = count * _taps_between(
                     o * pool.strides[d] - before, pool.kernel[d], pool.dilations[d], low, high
                 )
-            return f[(n, c, *out)] / cast(maximum(count, 1), wide)
+            return load(f, (n, c, *out)) / cast(maximum(count, 1), wide)
 
         return at
 

@@ -14,9 +14,7 @@ from taskmap.graph.importers.onnx.values import Tensor
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _ELEMS = {
     f"tensor({name})": elem
-    for name, elem in (
-        *((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),  # type: ignore[arg-type]
-    )
+    for name, elem in (*((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),)
 }
 
 
