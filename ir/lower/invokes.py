@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from taskmap.ir import polynomial as poly
 from taskmap.ir.alignment import Multiples
 from taskmap.ir.construct import constant_dim, index, select, value_of
 from taskmap.ir.errors import LoweringError
@@ -21,10 +22,10 @@ from taskmap.ir.layout import Layout
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.mapping import TaskMapping
-from taskmap.ir.nodes import Body, Dim, Expr, If, Invoke, Kernel, Let, Region, Stmt, TensorMap, Var
+from taskmap.ir.nodes import Body, Dim, Expr, For, If, Invoke, Kernel, Let, MappedFor, Region, Stmt, TensorMap, Var
 from taskmap.ir.printer import print_expr
-from taskmap.ir.visit import stmt_bodies, walk_exprs, with_bodies
-from taskmap.ir.workers import THREAD
+from taskmap.ir.visit import stmt_bodies, substitute, walk_exprs, with_bodies
+from taskmap.ir.workers import THREAD, worker_extents
 
 _WARP = 32
 _MEMORY = (Place.SHARED, Place.GLOBAL, Place.MEMORY)
@@ -42,7 +43,8 @@ class LowerInvokes:
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel. Raises LoweringError for operands that an instruction cannot take."""
         lane = Var("lane")
-        body = _body(kernel.body, _Known(Multiples(), lane))
+        workers = (v for v, n in worker_extents(kernel).items() if (constant_dim(n) or 0) > 1)
+        body = _body(kernel.body, _Known(Multiples(), lane, free=frozenset(workers)))
         if body is kernel.body:
             return kernel
         if any(e is lane for e in walk_exprs(body)):
@@ -52,13 +54,34 @@ class LowerInvokes:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known to divide the variables in scope, and the name of this thread's number in its warp."""
+    """What is known at a statement. multiples: what divides the variables in scope. values: what Lets name. free: the
+    variables that take every value of their range there, 1 among them. lane: this thread's number in its warp."""
 
     multiples: Multiples
     lane: Var
 
+    values: dict[Var, Expr] = field(default_factory=dict)
+    free: frozenset[Var] = frozenset()
+
     def assume(self, cond: Expr) -> _Known:
-        return replace(self, multiples=self.multiples.assume(cond))
+        return replace(self, multiples=self.multiples.assume(cond), free=frozenset())
+
+    def inside(self, s: Stmt) -> _Known:
+        """Inside a loop."""
+        new = [s.var] if isinstance(s, For) and (value_of(s.extent) or 0) > 1 else []
+        if isinstance(s, MappedFor):
+            extents = dict(zip(s.vars, s.mapping.task_shape, strict=True))
+            new = [v for v, n in extents.items() if n > 1]
+            self.values.update({v: index(0) for v, n in extents.items() if n == 1})
+        return replace(self, free=self.free.union(new))
+
+    def is_off(self, e: Expr, alignment: int) -> bool:
+        """Whether some value that ``e`` certainly takes is no multiple of ``alignment``."""
+        if self.multiples.of(e) % alignment == 0:
+            return False
+        p = poly.to_poly(substitute(e, self.values))
+        linear = all(not m or (len(m) == 1 and m[0] in self.free) for m in p)
+        return linear and any(c % alignment for c in p.values())
 
 
 def _body(body: Body, known: _Known) -> Body:
@@ -69,11 +92,14 @@ def _body(body: Body, known: _Known) -> Body:
             continue
         if isinstance(s, Let) and s.value.dtype.is_int and s.value.lanes == 1:
             known.multiples.define(s.var, s.value)
+            known.values[s.var] = substitute(s.value, known.values)
         inner = stmt_bodies(s)
         if isinstance(s, If):
-            out.append(with_bodies(s, [_body(s.then, known.assume(s.cond)), _body(s.orelse, known)]))
+            out.append(
+                with_bodies(s, [_body(s.then, known.assume(s.cond)), _body(s.orelse, replace(known, free=frozenset()))])
+            )
         else:
-            out.append(with_bodies(s, [_body(b, known) for b in inner]) if inner else s)
+            out.append(with_bodies(s, [_body(b, known.inside(s)) for b in inner]) if inner else s)
     same = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
     return body if same else tuple(out)
 
@@ -153,17 +179,17 @@ def _in_memory(
     s: Invoke, parameter: Parameter, r: Region, tiles: list[tuple[Region, Fragment]], known: _Known
 ) -> Region:
     """What lies behind this thread's address."""
-    instruction, multiples, lane = s.instruction, known.multiples, known.lane
+    instruction, lane = s.instruction, known.lane
     size = r.buffer.dtype.bytes
     if parameter.owner is None:
         if parameter.bytes:
-            _check_chunk(s, r, _last_long(r), parameter.bytes // size, multiples)
+            _check_chunk(s, r, _last_long(r), parameter.bytes // size, known)
         return r
     if not isinstance(instruction.spec, MatrixMoveSpec):
         raise _refused(s, "how its workers share the address of a tile is not known.")
     columns = instruction.spec.columns
     if not tiles:  # each thread's registers are its own array: so is the row that it points to
-        _check_chunk(s, r, _last_long(r), columns, multiples)
+        _check_chunk(s, r, _last_long(r), columns, known)
         return r
     (held_region, held), *_ = tiles
     found = matrices(held, _register_owner(instruction), instruction.spec.count)
@@ -187,7 +213,7 @@ def _in_memory(
     extents: list[Dim] = [1] * len(shape)
     extents[along] = columns
     part = Region(r.buffer, tuple(start), tuple(extents))
-    _check_chunk(s, part, along, columns, multiples)
+    _check_chunk(s, part, along, columns, known)
     return part
 
 
@@ -229,7 +255,7 @@ def _last_long(r: Region) -> int:
     return long[-1] if long else len(r.shape) - 1
 
 
-def _check_chunk(s: Invoke, r: Region, d: int, count: int, multiples: Multiples) -> None:
+def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> None:
     """``count`` neighbours along dimension d, from the region's start on, are neighbours in memory and aligned."""
     b = r.buffer
     alignment = max(1, s.instruction.alignment // b.dtype.bytes)
@@ -238,7 +264,7 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, multiples: Multiples)
         if why:
             raise _refused(s, f"{count} neighbours of {b!r} {why}", "A swizzle keeps 2**base neighbours together.")
         step = max(count, alignment)
-        if multiples.of(r.start[d]) % step and b.layout.swizzle is not None and _is_certain(r.start[d]):
+        if b.layout.swizzle is not None and known.is_off(r.start[d], step):
             raise _refused(s, f"the region of {b!r} begins at {print_expr(r.start[d])}, not at a multiple of {step}.")
         return
     if count > 1 and constant_dim(strides_of(b)[d]) != 1:
@@ -246,7 +272,7 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, multiples: Multiples)
     total: Expr = index(b.offset)
     for start, stride in zip(r.start, strides_of(b), strict=True):
         total = total + start * stride
-    if multiples.of(total) % alignment and _is_certain(total):
+    if known.is_off(total, alignment):
         raise _refused(
             s,
             f"its address in {b!r} is not a multiple of {s.instruction.alignment} bytes.",
@@ -265,11 +291,6 @@ def torn(r: Region, d: int, count: int, alignment: int = 1) -> str:
     if any((known := constant_dim(n)) is not None and known % alignment for n in others):
         return f"rows of {b!r} are not aligned to {alignment} elements."
     return ""
-
-
-def _is_certain(e: Expr) -> bool:
-    """Whether that nothing is known to divide ``e`` means that nothing does: it is a constant."""
-    return value_of(e) is not None
 
 
 @lru_cache(maxsize=256)

@@ -82,6 +82,33 @@ def test_a_layout_of_columns_is_refused_for_rows() -> None:
         lower(load_tile(row_major(64, 16).permute(1, 0)), target=cuda_target("sm_80"))
 
 
+def copy_rows(width: int, *, even_only: bool = False) -> Kernel:
+    copy = instruction("cp_async_16")
+
+    @kernel(grid=(1,), threads=32)
+    def rows(x: f16[32, width], y: f16[32, 8]):
+        s = shared(f16[32, 8])
+        for i, j in spatial(32, 1).on(thread):
+            if even_only:
+                if i % 2 == 0:
+                    copy(region(s, (i, j * 8), (1, 8)), region(x, (i, j * 8), (1, 8)))
+            else:
+                copy(region(s, (i, j * 8), (1, 8)), region(x, (i, j * 8), (1, 8)))
+        barrier()
+        for j in range(8):
+            y[thread, j] = s[thread, j]
+
+    return rows
+
+
+def test_addresses_that_are_certainly_not_aligned_are_refused() -> None:
+    with pytest.raises(LoweringError, match="cp_async_16") as caught:
+        lower(copy_rows(12), target=cuda_target("sm_80"))
+    assert "is not a multiple of 16 bytes" in str(caught.value)
+    lower(copy_rows(16), target=cuda_target("sm_80"))
+    lower(copy_rows(12, even_only=True), target=cuda_target("sm_80"))
+
+
 def product_of(owner_a: TaskMapping) -> Kernel:
     @kernel(grid=(1,), threads=32)
     def product(x: f16[16, 16], y: f16[16, 8], z: f32[16, 8]):
