@@ -44,7 +44,7 @@ def run_page(name: str, folder: Path) -> dict[str, Any]:
     printed = ""
     for number, (kind, text) in enumerate(BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))):
         if kind == "text":
-            assert _plain(printed) == _plain(text.rstrip()), f"{name} shows another output than\n{printed}"
+            assert plain(printed) == plain(text.rstrip()), f"{name} shows another output than\n{printed}"
             printed = ""
             continue
         assert not printed, f"the page does not show this output:\n{printed}"
@@ -55,6 +55,6 @@ def run_page(name: str, folder: Path) -> dict[str, Any]:
     return names
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Without the part of a symbol that changes with every character of a kernel."""
     return _SYMBOL.sub(r"\1_........", text)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.pages import plain
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -45,3 +47,16 @@ def test_a_simulation_prints_its_table(monkeypatch: pytest.MonkeyPatch, capsys: 
     printed = capsys.readouterr().out
     assert printed.count("no problems in 6 orders of threads") == 3
     assert printed.count("on A100: at least") == 3
+
+
+def test_the_readme_shows_what_the_simulation_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["simulate_kernel.py"])
+    runpy.run_path(str(EXAMPLES / "simulate_kernel.py"), run_name="__main__")
+    _, tile, padded = (plain(part) for part in capsys.readouterr().out.strip().split("\n\n"))
+    readme = plain((EXAMPLES.parent / "README.md").read_text(encoding="utf-8"))
+    assert f"```\n{padded.removeprefix('padded tile').strip()}\n```" in readme
+    for figure in ("7384 wavefronts", "at least 336 ns, bound by shared memory"):
+        assert figure in tile
+    assert "it is 7384 wavefronts, and shared memory bounds it at 336 ns" in readme
