@@ -204,7 +204,8 @@ def _child(pipe: Connection, kinds: Sequence[str], match: str, engine: str) -> N
         place = pipe.recv()
         if place is None:
             return
-        pipe.send(run_case(*listed[place], engine))
+        kind, case = listed[place]
+        pipe.send(run_case(kind, case, engine))
 
 
 def run_all(kinds: Sequence[str], match: str, engine: str, jobs: int) -> list[Outcome]:

@@ -81,7 +81,7 @@ def test_terabytes_are_refused() -> None:
     last = helper.make_node("ReduceSum", ["big"], ["y"])
     other = helper.make_node("Add", ["big", "x"], ["z"])
     shape = {"shape": np.array([1 << 20, 1 << 19])}
-    with pytest.raises(TaskmapError, match="bytes|large"):
+    with pytest.raises(TaskmapError, match=r"bytes|large"):
         load_model(model([node, other, last], {"x": (FLOAT, [1])}, ["y", "z"], shape))(np.ones(1, np.float32))
 
 

@@ -15,6 +15,7 @@ from taskmap.graph.importers.onnx import (
     resize,
     sequences,
     shapes,
+    trees,
     vision,
 )
 from taskmap.graph.importers.onnx.model import Model, Port, load
@@ -34,6 +35,7 @@ FAMILIES = (
     resize,
     sequences,
     shapes,
+    trees,
     vision,
 )
 """The files that fill the table of lowerings."""
