@@ -22,6 +22,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim.problems import Place, Problem, simulation_error
 from taskmap.backend.sim.roofline import Roofline, roofline
 from taskmap.backend.sim.run import Policy, SimReport, run
+from taskmap.backend.sim.structs import OF_THREADS, OF_WARPS
 from taskmap.backend.store import KernelStore
 from taskmap.ir.errors import InputError
 from taskmap.ir.instruction import Parameter
@@ -82,8 +83,10 @@ class Simulation:
             share = f", {costs / c[best]:.2f} of the fewest possible" if c[best] else ""
             moved = f"{c[f'{space} read']} bytes read, {c[f'{space} written']} written"
             lines.append(f"  {space} memory: {moved}, {costs} {cost}{share}")
-        executed = [f"{n} {name}" for name, n in itertools.islice(c.items(), 21) if n]
-        lines.append(f"  instructions of warps: {', '.join(executed)}")
+        for who, kinds in (("warps", OF_WARPS), ("threads", OF_THREADS)):
+            executed = [f"{c[name]} {name}" for name in kinds if c[name]]
+            if executed:
+                lines.append(f"  instructions of {who}: {', '.join(executed)}")
         lines += [f"  {line}" for line in str(self.roofline()).splitlines()]
         return "\n".join(lines)
 

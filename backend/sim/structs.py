@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_char, c_char_p, c_double, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
-INSTRUCTION_KINDS = (
-    "global loads", "global stores", "shared loads", "shared stores",
-    "barriers", "named barriers", "warp barriers", "shuffles", "votes",
-    "ldmatrix", "stmatrix", "mma", "wmma", "wgmma",
-    "cp.async", "mbarrier", "TMA", "fences", "clusters", "atomics", "setmaxnreg",
+OF_WARPS = (
+    "global loads", "global stores", "shared loads", "shared stores", "barriers", "named barriers", "warp barriers",
+    "shuffles", "votes", "ldmatrix", "stmatrix", "mma", "wmma", "wgmma",
 )  # fmt: skip
-"""What `tm_kind` counts, in its order."""
+OF_THREADS = ("cp.async", "mbarrier", "TMA", "fences", "clusters", "atomics", "setmaxnreg")
+INSTRUCTION_KINDS = (*OF_WARPS, *OF_THREADS)
+"""What `tm_kind` counts, in its order: once for a warp (barriers for a block, wgmma for a warpgroup) or a thread."""
 
 
 class Dim3(ctypes.Structure):

@@ -141,6 +141,7 @@ void tm_sim_cluster_wait(tm_u32 line);
 tm_u32 tm_sim_cluster_rank();
 void *tm_sim_cluster_map(void *shared, const tm_bounds *bounds, tm_u32 block, const tm_bounds **there, tm_u32 line);
 void tm_sim_count(tm_u32 kind);
+void tm_sim_registers(tm_u32 registers, tm_u32 more, tm_u32 line);
 
 /* Where an atomic operation may really change `bytes` bytes. */
 void *tm_sim_atomic(void *at, tm_u32 bytes, const tm_bounds *bounds, tm_u32 line);

@@ -70,8 +70,8 @@ inline T *tm_cluster_map(T *p, int block, tm_u32 line = TM_LINE) {
 inline void tm_grid_wait() {}
 inline void tm_grid_launch() {}
 
-/* The host has no register file to share out. */
+/* Only whether the registers suffice is of interest here. */
 template <int Registers>
-inline void tm_setmaxnreg_inc() { tm_sim_count(tm_kind_registers); }
+inline void tm_setmaxnreg_inc(tm_u32 line = TM_LINE) { tm_sim_registers(Registers, 1, line); }
 template <int Registers>
-inline void tm_setmaxnreg_dec() { tm_sim_count(tm_kind_registers); }
+inline void tm_setmaxnreg_dec(tm_u32 line = TM_LINE) { tm_sim_registers(Registers, 0, line); }

@@ -153,5 +153,9 @@ TM_EXPORT void *tm_sim_cluster_map(void *shared, const tm_bounds *bounds, tm_u32
   return to.shared + (static_cast<char *>(shared) - from->shared);
 }
 
+TM_EXPORT void tm_sim_registers(tm_u32 registers, tm_u32 more, tm_u32 line) {
+  sim::count(*sim::worker, tm_kind_registers);
+  sim::set_registers(*sim::worker, registers, more, line);
+}
 TM_EXPORT void tm_sim_count(tm_u32 kind) { sim::count(*sim::worker, static_cast<tm_kind>(kind)); }
 }

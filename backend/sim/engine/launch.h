@@ -21,7 +21,7 @@ Block::Block(Block &&) = default;
 inline void end_thread(Worker &w, Fiber &f) {
   f.state = State::ended;
   f.warp->ended |= 1u << f.lane;
-  f.home->ended++;
+  if (++f.home->ended == w.threads()) check_registers(w, f);
   w.live--;
   if (!w.checked) return;
   const Place place = w.place(f, f.line ? site_of_line(f.line) : 0);
@@ -115,7 +115,7 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     b.index = {first.x + b.rank % c.x, first.y + b.rank / c.x % c.y, first.z + b.rank / c.x / c.y};
     b.ended = 0;
     if (!b.mbarriers.empty()) b.mbarriers.clear();
-    for (Warp &warp : b.warps) warp.ended = 0;
+    for (Warp &warp : b.warps) warp.ended = warp.registers = 0;
     if (!w.checked) continue; /* what ends well leaves the rest as it was */
     for (Barrier &barrier : b.barriers) barrier = Barrier{};
     for (Warpgroup &group : b.warpgroups) group = Warpgroup{};
@@ -228,7 +228,10 @@ TM_EXPORT tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
   const std::vector<uint32_t> order = order_of_clusters(*run);
   std::atomic<size_t> next{0};
   std::atomic<bool> stopped{false};
-  const uint32_t count = run->checked || run->counted ? 1 : std::max(1u, std::min(run->workers, uint32_t(order.size())));
+  /* Another thread of the host is worth while only for so many fibers. */
+  const bool small = order.size() * run->threads < 8192;
+  const bool alone = run->checked || run->counted || small;
+  const uint32_t count = alone ? 1 : std::max(1u, std::min(run->workers, uint32_t(order.size())));
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<Report> reports(count);
   for (uint32_t i = 0; i < count; i++) {

@@ -22,6 +22,17 @@ struct Mbarrier {
   bool visible = false;                              /* to the asynchronous proxy */
 };
 
+inline std::string describe_mbarriers(const Block &block) {
+  std::string text;
+  for (size_t i = 0; i < block.mbarriers.size(); i++) {
+    const Mbarrier *m = block.mbarriers[i].get();
+    if (!m || m->waiting.empty()) continue;
+    text += "; the mbarrier at byte " + std::to_string(8 * i) + " lacks " + std::to_string(m->pending) +
+            " arrivals and " + std::to_string(m->bytes) + " bytes in phase " + std::to_string(m->phase);
+  }
+  return text;
+}
+
 inline Block *block_of_address(Worker &w, const char *at) {
   for (Block &b : w.blocks)
     if (at >= b.shared && at < b.shared + w.run->shared_bytes) return &b;

@@ -54,6 +54,9 @@ inline std::string describe_waiting(Worker &w, const Block *block) {
   return text;
 }
 
+/* What the mbarriers that threads of a block wait for still lack. */
+inline std::string describe_mbarriers(const Block &block);
+
 [[noreturn]] inline void report_deadlock(Worker &w) {
   Fiber *first = nullptr;
   Kind kind = kDeadlock;
@@ -72,8 +75,8 @@ inline std::string describe_waiting(Worker &w, const Block *block) {
   bool mbarriers = false;
   for (Fiber &f : w.fibers) mbarriers |= f.state == State::waiting && f.wait == Wait::mbarrier;
   if (mbarriers && kind == kDivergentBarrier) kind = kDeadlock;
-  w.report->add(kind, w.place(*first, site_of_line(first->line)), nullptr, "%s never ends: %s", first->waits_in,
-                describe_waiting(w, first->home).c_str());
+  w.report->add(kind, w.place(*first, site_of_line(first->line)), nullptr, "%s never ends: %s%s", first->waits_in,
+                describe_waiting(w, first->home).c_str(), describe_mbarriers(*first->home).c_str());
   stop_run(w);
 }
 

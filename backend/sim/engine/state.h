@@ -110,6 +110,7 @@ struct Trace {
 struct Warp {
   Fiber *lanes[32] = {};
   uint32_t present = 0, ended = 0;
+  uint32_t registers = 0, registers_line = 0; /* as setmaxnreg left them; 0: as launched */
   std::vector<Meeting> meetings;
   std::unordered_map<uint64_t, Trace> traces;
 };

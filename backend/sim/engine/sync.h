@@ -17,6 +17,36 @@ inline void acquire(Fiber &f, const ClockRef &clock) {
   f.base = joined;
 }
 
+/* Registers of a thread when a kernel that uses setmaxnreg starts: as many as all threads of its block can have. */
+inline uint32_t launched_registers(const Worker &w) { return std::min(248u, 65536 / w.threads() / 8 * 8); }
+
+inline void set_registers(Worker &w, uint32_t registers, bool more, uint32_t line) {
+  Fiber &f = *w.current;
+  Warp &warp = *f.warp;
+  const uint32_t before = warp.registers ? warp.registers : launched_registers(w);
+  if (registers != before && more != (registers > before) && warp.registers_line != line)
+    w.report->add(kMisuse, w.place(f, site_of_line(line)), nullptr, "setmaxnreg to %s than the %u registers there are: %u",
+                  more ? "more" : "fewer", before, registers);
+  warp.registers = registers;
+  warp.registers_line = line;
+}
+
+/* A warp waits for registers until others have given back enough: what they all have in the end is what there was. */
+inline void check_registers(Worker &w, Fiber &last) {
+  const uint32_t launched = launched_registers(w);
+  uint64_t all = 0, line = 0, warps = 0;
+  for (const Warp &warp : last.home->warps) {
+    if (!warp.present) continue;
+    all += warp.registers ? warp.registers : launched;
+    warps++;
+    if (warp.registers > launched) line = warp.registers_line;
+  }
+  if (all > launched * warps)
+    w.report->add(kDeadlock, w.place(last, site_of_line(uint32_t(line))), nullptr,
+                  "setmaxnreg waits for registers that no warp gives back: %llu for each lane of %llu warps of %u",
+                  (unsigned long long)all, (unsigned long long)warps, launched);
+}
+
 inline void open_barrier(Worker &w, Barrier &b, const char *name) {
   Fiber &last = *w.current;
   b.arrived = 0;
