@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.report import RESULTS, Check
 
-ALL = ("accuracy", "latency", "compile_time", "matmul", "overhead", "memory")
+ALL = ("accuracy", "latency", "compile_time", "matmul", "overhead", "memory", "tuning")
 
 
 def outcome(path: Path) -> list[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import cast, constant_dim, index, product
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
@@ -12,7 +12,7 @@ from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, dtype_named
-from taskmap.ir.visit import walk_exprs
+from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.cpu.contraction import anchor_of, packed_panels, schedule_matmul
 from taskmap.schedules.cpu.convolution import is_matrix_product
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, read_config, space, validity
@@ -183,8 +183,11 @@ def _read(e: Expr, summed: Var) -> Load | None:
 
 def _along(read: Load, axes: dict[str, Var], task: Task, simplifier: Simplifier) -> str:
     """The axis, of those given, along which neighbours are neighbours in memory."""
-    if read.buffer in task.producers:
-        return "computed"
+    while (stage := task.producers.get(read.buffer)) is not None:
+        if not isinstance(stage.body, Load):
+            return "computed"
+        there = dict(zip(stage.axes, read.indices, strict=True))
+        read = replace(stage.body, indices=tuple(substitute(i, there) for i in stage.body.indices))
     strides: tuple[Dim, ...] = read.buffer.strides or tuple(
         product(read.buffer.shape[d + 1 :]) for d in range(len(read.buffer.shape))
     )

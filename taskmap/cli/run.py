@@ -172,7 +172,7 @@ def _print(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argparse.Na
     rows = [("in", name, f"{x['dtype']}{x['shape']}", "", "", "") for name, x in facts["inputs"].items()]
     for name, x in facts["outputs"].items():
         figures = [f"{x[key]:.6g}" if key in x else "" for key in ("min", "mean", "max")]
-        rows.append(("out", name, f"{x['dtype']}{x['shape']}" if "dtype" in x else x["kind"], *figures))  # type: ignore[arg-type]
+        rows.append(("out", name, f"{x['dtype']}{x['shape']}" if "dtype" in x else x["kind"], *figures))
     print(table(("", "name", "type", "min", "mean", "max"), rows, left=3))
     s = facts["seconds"]
     print(f"first result after {duration(facts['first_result_seconds'])}; then {duration(s['median'])}, "
@@ -193,7 +193,8 @@ def _save(path: Path, outputs: Mapping[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.part")
     try:
         with open(temporary, "wb") as file:
-            np.savez(file, **{name: np.asarray(x) for name, x in outputs.items()})
+            named: dict[str, Any] = {name: np.asarray(x) for name, x in outputs.items()}
+            np.savez(file, **named)
         temporary.replace(path)
     except OSError as error:
         raise InputError(f"outputs cannot be written to {path}", why=f"{error}.") from error

@@ -196,8 +196,8 @@ class _Race:
                     pending[self.workers.submit(look)] = look
 
     def gave_up(self, pending: dict[Future[Outcome], Job]) -> bool:
-        """Out of time: drop what has not begun. Whether nothing is left to wait for."""
-        for future in [f for f in pending if f.cancel()]:
+        """Out of time: drop builds that have not begun. Whether nothing is left to wait for."""
+        for future in [f for f, job in pending.items() if not job.samples and f.cancel()]:
             del pending[future]
         if pending:
             wait(pending, return_when=FIRST_COMPLETED)

@@ -23,9 +23,15 @@ def model(tmp_path: Path) -> Path:
         helper.make_node("Relu", ["p"], ["y"]),
         helper.make_node("Add", ["i", "i"], ["j"]),
     ]
-    ports = [("x", TensorProto.FLOAT, ["batch", 4]), ("i", TensorProto.INT64, [2])]
-    results = [("y", TensorProto.FLOAT, ["batch", 3]), ("j", TensorProto.INT64, [2])]
-    inputs, outputs = ([helper.make_tensor_value_info(*p) for p in side] for side in (ports, results))
+    ports: list[tuple[str, int, list[int | str]]] = [
+        ("x", TensorProto.FLOAT, ["batch", 4]),
+        ("i", TensorProto.INT64, [2]),
+    ]
+    results: list[tuple[str, int, list[int | str]]] = [
+        ("y", TensorProto.FLOAT, ["batch", 3]),
+        ("j", TensorProto.INT64, [2]),
+    ]
+    inputs, outputs = ([helper.make_tensor_value_info(n, t, s) for n, t, s in side] for side in (ports, results))
     graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(W, "w")])
     path = tmp_path / "model.onnx"
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)

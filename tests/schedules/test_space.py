@@ -135,3 +135,21 @@ def test_a_schedule_takes_a_configuration() -> None:
 def test_text_that_says_no_configuration_is_none(text: str) -> None:
     assert read_config(text) is None
     assert MatmulProblem(1, 20, 40, 12, (f32, f32, f32)).read(text, AVX512) is None
+
+
+def viewed(view: bool) -> Task:
+    """x[1, 6, 8] as [6, 8], or the relu of it, times b[8, 16]."""
+    x, b, out = Buffer("x", f32, (1, 6, 8)), Buffer("b", f32, (8, 16)), Buffer("out", f32, (6, 16))
+    flat = Buffer("flat", f32, (6, 8))
+    i, j, s, p, q = (Var(name) for name in "ijspq")
+    read = x[index(0), p, q]
+    first = Stage(flat, (p, q), read if view else read * read, "view")
+    body = Reduce("sum", ((s, index(8)),), flat[i, s] * b[s, j], f32)
+    return Task("mm", (x, b), (first, Stage(out, (i, j), body, "mm")), (out,), (), 1)
+
+
+@pytest.mark.parametrize(("view", "layout"), [(True, "a=k b=n"), (False, "a=computed b=n")])
+def test_a_view_is_read_through_and_a_computed_factor_is_not(view: bool, layout: str) -> None:
+    found = problem(viewed(view), AVX512)
+    assert found is not None
+    assert found.layout == layout
