@@ -260,8 +260,8 @@ extern __thread Worker *worker __attribute__((tls_model("initial-exec")));
 
 /* The bounds of a part of a block's shared memory. */
 inline const tm_bounds *shared_bounds(Block &b, const char *low, const char *high, uint32_t line = 0) {
-  for (const tm_bounds &known : b.bounds)
-    if (known.low == low && known.high == high) return &known;
+  for (size_t i = line ? 1 : 0; i < b.bounds.size(); i++) /* the first, of all that there is, has no name */
+    if (b.bounds[i].low == low && b.bounds[i].high == high) return &b.bounds[i];
   /* The line that declares the buffer stands for its name, which only the text tells. */
   b.names.push_back(line ? "@" + std::to_string(line) : "shared memory");
   b.bounds.push_back({const_cast<char *>(low), const_cast<char *>(high), &b.memory, b.names.back().c_str()});
