@@ -43,7 +43,7 @@ from taskmap.ir.workers import BLOCKS, THREAD
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _ATOM, _LINE = 1024, 16
-"""What swizzled tiles of the copy engine and of wgmma begin at a multiple of, and what everything else does, in bytes."""
+"""What swizzled tiles of the copy engine and of wgmma begin at a multiple of, in bytes, and what everything does."""
 
 
 def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
@@ -228,10 +228,10 @@ class _Emitter:
             raise CodegenError(f"{b.scope.value} buffer {b.name!r} has a size that is not known when compiling")
         kind, name = cuda_type(b.dtype), self.c.name(b)
         if b.scope is Scope.SHARED:
-            bytes = size * b.dtype.bytes
-            aligned = _ATOM if bytes >= _ATOM else 128 if bytes >= 128 else _LINE
+            length = size * b.dtype.bytes
+            aligned = _ATOM if length >= _ATOM else 128 if length >= 128 else _LINE
             start = -(-self.shared_bytes // aligned) * aligned
-            self.shared_bytes = start + bytes
+            self.shared_bytes = start + length
             if self.shared_bytes > self.target.shared_per_block:
                 raise CodegenError(
                     f"kernel {self.kernel.name!r} needs {self.shared_bytes} bytes of shared memory",

@@ -258,7 +258,8 @@ def _last_long(r: Region) -> int:
 def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> None:
     """``count`` neighbours along dimension d, from the region's start on, are neighbours in memory and aligned."""
     b = r.buffer
-    alignment = max(1, s.instruction.alignment // b.dtype.bytes)
+    # The instruction's alignment is that of its largest operand; an mbarrier of a tensor copy has its own 8 bytes.
+    alignment = max(1, min(s.instruction.alignment // b.dtype.bytes, count))
     if isinstance(b.layout, Layout):
         why = _layout_flaw(b.layout, d, count, alignment)
         if why:
@@ -275,7 +276,7 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> Non
     if known.is_off(total, alignment):
         raise _refused(
             s,
-            f"its address in {b!r} is not a multiple of {s.instruction.alignment} bytes.",
+            f"its address in {b!r} is not a multiple of {alignment * b.dtype.bytes} bytes.",
             "Pad the rows, or choose another instruction.",
         )
 
