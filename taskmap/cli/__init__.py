@@ -17,7 +17,8 @@ from taskmap.ir.errors import TaskmapError
 
 COMMANDS = {
     "run": "run an ONNX model: time it, compare it, profile it, tune it",
-    "tune": "measure the configurations of an operator, and remember the best",
+    "explain": "what taskmap makes of an ONNX model, kernel by kernel",
+    "tune": "measure the configurations of an operator or of an ONNX model's, and remember the best",
     "cache": "list, show, share and care for what tuning has found, and for compiled kernels",
     "env": "what this machine offers, and what is missing",
 }

@@ -33,49 +33,13 @@ Array = NDArray[Any]
 
 def main(arguments: Sequence[str]) -> int:
     """Run the model that the options name; 1 when a comparison found a difference."""
-    a = _parser().parse_args(arguments)
-    with ExitStack() as stack:
-        if a.threads is not None:
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(a.threads)
-        return _run(a)
-
-
-def _parser() -> argparse.ArgumentParser:
     p = command(
         "run",
         "Run an ONNX model with inputs from files, or random ones.",
         "taskmap run model.onnx --shape batch=8 --repeat 20 --compare onnxruntime",
     )
-    p.add_argument("model", type=Path, help="the model's file")
-    p.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        type=named_file,
-        metavar="[NAME=]FILE",
-        help="an input as .npy, .pb or raw .bin, or several as .npz",
-    )
-    p.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        type=named_size,
-        metavar="DIM=SIZE",
-        help="the size of a symbolic dimension of random inputs (1)",
-    )
-    p.add_argument(
-        "--range",
-        action="append",
-        default=[],
-        type=named_range,
-        metavar="[NAME=]LOW:HIGH",
-        help="of random inputs (-1:1, integers 0:2)",
-    )
-    p.add_argument("--seed", type=int, default=0, help="of random inputs")
+    model_options(p)
     p.add_argument("--save", type=Path, metavar="FILE.npz", help="write the outputs")
-    p.add_argument("--target", choices=TARGETS, default="cpu", help="what runs it (cpu)")
-    p.add_argument("--threads", type=positive, help="of the CPU")
     p.add_argument("--warmup", type=int, default=1, help="runs before those that are timed (1)")
     p.add_argument("--repeat", type=positive, default=1, help="timed runs (1)")
     p.add_argument("--compare", choices=WAYS, help="with numpy by the operators' definitions, or ONNX Runtime")
@@ -84,7 +48,30 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--profile", action="store_true", help="the time, bytes and operations of every kernel")
     p.add_argument("--trace", type=Path, metavar="FILE", help="with --profile: a Chrome trace of the last run")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
-    return p
+    return run_model(p.parse_args(arguments))
+
+
+def model_options(p: argparse.ArgumentParser) -> None:
+    """The options that say a model, its inputs and where it runs."""
+    file = "an input as .npy, .pb or raw .bin, or several as .npz"
+    p.add_argument("model", type=Path, help="the model's file")
+    p.add_argument("--input", action="append", default=[], type=named_file, metavar="[NAME=]FILE", help=file)
+    size = "the size of a symbolic dimension of random inputs (1)"
+    p.add_argument("--shape", action="append", default=[], type=named_size, metavar="DIM=SIZE", help=size)
+    span = "of random inputs (-1:1, integers 0:2)"
+    p.add_argument("--range", action="append", default=[], type=named_range, metavar="[NAME=]LOW:HIGH", help=span)
+    p.add_argument("--seed", type=int, default=0, help="of random inputs")
+    p.add_argument("--target", choices=TARGETS, default="cpu", help="what runs it (cpu)")
+    p.add_argument("--threads", type=positive, help="of the CPU")
+
+
+def run_model(a: argparse.Namespace) -> int:
+    """Run what the options say; the exit status."""
+    with ExitStack() as stack:
+        if a.threads is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(a.threads)
+        return _run(a)
 
 
 def _run(a: argparse.Namespace) -> int:

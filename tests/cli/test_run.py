@@ -145,3 +145,22 @@ def test_a_pickle_is_not_loaded(model: Path, tmp_path: Path, capsys: Capture) ->
     np.save(tmp_path / "x.npy", np.array([object()], object), allow_pickle=True)
     assert main(["run", str(model), "--input", f"x={tmp_path / 'x.npy'}"]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_explain_prints_every_kernel(model: Path, capsys: Capture) -> None:
+    assert main(["explain", str(model), "--shape", "batch=5"]) == 0
+    out = capsys.readouterr().out
+    assert "cpu.matmul" in out
+    assert "GFLOP/s" in out
+
+
+def test_a_model_is_tuned(tmp_path: Path, cache_dir: Path, capsys: Capture) -> None:
+    weight = numpy_helper.from_array(np.ones((32, 64), np.float32), "w")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [16, d]) for n, d in (("x", 32), ("y", 64)))
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    path = tmp_path / "small.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    assert main(["tune", str(path), "--seconds", "20", "--threads", "1"]) == 0
+    capsys.readouterr()
+    assert main(["cache", "best", "--json"]) == 0
+    assert "1x16x64x32" in capsys.readouterr().out
