@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from threading import Lock
 from typing import Any
 
@@ -14,6 +15,9 @@ from taskmap.backend.samples import Samples, take_samples
 from taskmap.ledger import LEDGER
 from taskmap.runtime import CompiledGraph
 
+_ADDRESS = torch.Tensor.data_ptr
+_VERSION = attrgetter("_version")
+
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
@@ -22,7 +26,8 @@ class _Prepared:
     ``sources`` share the arguments' storages, so that no other tensor can be given the same address meanwhile.
     """
 
-    marks: tuple[tuple[int, int, int], ...]
+    addresses: tuple[int, ...]
+    versions: tuple[int, ...]
     samples: Samples
     sources: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
@@ -64,7 +69,7 @@ class FrozenGraph:
             if prepared is not None and not self._changed(prepared, args):
                 return prepared  # another thread has done it meanwhile
             self._prepared = None  # what is stale need not be kept while its successor is made
-            marks = tuple((i, args[i].data_ptr(), args[i]._version) for i in self.watched)
+            addresses, versions = self._marks(args)
             # Taken before the values are computed: a write in between is then noticed at the next call.
             samples = take_samples([] if self._differ is None else [_memory(args[i]) for i in self.watched])
             values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
@@ -72,16 +77,19 @@ class FrozenGraph:
             by_slot = dict(enumerate(values, self.main.binding.inputs))
             table = array("q", [{**fixed, **by_slot}[slot].data_ptr() for slot in self.main.binding.constants])
             sources = tuple(args[i].detach() for i in self.watched)
-            self._prepared = prepared = _Prepared(marks, samples, sources, values, table)
+            self._prepared = prepared = _Prepared(addresses, versions, samples, sources, values, table)
             self.prepare.executable.release()
             LEDGER.add("constants_prepared")
             return prepared
 
+    def _marks(self, args: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Addresses and version counters of the watched arguments. No loop of Python: it runs at every call."""
+        watched = [args[i] for i in self.watched]
+        return tuple(map(_ADDRESS, watched)), tuple(map(_VERSION, watched))
+
     def _changed(self, prepared: _Prepared, args: list[Any]) -> bool:
-        for i, address, version in prepared.marks:
-            arg = args[i]
-            if arg.data_ptr() != address or arg._version != version:
-                return True
+        if self._marks(args) != (prepared.addresses, prepared.versions):
+            return True
         return self._differ is not None and prepared.samples.differ(self._differ)
 
 
