@@ -9,6 +9,7 @@ They run in child processes with limits of memory and time; the counts are print
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import random
 import resource
@@ -17,6 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -265,11 +267,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--compile", type=int, default=50, help="compile every so many models; 0 for none")
+    parser.add_argument("--write", type=Path, help="a file for the counts")
     args = parser.parse_args()
     outcomes, wrong = run(args.seed, args.count, args.compile)
     for name, number in outcomes.most_common():
         print(f"{number:7} {name}")
     print(f"{len(wrong)} of {args.count} neither a result nor a clear error")
+    if args.write is not None:
+        record = {"onnx": onnx.__version__, "count": args.count, "first_seed": args.seed, "outcomes": dict(outcomes)}
+        args.write.parent.mkdir(parents=True, exist_ok=True)
+        args.write.write_text(json.dumps({**record, "wrong": wrong}, indent=1) + "\n", encoding="utf-8")
     return 1 if wrong else 0
 
 

@@ -53,6 +53,8 @@ def _gather_elements(call: Call) -> Node:
         a, b = constant_dim(n), constant_dim(m)
         if d != axis and a is not None and b is not None and a > b:
             raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
+        if d != axis:
+            call.at_least(m, n)
 
     def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:

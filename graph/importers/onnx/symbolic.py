@@ -27,6 +27,7 @@ OPERATORS = frozenset(
         "Identity",
         "Slice",
         "Gather",
+        "GatherElements",
         "Conv",
         "MaxPool",
         "AveragePool",
