@@ -1,0 +1,128 @@
+"""The proof of a kernel without a GPU: NVRTC accepts its text for every architecture that it was made for, and in the
+simulator it gives what float64 gives, whatever the order of threads and however late or early copies land."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from taskmap.backend.counters import Counters
+from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.toolchain import find_cuda_toolchain
+from taskmap.backend.sim.run import Policy, build_kernel
+from taskmap.backend.store import KernelStore
+from taskmap.ir.errors import ScheduleError, TaskmapError
+from taskmap.ir.nodes import Kernel
+from tests.cuda_proof.reference import Exact, exact
+from tests.cuda_proof.subjects import Subject
+from tests.schedules.cuda_running import cuda, simulated, source_of
+
+ARCHITECTURES = ("sm_80", "sm_90a")
+RUNS: tuple[tuple[Policy, int], ...] = (("late", 0), ("early", 1), ("late", 7), ("early", 7))
+"""When copies land, and the order of threads: ascending, descending, and one drawn at random."""
+
+
+@dataclass(slots=True)
+class Corner:
+    """One kernel of a subject: the configuration, and for each architecture its source, or why there is none."""
+
+    subject: Subject
+    config: str
+    kernel: Kernel
+    sources: dict[str, CudaSource] = field(default_factory=dict)
+    error: float = 0.0
+    runs: int = 0
+    binaries: dict[str, CudaBinary] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.subject} [{self.config}]"
+
+
+def corners(subject: Subject, architectures: Sequence[str] = ARCHITECTURES, sample: int | None = None) -> list[Corner]:
+    """The kernels of a subject, those of different architectures with the same note as one.
+
+    ``sample`` asks for the default and one other, which depends on the number.
+    """
+    found: dict[str, Corner] = {}
+    for isa in architectures:
+        choices = subject.corners(cuda(isa))
+        other = None if sample is None else 1 + sample % max(len(choices) - 1, 1)
+        for number, (config, make) in enumerate(choices.items()):
+            if other is not None and number not in (0, other):
+                continue
+            try:
+                kernel = make()
+            except ScheduleError:
+                if config == "default":
+                    raise
+                continue  # a corner that its template refuses, with a reason
+            corner = found.setdefault(f"{config} {kernel.note}", Corner(subject, config, kernel))
+            corner.sources[isa] = source_of(kernel, isa)
+    return list(found.values())
+
+
+def body(source: CudaSource) -> str:
+    """The text of a kernel without the names of its architecture and of itself."""
+    return source.text.replace(source.isa, "").replace(source.symbol, "")
+
+
+class Proof:
+    """Proves corners: compiles their texts side by side, each text once, and runs them one after the other."""
+
+    def __init__(self, jobs: int = 2, *, native: bool = True) -> None:
+        self._store, self._cubins = KernelStore(), KernelStore(suffix=SUFFIX)
+        self._pool = ThreadPoolExecutor(jobs)
+        self._native = native
+        self._exact: dict[int, Exact] = {}
+
+    def prove(self, every: Sequence[Corner]) -> None:
+        """Fill in what came of each corner."""
+        binaries = [
+            (c, isa, self._pool.submit(self.compile, source, isa))
+            for c in every
+            for isa, source in c.sources.items()
+            if self._native
+        ]
+        built: list[Future[object]] = [
+            self._pool.submit(build_kernel, s, self._store) for c in every for s in self.distinct(c).values()
+        ]
+        for future in built:
+            future.result()
+        for c in every:
+            self.simulate(c)
+        for c, isa, binary in binaries:
+            try:
+                c.binaries[isa] = binary.result()
+            except TaskmapError as error:
+                c.failures.append(f"NVRTC for {isa}: {error}")
+
+    def compile(self, source: CudaSource, isa: str) -> CudaBinary:
+        """The machine code of a source, which may not spill registers."""
+        return compile_cuda([source], find_cuda_toolchain(isa), self._cubins, Counters(), jobs=1)[source.symbol]
+
+    def distinct(self, c: Corner) -> dict[str, CudaSource]:
+        """The sources of a corner whose texts differ."""
+        return {body(s): s for s in c.sources.values()}
+
+    def simulate(self, c: Corner) -> None:
+        """Run the corner in all ways."""
+        case = c.subject.case
+        reference = self._exact.setdefault(id(case), exact(case))
+        for source in self.distinct(c).values():
+            for policy, seed in RUNS:
+                try:
+                    results = simulated(case, c.kernel, source, seed, policy)
+                except (TaskmapError, AssertionError) as error:
+                    c.failures.append(f"{policy}, order {seed}: {error}")
+                    break
+                c.runs += 1
+                c.error = max(c.error, reference.error(results, c.subject.limits))
+        if c.error > 1:
+            c.failures.append(f"the result is off by {c.error:.3g} of what is allowed")
+
+    def close(self) -> None:
+        """Give back the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,300 @@
+"""Small tasks for every GPU template, over types, layouts and sizes, primes and symbolic ones among them; and the
+configurations at the corners of each template's space."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from taskmap.graph.build import define
+from taskmap.graph.graph import Node
+from taskmap.graph.ops import activations, arithmetic, gather, join, norms, pooling, reductions, softmax, views
+from taskmap.graph.ops.attention import attention
+from taskmap.graph.ops.convolution import add_channel_bias, convolution
+from taskmap.ir.construct import cast, reduce
+from taskmap.ir.evaluate import size_of
+from taskmap.ir.nodes import Buffer, Dim, ExprLike, Kernel, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
+from taskmap.schedules import schedule
+from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.cuda import attention as attention_template
+from taskmap.schedules.cuda.attention_engine import AttentionConfig
+from taskmap.schedules.cuda.hopper import HopperConfig
+from taskmap.schedules.cuda.matmul import validity
+from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.matmul_space import schedule_config, space
+from taskmap.schedules.cuda.product import find_product
+from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from tests.schedules.graph_tasks import Strides, channels_last, fused, tensor
+from tests.schedules.random_tasks import random_array
+from tests.schedules.running import Case
+from tests.schedules.test_matmul import product
+from tests.schedules.test_rows import layer_norm
+
+LIMITS = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
+"""How far from float64 a result may be, relative to it and to 1, by its type."""
+
+Make = Callable[[], Kernel]
+Choices = Callable[[Task, Target], Mapping[str, Make]]
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subject:
+    """A task, named by template, operator and type, on arrays; ``corners``: its kernels by configuration."""
+
+    template: str
+    name: str
+    case: Case
+    choices: Choices
+    limits: Mapping[str, float] = field(default_factory=lambda: LIMITS)
+
+    def corners(self, target: Target) -> dict[str, Make]:
+        """The default schedule first, then those at the corners of the space; empty where the target has none."""
+        task = self.case.task
+        return {"default": lambda: schedule(task, target), **self.choices(task, target)}
+
+    def __str__(self) -> str:
+        return f"{self.template} {self.name}"
+
+
+def corners_of(configs: Sequence[C]) -> list[C]:
+    """The first of ``configs``, the one with the smallest and the largest tile, and for each of their fields one with
+    the smallest and one with the largest value."""
+    if not configs:
+        return []
+    found = [configs[0]]
+    names = [f.name for f in fields(configs[0])]  # type: ignore[arg-type]  # configurations are dataclasses
+    axes: list[Callable[[C], Any]] = [lambda c, n=n: getattr(c, n) for n in names]  # type: ignore[misc]
+    for axis in (_volume, *axes):
+        if not isinstance(axis(configs[0]), str):
+            found += [min(configs, key=axis), max(configs, key=axis)]
+    return list(dict.fromkeys(found))
+
+
+def _volume(c: object) -> int:
+    total = 1
+    for f in fields(c):  # type: ignore[arg-type]  # as above
+        value = getattr(c, f.name)
+        total *= max(value, 1) if isinstance(value, int) else 1
+    return total
+
+
+# What the spaces of the templates have at their corners.
+
+
+def no_choice(task: Task, target: Target) -> Mapping[str, Make]:
+    """Templates without configurations."""
+    return {}
+
+
+def product_corners(task: Task, target: Target) -> Mapping[str, Make]:
+    """Of products, by ordinary threads or warps, and by warpgroups."""
+    p = find_product(task)
+    if p is None:
+        return {}
+    every = space(p, target)
+    kinds = [[c for c in every if isinstance(c, kind)] for kind in (MatmulConfig, HopperConfig)]
+    return {str(c): (lambda c=c: schedule_config(p, c, target)) for kind in kinds for c in corners_of(kind)}  # type: ignore[misc]
+
+
+def tf32_corners(task: Task, target: Target) -> Mapping[str, Make]:
+    """Of products of f32 that are rounded to tf32."""
+    p = find_product(task)
+    assert p is not None
+    tiles = [(16, 16, 16, 16, 16), (32, 64, 32, 16, 32), (64, 32, 16, 32, 16), (128, 128, 32, 64, 32)]
+    every = [MatmulConfig("mma_m16n8k8_tf32_f32", *t, stages=s) for t in tiles for s in (2, 3, 4)]
+    fit = [c for c in every if validity(p, c, target) is None]
+    return {str(c): (lambda c=c: schedule_config(p, c, target)) for c in corners_of(fit)}  # type: ignore[misc]
+
+
+def row_corners(task: Task, target: Target) -> Mapping[str, Make]:
+    """Of rows: a thread, a warp and several of them to a row; in registers, or walked again."""
+    rows = find_rows(task)
+    assert rows is not None
+    length = 1
+    for d in rows.folded:
+        size = rows.wide.shape[d]
+        length *= size if isinstance(size, int) else 0
+    ways = [RowConfig(1, 1, 0), RowConfig(32, 1, 0), RowConfig(256, 1, 0), RowConfig(1024, 1, 0)]
+    ways += [RowConfig(team, 1, -(-length // team)) for team in (1, 2, 32, 64, 1024) if 0 < length <= 64 * team]
+    return {str(c): (lambda c=c: schedule_rows(task, rows, target, c)) for c in ways}  # type: ignore[misc]
+
+
+def attention_corners(task: Task, target: Target) -> Mapping[str, Make]:
+    """Of attention: engines, tiles, stages."""
+    t = attention_template.find_attention_task(task)
+    assert t is not None
+    every = attention_template.space(t, target)
+    every += [replace(c, stages=1) for c in every]
+    every += [replace(c, engine="simt", rows=16, keys=k, stages=s) for c in every[:1] for k in (16, 32) for s in (1, 2)]
+    fit = [c for c in dict.fromkeys(every) if attention_template.validity(t, c, target) is None]
+
+    def make(c: AttentionConfig) -> Kernel:
+        kernel = attention_template.schedule_attention(task, target, c)
+        assert kernel is not None
+        return kernel
+
+    by_engine = [[c for c in fit if (c.engine == "simt") == plain] for plain in (False, True)]
+    return {str(c): (lambda c=c: make(c)) for part in by_engine for c in corners_of(part)}  # type: ignore[misc]
+
+
+# The subjects.
+
+
+def case_of(
+    outputs: Sequence[Node],
+    dims: Mapping[Var, int] | None = None,
+    strides: Mapping[Node, Strides] | None = None,
+    largest_index: int = 0,
+    anchor: Node | None = None,
+) -> Case:
+    """A case on random arrays; i64 inputs are indices below ``largest_index``."""
+    task = fused(outputs, anchor, strides)
+    chance = random.Random(len(task.stages) * 31 + len(task.inputs))
+    arrays = [random_array(chance, b.dtype, [size_of(d, dims or {}) for d in b.shape]) for b in task.inputs]
+    if largest_index:
+        arrays = [np.abs(a) % largest_index if b.dtype == i64 else a for b, a in zip(task.inputs, arrays, strict=True)]
+    return Case(task, arrays, dims or {})
+
+
+FLOATS = (f16, bf16, f32)
+
+
+def pointwise_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subject]:
+    """One operator after another, on flat memory, with broadcasting, through indices, joined, pooled."""
+    n = Var("n")
+    for t in dtypes:
+        for shape, dims in (((7, 37), {}), ((6, 64), {}), ((n, 3), {n: 83}), ((1,), {})):
+            x, y = tensor(*shape, dtype=t), tensor(shape[-1], dtype=t)
+            nodes = [activations.gelu(arithmetic.add(arithmetic.mul(x, 0.5), y))]
+            yield Subject("pointwise", f"chain {_shape(shape)} {t}", case_of(nodes, dims), no_choice)
+        x = tensor(1, 8, 9, 9, dtype=t)
+        pooled = pooling.max_pool(x, 2, [3, 3], [2, 2], [1, 1])[0]
+        strides = {x: channels_last(1, 8, 9, 9), pooled: channels_last(1, 8, 5, 5)}
+        yield Subject("pooling", f"channels last {t}", case_of([pooled], strides=strides), no_choice)
+        rows = gather.embedding(tensor(23, 40, dtype=t), tensor(7, dtype=i64))
+        yield Subject("gather", f"embedding {t}", case_of([rows], largest_index=23), no_choice)
+        joined = join.cat([tensor(5, 24, dtype=t), tensor(5, 17, dtype=t)], 1)
+        yield Subject("join", f"cat {t}", case_of([joined]), no_choice)
+    for t in (i8, u8):
+        x, y = tensor(7, 37, dtype=t), tensor(7, 37, dtype=t)
+        yield Subject("pointwise", f"chain 7x37 {t}", case_of([arithmetic.add(x, y)]), no_choice)
+
+
+def transpose_subjects(dtypes: Sequence[DType] = (*FLOATS, i8)) -> Iterator[Subject]:
+    """Elements that are read along one axis and written along another."""
+    n = Var("n")
+    for t in dtypes:
+        for shape, dims in (((67, 71), {}), ((64, 96), {}), ((n, 48), {n: 53})):
+            turned = views.permute(tensor(*shape, dtype=t), (1, 0))
+            y = arithmetic.add(turned, tensor(*reversed(shape), dtype=t))
+            yield Subject("transpose", f"{_shape(shape)} {t}", case_of([y], dims), no_choice)
+
+
+def row_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
+    """Softmax, norms, extrema, sums."""
+    n = Var("n")
+    for t in dtypes:
+        for length, dims in ((37, {}), (256, {}), (n, {n: 67})):
+            x = tensor(5, length, dtype=t)
+            yield Subject("rows", f"softmax {length} {t}", case_of([softmax.softmax(x, 1)], dims), row_corners)
+            yield Subject("rows", f"layer_norm {length} {t}", case_of(layer_norm(x, 1, True), dims), row_corners)
+        x = tensor(5, 37, dtype=t)
+        yield Subject("rows", f"argmax {t}", case_of([reductions.argmax(x, 1)]), row_corners)
+        yield Subject("rows", f"sum {t}", case_of([reductions.sum_(x, [1])]), row_corners)
+        weight = tensor(37, dtype=t)
+        yield Subject("rows", f"rms_norm {t}", case_of([norms.rms_norm(x, [37], weight, 1e-5)[0]]), row_corners)
+
+
+def integers(m: Dim, n: Dim, k: Dim, a: DType, b: DType) -> Node:
+    """A product of bytes summed in i32, its second factor contiguous along k."""
+
+    def element(x: Buffer, w: Buffer) -> Callable[..., ExprLike]:
+        r = Var("r")
+        return lambda i, j: reduce("sum", [(r, k)], cast(x[i, r], i32) * cast(w[j, r], i32))
+
+    return define("product", [tensor(m, k, dtype=a), tensor(n, k, dtype=b)], (m, n), element, i32)
+
+
+def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subject]:
+    """Every transposition; sizes that are primes, multiples of 8, or known later; what is fused before and after."""
+    m = Var("m")
+    for t in dtypes:
+        for form, sizes, dims in (
+            ("plain", (37, 19, 41), {}), ("plain", (72, 40, 136), {}), ("left", (72, 40, 136), {}),
+            ("right", (72, 40, 136), {}), ("batched", (40, 24, 72), {}), ("plain", (m, 40, 72), {m: 67}),
+        ):  # fmt: skip
+            rows, columns, depth = sizes
+            node = product(form, rows, columns, depth, t, "generic", 2)
+            case = case_of([node], dims)
+            yield Subject("product", f"{form} {_shape(sizes)} {t}", case, product_corners)
+        y = product("plain", 40, 24, 56, t, "generic")
+        y = activations.gelu(arithmetic.add(y, tensor(24, dtype=t)))
+        case = case_of([arithmetic.add(y, tensor(40, 24, dtype=t))])
+        yield Subject("product", f"with an epilogue {t}", case, product_corners)
+    limits = {**LIMITS, "f32": 2e-2}  # factors have ten bits behind the point
+    for form, sizes in (("plain", (37, 19, 41)), ("right", (40, 24, 72)), ("left", (40, 24, 72))):
+        case = case_of([product(form, *sizes, f32, "generic")])
+        yield Subject("product", f"{form} {_shape(sizes)} tf32", case, tf32_corners, limits)
+    for a, b in ((i8, i8), (u8, i8)):
+        for sizes in ((37, 19, 41), (40, 24, 144)):
+            case = case_of([integers(*sizes, a, b)])
+            yield Subject("product", f"right {_shape(sizes)} {a} {b}", case, product_corners)
+
+
+def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
+    """Images with the channels last: dense, strided, dilated, grouped, depthwise."""
+    kinds: dict[str, tuple[int, int, int, int, int, int]] = {  # channels, filters, kernel, stride, dilation, groups
+        "3x3": (32, 16, 3, 1, 1, 1),
+        "1x1": (16, 24, 1, 1, 1, 1),
+        "3x3 of 3 channels": (3, 16, 3, 1, 1, 1),
+        "3x3 strided": (16, 19, 3, 2, 1, 1),
+        "3x3 dilated": (16, 16, 3, 1, 2, 1),
+        "3x3 grouped": (16, 16, 3, 1, 1, 2),
+        "3x3 depthwise": (16, 16, 3, 1, 1, 16),
+    }
+    for t in dtypes:
+        for name, (channels, filters, kernel, stride, dilation, groups) in kinds.items():
+            x = tensor(2, channels, 7, 6, dtype=t)
+            w = tensor(filters, channels // groups, kernel, kernel, dtype=t)
+            pad = [kernel // 2 * dilation]
+            y = convolution(x, w, [stride], pad, [dilation], groups=groups)
+            z = activations.relu(add_channel_bias(y, tensor(filters, dtype=t)))
+            strides = {node: channels_last(*node.shape) for node in (x, w, z)}
+            yield Subject("convolution", f"{name} {t}", case_of([z], strides=strides, anchor=y), product_corners)
+
+
+def attention_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
+    """Causal, masked, grouped, of several depths, lengths known and symbolic."""
+    n = Var("n")
+    for t in dtypes:
+        for name, depth, queries, keys, heads, shared, causal, mask in (
+            ("causal", 16, 37, 37, 2, 2, True, None), ("grouped", 64, 40, 53, 4, 2, False, None),
+            ("masked", 24, 17, 48, 2, 1, False, boolean), ("biased", 128, 33, 40, 1, 1, False, t),
+            ("symbolic", 32, n, n, 2, 1, True, None),
+        ):  # fmt: skip
+            q = tensor(1, heads, queries, depth, dtype=t)
+            k, v = (tensor(1, shared, keys, depth, dtype=t) for _ in range(2))
+            m = None if mask is None else tensor(1, 1, queries, keys, dtype=mask)
+            case = case_of([attention(q, k, v, m, causal=causal)], {n: 43} if name == "symbolic" else {})
+            yield Subject("attention", f"{name} d={depth} {t}", case, attention_corners)
+
+
+def subjects() -> Iterator[Subject]:
+    """All of them."""
+    for every in (
+        pointwise_subjects, transpose_subjects, row_subjects, product_subjects, convolution_subjects,
+        attention_subjects,
+    ):  # fmt: skip
+        yield from every()
+
+
+def _shape(sizes: Sequence[Dim]) -> str:
+    return "x".join(str(d) if isinstance(d, int) else "n" for d in sizes)

@@ -1,0 +1,96 @@
+"""Mutants of every GPU template: the simulator notices each that changes what the kernel does; the others are named by
+a rule. A sample of them: python -m benchmarks.cuda_mutations takes all."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskmap.backend.cuda.cuda_source import CudaSource
+from tests.cuda_proof.broken import BREAKABLE, LAST_STEP
+from tests.cuda_proof.mutations import Mutation, hunt, mutations
+from tests.schedules.cuda_running import cuda, source_of
+
+EACH = 1
+"""Mutants of one kind in the sample of one kernel."""
+
+
+def sample(every: list[Mutation]) -> list[Mutation]:
+    """Evenly chosen ones of each kind."""
+    kinds: dict[str, list[Mutation]] = {}
+    for m in every:
+        kinds.setdefault(m.kind, []).append(m)
+    return [found[n * len(found) // EACH] for found in kinds.values() for n in range(min(EACH, len(found)))]
+
+
+@pytest.mark.parametrize("name", BREAKABLE)
+def test_mutants_are_caught(name: str) -> None:
+    broken = BREAKABLE[name]
+    task = broken.make()
+    kernel = broken.plan(task, cuda(broken.isa))
+    assert kernel is not None
+    source = source_of(kernel, broken.isa)
+    cases = broken.cases(task)
+    right = hunt(cases, kernel, [Mutation("none", 1, source)])
+    assert right.survived, "the kernel itself is not right"
+    found = hunt(cases, kernel, sample(list(mutations(source))), broken.rules)
+    assert not found.survived, "\n".join(map(str, found.survived))
+    assert len(found.caught) > len(found.equivalent)
+
+
+TEXT = """\
+void k(tm_global<float> p)
+{
+  tm_mbarrier_init(full + 1, 4);
+  tm_mbarrier_wait(empty + step % 3, step / 3 % 2);
+  tm_mbarrier_arrive_expect_tx(full, 4096);
+  tm_cp_async_wait<2>();
+  tm_barrier();
+  tm_ldmatrix_x4_trans(a, left + f(lane, 3));
+  if (row < 5 && k < 7) {
+  p[0] = a < 3 && b < 4 ? 1 : 0;
+  tm_tma_load_2d(left, map_left, full, 0, row);
+}
+"""
+
+
+def test_every_kind_of_mistake_in_the_protocols() -> None:
+    found = {
+        (m.kind, m.line, m.source.text.splitlines()[m.line - 1].strip())
+        for m in mutations(CudaSource("k", TEXT, (), False, (1,), 32, 0, ()))
+    }
+    assert found >= {
+        ("count", 3, "tm_mbarrier_init(full + 1, 5);"),
+        ("count", 3, "tm_mbarrier_init(full + 1, 3);"),
+        ("parity", 4, "tm_mbarrier_wait(empty + step % 3, 1 - (step / 3 % 2));"),
+        ("bytes", 5, "tm_mbarrier_arrive_expect_tx(full, 4080);"),
+        ("wait gone", 6, ""),
+        ("wait", 6, "tm_cp_async_wait<3>();"),
+        ("order", 6, "tm_barrier();"),
+        ("transposition", 8, "tm_ldmatrix_x4(a, left + f(lane, 3));"),
+        ("condition", 9, "if (row < 5) {"),
+        ("condition", 9, "if (k < 7) {"),
+        ("condition", 10, "p[0] = b < 4 ? 1 : 0;"),
+        ("copy", 11, ""),
+    }
+
+
+def test_a_rule_covers_its_own_mutants_only() -> None:
+    source = CudaSource("k", TEXT, (), False, (1,), 32, 0, ())
+    assert LAST_STEP.covers(Mutation("predicate", 9, source, "    if (step + 1 < 5) {"))
+    assert not LAST_STEP.covers(Mutation("predicate", 9, source, "    if (row < 5) {"))
+    assert not LAST_STEP.covers(Mutation("barrier", 9, source, "    if (step + 1 < 5) {"))
+    rows, parts = BREAKABLE["product, tensor cores"].rules
+    assert rows.covers(Mutation("predicate", 9, source, "", "chunk * 8 < 40"))
+    assert rows.covers(Mutation("predicate", 9, source, "", "row < 35 && chunk * 8 < 40"))
+    assert not rows.covers(Mutation("predicate", 9, source, "", "row < 35 && chunk * 8 < 200"))
+    assert not rows.covers(Mutation("predicate", 9, source, "", "chunk * 8 < 200"))
+    assert parts.covers(Mutation("condition", 9, source, "row < 35 && chunk * 8 < 200", "row < 35"))
+    assert not parts.covers(Mutation("condition", 9, source, "row < 35 && chunk * 8 < 200", "chunk * 8 < 200"))
+
+
+def test_what_a_condition_was() -> None:
+    found = {(m.kind, m.line, m.part) for m in mutations(CudaSource("k", TEXT, (), False, (1,), 32, 0, ())) if m.part}
+    assert found == {
+        ("predicate", 9, "row < 5 && k < 7"), ("condition", 9, "row < 5"), ("condition", 9, "k < 7"),
+        ("predicate", 10, "a < 3 && b < 4"), ("condition", 10, "a < 3"), ("condition", 10, "b < 4"),
+    }  # fmt: skip

@@ -1,0 +1,153 @@
+"""The assembly of every GPU template at sizes of real models: which instructions do its work, and that registers
+suffice. Models as a whole are looked at in tests/taskmap_roof/test_cuda_structure.py."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pytest
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.sass import count, instructions, sass
+from taskmap.graph.graph import Node
+from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax
+from taskmap.graph.ops.attention import attention
+from taskmap.graph.ops.convolution import convolution
+from taskmap.ir.lower import lower
+from taskmap.ir.target import cuda_target
+from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
+from taskmap.schedules import schedule
+from tests.cuda_proof.proving import Proof
+from tests.cuda_proof.subjects import integers
+from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.test_matmul import product
+from tests.schedules.test_rows import layer_norm
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The instructions of a kernel, by name, and the note of its schedule."""
+
+    note: str
+    found: Counter[str]
+
+    def has(self, *words: str) -> int:
+        """How many instructions have these words in their names."""
+        return count(self.found, *words)
+
+    def global_loads(self, *, narrow: bool) -> int:
+        """Loads of memory by threads of 16 bytes, or (``narrow``) of fewer."""
+        every = [(name, n) for name, n in self.found.items() if name.split(".")[0] in ("LDG", "LDGSTS")]
+        return sum(n for name, n in every if ("128" in name.split(".")) != narrow)
+
+
+def assembly(outputs: Sequence[Node], isa: str, anchor: Node | None = None, last: Sequence[Node] = ()) -> Assembly:
+    """A task's kernel on a whole GPU; images ``last`` have their channels last. Nothing is spilled."""
+    task = fused(outputs, anchor, {n: channels_last(*n.shape) for n in last})
+    target = cuda_target(isa)
+    kernel = schedule(task, target)
+    proof = Proof(1)
+    binary = proof.compile(generate(lower(kernel, target=target), target), isa)
+    proof.close()
+    found = instructions(sass(binary.image))
+    assert binary.resources.spills == 0
+    assert binary.resources.stack == 0
+    assert count(found, "LDL") == count(found, "STL") == 0
+    return Assembly(kernel.note, found)
+
+
+@lru_cache
+def of_product(form: str, dtype: DType, isa: str) -> Assembly:
+    return assembly([product(form, 1024, 1024, 1024, dtype, "generic")], isa)
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize("form", ["plain", "right", "left"])
+def test_products_on_ampere(form: str, dtype: DType) -> None:
+    a = of_product(form, dtype, "sm_80")
+    assert a.has("HMMA") > 0
+    assert a.has("LDSM") > 0
+    turned = sum(n for name, n in a.found.items() if name.startswith("LDSM") and ".MT" in name)
+    assert (turned > 0) == (form != "right")  # a factor that is not contiguous along k is turned on the way
+    assert a.has("LDGSTS", "128") > 0
+    assert a.global_loads(narrow=True) == 0
+    assert a.has("FFMA") == 0
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize("form", ["plain", "right", "left"])
+def test_products_on_hopper(form: str, dtype: DType) -> None:
+    a = of_product(form, dtype, "sm_90a")
+    assert "cuda.hopper" in a.note
+    assert a.has("HGMMA") > 0
+    assert sum(n for name, n in a.found.items() if name.startswith("UTMALDG")) > 0
+    assert sum(n for name, n in a.found.items() if name.startswith("SYNCS")) > 0
+    assert a.global_loads(narrow=True) + a.global_loads(narrow=False) == 0
+
+
+@pytest.mark.parametrize(("isa", "name"), [("sm_80", "IMMA"), ("sm_90a", "IGMMA")])
+def test_products_of_bytes(isa: str, name: str) -> None:
+    a = assembly([integers(1024, 1024, 1024, i8, i8)], isa)
+    assert sum(n for found, n in a.found.items() if found.startswith(name)) > 0
+    assert a.has("LDSM") > 0 or isa == "sm_90a"
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+def test_products_of_single_precision(isa: str) -> None:
+    a = of_product("plain", f32, isa)
+    assert a.has("FFMA") > 0
+    assert a.has("LDS", "128") > 0
+    assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0
+    assert a.has("STG") == a.has("STG", "128") > 0
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+def test_images_with_channels_last(isa: str) -> None:
+    x, w = tensor(8, 64, 56, 56, dtype=f16), tensor(64, 64, 3, 3, dtype=f16)
+    y = convolution(x, w, [1], [1], [1])
+    a = assembly([y], isa, y, (x, w, y))
+    assert a.has("HMMA") + a.has("HGMMA") > 0
+    assert a.has("LDSM") > 0
+    assert a.has("LDGSTS", "128") > 0
+    assert a.global_loads(narrow=True) == 0
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+def test_attention(isa: str) -> None:
+    q, k, v = (tensor(4, 16, 1024, 64, dtype=f16) for _ in range(3))
+    a = assembly([attention(q, k, v, causal=True)], isa)
+    assert "cuda.attention" in a.note
+    assert a.has("HMMA") + a.has("HGMMA") > 0
+    assert a.has("LDSM") > 0
+    assert a.has("LDGSTS", "128") > 0
+    assert a.global_loads(narrow=True) == 0
+    assert sum(n for name, n in a.found.items() if name.startswith("MUFU.EX2")) > 0
+
+
+def of_memory(dtype: DType) -> Iterator[tuple[str, list[Node], list[Node]]]:
+    """Work that memory bounds: name, outputs, images with the channels last."""
+    x, y = tensor(1024, 1024, dtype=dtype), tensor(1024, dtype=dtype)
+    yield "element-wise", [activations.gelu(arithmetic.add(x, y))], []
+    yield "softmax", [softmax.softmax(x, 1)], []
+    yield "layer norm", layer_norm(x, 1), []
+    image = tensor(8, 64, 56, 56, dtype=dtype)
+    pooled = pooling.max_pool(image, 2, [3, 3], [2, 2], [1, 1])[0]
+    yield "pooling", [pooled], [image, pooled]
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_what_memory_bounds_moves_16_bytes_at_once(dtype: DType, isa: str) -> None:
+    for name, outputs, last in of_memory(dtype):
+        a = assembly(outputs, isa, last=last)
+        assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0, name
+        assert a.has("STG") == a.has("STG", "128") > 0, name
+
+
+def test_rows_of_a_table() -> None:
+    a = assembly([gather.embedding(tensor(1000, 768, dtype=f16), tensor(128, dtype=i64))], "sm_80")
+    assert a.has("LDG", "128") == 1
+    assert a.has("STG", "128") == 1
