@@ -147,7 +147,7 @@ class _Order:
         self._event: torch.cuda.Event | None = None
 
     def __enter__(self) -> None:
-        if not torch.cuda.is_initialized():
+        if not _is_used():
             return
         stream = torch.cuda.current_stream()
         if self._event is not None and stream.cuda_stream != self._stream:
@@ -155,9 +155,14 @@ class _Order:
         self._stream = stream.cuda_stream
 
     def __exit__(self, *_: object) -> None:
-        if torch.cuda.is_initialized():
-            self._event = self._event or torch.cuda.Event()
+        if _is_used():
+            self._event = self._event or _new_event()
             self._event.record()
+
+
+# These carry no types.
+_is_used: Callable[[], bool] = torch.cuda.is_initialized
+_new_event: Callable[[], torch.cuda.Event] = torch.cuda.Event
 
 
 class TorchCapturer:

@@ -188,7 +188,7 @@ def _callable(
 
     capturer = None if constant_inputs is None else platform.capturer()
     main = runs(parts.main)
-    if capturer is not None:
+    if capturer is not None and constant_inputs is not None:
         executable = ready.executables[parts.main.program]
         main = ReplayedGraph(
             parts.main.binding, executable, platform.device, platform.alignment, capturer, constant_inputs

@@ -71,13 +71,19 @@ def read_resources(log: str) -> Resources:
             spill_stores=found.spill_stores + stores,
             spill_loads=found.spill_loads + loads,
         )
-    for name, pattern in _NUMBERS.items():
-        if match := pattern.search(log):
-            found = replace(found, **{name: int(match.group(1))})
+    numbers = {name: _number(pattern, log) for name, pattern in _NUMBERS.items()}
+    found = replace(found, registers=numbers["registers"], barriers=numbers["barriers"], shared=numbers["shared"])
     constant = sum(int(match.group(1)) for match in _CONSTANT.finditer(log))
     remarks: dict[str, None] = {}
-    for line in log.splitlines():
-        match = _REMARK.match(line.strip()) or _WARNING.search(line.strip())
-        if match:
-            remarks[match.group(1) if match.re is _REMARK else line.strip()] = None
+    for line in map(str.strip, log.splitlines()):
+        remark = _REMARK.match(line)
+        if remark is not None:
+            remarks[remark.group(1)] = None
+        elif _WARNING.search(line):
+            remarks[line] = None
     return replace(found, constant=constant, warnings=tuple(remarks))
+
+
+def _number(pattern: re.Pattern[str], log: str) -> int:
+    match = pattern.search(log)
+    return 0 if match is None else int(match.group(1))

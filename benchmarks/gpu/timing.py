@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -103,14 +104,15 @@ class _Window:
     @staticmethod
     def _time(work: Callable[[], object], times: int) -> float:
         """Seconds of one ``work``, by the GPU's own clock."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        event: Callable[..., Any] = torch.cuda.Event
+        start, end = event(enable_timing=True), event(enable_timing=True)
         torch.cuda.synchronize()
         start.record()
         for _ in range(times):
             work()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / 1e3 / times
+        return float(start.elapsed_time(end)) / 1e3 / times
 
 
 class Deadline:
