@@ -72,13 +72,24 @@ def test_a_clamp_that_never_acts_makes_no_copy(size: int) -> None:
     assert not any(isinstance(s, If) for s in walk_stmts(split(clamped(size, 0, 1)).body))
 
 
-def test_a_clamp_that_depends_on_an_inner_loop_stays() -> None:
+def window(step: int) -> Kernel:
+    """y[i] = x[min(i + t**step, 8)], for the last of the taps t."""
     x, y, taps = Buffer("x", f32, (9,)), Buffer("y", f32, (12,)), 3
     b = Builder()
     with b.loop("v", 3) as v, b.loop("l", LANES, LoopKind.VECTOR) as lane, b.loop("t", taps) as t:
-        b.store(y, (v * LANES + lane,), x[minimum(v * LANES + lane + t, 8)])
-    kernel = Kernel("window", (x, y), (y,), (), b.body())
-    assert not any(isinstance(s, If) for s in walk_stmts(split(kernel).body))
+        b.store(y, (v * LANES + lane,), x[minimum(v * LANES + lane + (t if step == 1 else t * t), 8)])
+    return Kernel("window", (x, y), (y,), (), b.body())
+
+
+def test_a_window_is_inside_when_all_of_its_taps_are() -> None:
+    kernel = window(1)
+    assert any(isinstance(s, If) for s in walk_stmts(split(kernel).body))
+    x = np.random.default_rng(0).normal(size=9).astype(np.float32)
+    np.testing.assert_array_equal(results(split(kernel), x), x[(np.arange(12) + 2).clip(0, 8)])
+
+
+def test_a_clamp_that_is_not_linear_in_an_inner_loop_stays() -> None:
+    assert not any(isinstance(s, If) for s in walk_stmts(split(window(2)).body))
 
 
 def test_a_bound_that_differs_between_lanes_stays() -> None:

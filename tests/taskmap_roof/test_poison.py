@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,20 +17,25 @@ from .compare import assert_like, compiled
 
 @pytest.fixture(autouse=True)
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    take, empty = ArenaPool.take, runtime._empty
+    take, allocator = ArenaPool.take, runtime._allocator
 
     def poisoned_arena(pool: ArenaPool, size: int) -> Arena:
         arena = take(pool, size)
         ctypes.memset(arena.address, 0xFF, arena.bytes)
         return arena
 
-    def poisoned_tensor(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        made = empty(shape, strides, dtype)
-        ctypes.memset(made.data_ptr(), 0xFF, made.untyped_storage().nbytes())
-        return made
+    def poisoned_allocator(device: torch.device) -> Callable[..., Tensor]:
+        empty = allocator(device)
+
+        def poisoned_tensor(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+            made = empty(shape, strides, dtype)
+            ctypes.memset(made.data_ptr(), 0xFF, made.untyped_storage().nbytes())
+            return made
+
+        return poisoned_tensor
 
     monkeypatch.setattr(ArenaPool, "take", poisoned_arena)
-    monkeypatch.setattr(runtime, "_empty", poisoned_tensor)
+    monkeypatch.setattr(runtime, "_allocator", poisoned_allocator)
 
 
 class Mixed(nn.Module):
