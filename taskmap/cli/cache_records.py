@@ -29,7 +29,7 @@ def list_records(a: argparse.Namespace) -> int:
         records.sort(key=lambda r: (r.typical, str(r.operator), r.config))
     elif a.sort == "date":
         records.sort(key=lambda r: (-r.measured_at, str(r.operator), r.config))
-    total = len(records)
+    total, operators = len(records), len({r.operator for r in records})
     records = records[: a.limit]
     if a.json:
         print_json([as_json(r, stale(r)) for r in records])
@@ -38,7 +38,7 @@ def list_records(a: argparse.Namespace) -> int:
     if rows:
         print(table(("operator", "config", "time", "spread", "samples", "verdict", "counts here", "age"), rows, left=2))
     more = f", {len(records)} shown" if len(records) < total else ""
-    print(f"{total} records of {len({r.operator for r in records})} operators{more}")
+    print(f"{total} records of {operators} operators{more}")
     return 0
 
 

@@ -74,6 +74,8 @@ def test_list(cache: Path, capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert "4 records of 2 operators" in out
     assert "\033" not in out
+    assert run("list", "--limit", 1) == 0
+    assert "4 records of 2 operators, 1 shown" in capsys.readouterr().out
     assert run("list", "--sort", "time", "--json") == 0
     found = printed(capsys)
     assert [f["seconds"] for f in found[:2]] == sorted(f["seconds"] for f in found[:2])

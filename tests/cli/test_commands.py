@@ -107,6 +107,15 @@ def test_a_killed_tuning_leaves_a_sound_cache_and_no_process(tmp_path: Path) -> 
     assert main(["cache", "verify", "--cache-dir", str(tmp_path)]) == 0
 
 
+def test_several_processes_tune_one_operator_at_once(tmp_path: Path) -> None:
+    how = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
+    children = [start(*SMALL, "--first", "2", "--json", folder=tmp_path, **how) for _ in range(3)]
+    found = [json.loads(child.communicate(timeout=300)[0])[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert len({frozenset(f["times"]) for f in found}) == 1
+    assert main(["cache", "verify", "--cache-dir", str(tmp_path)]) == 0
+
+
 def _children_of(mark: str) -> list[str]:
     """Measuring processes whose environment names ``mark``."""
     found = []
