@@ -1,8 +1,8 @@
 """The C of scheduled tasks, kept between processes, so that a warm compilation neither schedules nor lowers.
 
-An entry is found by one hash over everything that can change the C: the task, the target, the configuration
-chosen by tuning, and the text of the compiler itself. It lies in the kernel store's folder, which belongs to this user alone; what the C compiles to is the kernel
-store's own affair. A damaged entry counts as missing.
+An entry is found by one hash over everything that can change the C: the task, the target, the configuration chosen by
+tuning, and the text of the compiler itself. It lies in the kernel store's folder, which belongs to this user alone;
+what the C compiles to is the kernel store's own affair. A damaged entry counts as missing.
 """
 
 from __future__ import annotations

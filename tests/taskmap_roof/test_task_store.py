@@ -88,6 +88,7 @@ def test_everything_that_can_change_the_c_changes_the_key() -> None:
         entry_key("task", replace(TARGET, l2=1 << 19), "1"),
         entry_key("task", replace(TARGET, cores=4), "1"),
         entry_key("task", TARGET, "2"),
+        entry_key("task", TARGET, "1", "tile=6x4v"),
     }
     assert len(keys) == 6
 
