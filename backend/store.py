@@ -35,9 +35,7 @@ class KernelStore:
     as this object; what the first folder holds is still found. Damaged entries are removed and count as missing.
     """
 
-    def __init__(
-        self, path: Path | None = None, environ: Mapping[str, str] | None = None, suffix: str = ".so"
-    ) -> None:
+    def __init__(self, path: Path | None = None, environ: Mapping[str, str] | None = None, suffix: str = ".so") -> None:
         """Open the store in `path`, or in $TASKMAP_CACHE_DIR, $XDG_CACHE_HOME/taskmap or ~/.cache/taskmap.
 
         ``suffix`` is the ending of the files that hold kernels: stores of several suffixes may share a folder.

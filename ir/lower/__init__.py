@@ -25,6 +25,10 @@ class Step(Protocol):
     def name(self) -> str:
         """A word for dumps and messages."""
 
+    @property
+    def why_here(self) -> str:
+        """The reason for its place in the list."""
+
     def run(self, kernel: Kernel) -> Kernel:
         """The rewritten kernel."""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from taskmap.ir import nodes
 from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, unary, value_of, widen
-from taskmap.ir.instructions import instruction_named, INSTRUCTIONS
+from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.key import structure
 from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Intrinsic, Let, LoopKind, Stmt, Store, Var

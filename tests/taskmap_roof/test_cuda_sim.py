@@ -60,7 +60,8 @@ class Block(nn.Module):
         b, t, c = x.shape
         q, k, v = self.qkv(self.norm(x)).view(b, t, 3, 4, 8).permute(2, 0, 3, 1, 4)
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        grown: torch.Tensor = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        return grown
 
 
 def test_a_transformers_block() -> None:

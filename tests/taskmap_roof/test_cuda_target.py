@@ -141,7 +141,7 @@ def test_the_report_has_resources_of_the_gpu(tmp_path: Path) -> None:
     function = gpu.compiled(lambda x: x.tanh() + 1)
     function(torch.randn(100))
     (compilation,) = gpu.session.record
-    assert isinstance(compilation, taskmap.driver.Compilation)  # type: ignore[attr-defined]  # imported above
+    assert isinstance(compilation, taskmap.driver.Compilation)
     (taken,) = compilation.resources.values()
     assert taken.registers > 0
     (run,) = compilation.call.executable.runs  # type: ignore[union-attr]  # nothing is prepared
