@@ -90,7 +90,7 @@ def test_everything_that_can_change_the_c_changes_the_key() -> None:
         entry_key("task", TARGET, "2"),
         entry_key("task", TARGET, "1", "tile=6x4v"),
     }
-    assert len(keys) == 6
+    assert len(keys) == 7
 
 
 def test_a_second_compilation_schedules_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
