@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -118,7 +118,7 @@ class FakeApi:
     def cuLaunchKernelEx(self, config: Any, kernel: int, parameters: int, extra: int) -> tuple[Any, ...]:  # noqa: N802
         symbol = self._symbols[kernel]
         count = self.counts[symbol]
-        places: Sequence[int | None] = (ctypes.c_void_p * count).from_address(parameters) if count else []
+        places: Any = (ctypes.c_void_p * count).from_address(parameters) if count else []
         values = [ctypes.c_longlong.from_address(place or 0).value for place in places]
         cluster = [a.value.clusterDim for a in config.attrs] if config.numAttrs else []
         launched = Launched(
