@@ -13,8 +13,11 @@ from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
 from .compare import compiled, since
 
 NAMES = ("resnet50", "mobilenet_v2", "bert_base", "gpt2", "llama")
-# Rounding to 16 bits after each operator, as PyTorch does; a ResNet without trained normalisation amplifies it.
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2}
+MOST = 4.0
+"""The largest error allowed, as a multiple of that of eager PyTorch in single precision."""
+ROUNDING = torch.finfo(torch.float32).eps / 2
+TOLERANCE = 2e-2
+"""Of half precision, rounded after each operator; a ResNet without trained normalisation amplifies that."""
 
 
 def cast(value: Any, dtype: torch.dtype) -> Any:
@@ -26,6 +29,8 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
 def test_a_network(name: str, dtype: torch.dtype, gpu: str) -> None:
     module, args, kwargs = MODELS[name].build(seed=0, small=True)
     wide, wide_args = to_float64(module, args)
+    with torch.no_grad():
+        eager = relative_error(as_tensors(module(*args, **kwargs)), as_tensors(wide(*wide_args, **kwargs)))
     module, args = module.to(dtype), tuple(cast(a, dtype) for a in args)
     before = taskmap.metrics()
     with torch.no_grad():
@@ -33,4 +38,5 @@ def test_a_network(name: str, dtype: torch.dtype, gpu: str) -> None:
         want = wide(*wide_args, **kwargs)
     counts = since(before)
     assert (counts.externs, counts.fallbacks, counts.groups_split) == (0, 0, 0)
-    assert relative_error(as_tensors(got), as_tensors(want)) < TOLERANCE[dtype]
+    limit = MOST * max(eager, ROUNDING) if dtype == torch.float32 else TOLERANCE
+    assert relative_error(as_tensors(got), as_tensors(want)) <= limit
