@@ -48,7 +48,8 @@ _ATOM, _LINE = 1024, 16
 
 def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers, its sizes as ``long long``, then
-    an ``int *error`` if any index is checked. The symbol is the kernel's name followed by a hash of the text.
+    an ``int *error`` if any index is checked. The symbol is the kernel's name followed by a hash of the text, and of
+    what a launch takes beside it: kernels of one text may differ in their grids and tensor maps.
 
     Raises CodegenError for a node that lowering should have removed, registers that are indexed by what is not known
     when compiling, and more shared memory than a block of the target has.
@@ -57,7 +58,9 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     emitter = _Emitter(kernel, target, Expressions(target=target))
     text = emitter.function()
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
-    digest = hashlib.sha256("\n".join([text, target.isa]).encode()).hexdigest()[:8]
+    maps = tuple(_map_parameter(kernel, m) for m in kernel.maps)
+    launched = repr((kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps))
+    digest = hashlib.sha256("\n".join([text, target.isa, launched]).encode()).hexdigest()[:8]
     symbol = f"tm_{stem}_{digest}"
     return CudaSource(
         symbol=symbol,
@@ -69,7 +72,7 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
         shared_bytes=emitter.shared_bytes,
         dims=kernel.dims,
         cluster=_cluster(kernel),
-        maps=tuple(_map_parameter(kernel, m) for m in kernel.maps),
+        maps=maps,
         isa=target.isa,
     )
 

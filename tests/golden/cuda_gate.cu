@@ -1,5 +1,5 @@
 // gate, for sm_80
-extern "C" __global__ void __launch_bounds__(256) tm_gate_9c490318(
+extern "C" __global__ void __launch_bounds__(256) tm_gate_659864c7(
     tm_global<const tm_f16> x,
     tm_global<const tm_f16> y,
     tm_global<tm_f16> z,

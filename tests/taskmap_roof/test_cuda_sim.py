@@ -111,6 +111,16 @@ def test_operators_that_pytorch_runs_stand_between_kernels() -> None:
     assert since(before).externs > 0
 
 
+def test_kernels_of_one_text_have_grids_of_their_own() -> None:
+    """Element-wise kernels of whole blocks do not mention how many elements there are."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, y * 2
+
+    x, y = torch.randn(4096), torch.randn(8192)
+    assert_like(compiled(function, options=SIM)(x, y), function(x, y))
+
+
 def test_unaligned_arguments_are_copied() -> None:
     x = torch.randn(1001)[1:]
     assert x.data_ptr() % 16
