@@ -29,7 +29,7 @@ UINT64 = int(TensorProto.UINT64)
 def operands(call: Call) -> tuple[Node, Node]:
     """The two inputs; before version 7 the second was broadcast by the attribute ``axis``."""
     x, y = call.node(0), call.node(1)
-    if 1 < call.version < 7 or call.version == 1:
+    if call.version < 7:
         axis = call.attr("axis")
         if call.attr("broadcast", 0) and axis is not None and len(y.shape) < len(x.shape):
             start = call.axis(axis, len(x.shape))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.graph.graph import Node
-from taskmap.graph.importers.onnx.elements import held_in, to_held, to_torch
+from taskmap.graph.importers.onnx.elements import STRING, held_in, to_held, to_torch
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.nodes import Dim
 
@@ -32,7 +32,7 @@ class Tensor:
     @property
     def is_symbolic(self) -> bool:
         """Whether the known value contains expressions of symbolic sizes."""
-        return self.known is not None and self.known.dtype == object and self.elem != 8
+        return self.known is not None and self.known.dtype == object and self.elem != STRING
 
     def node(self) -> Node:
         """The tensor as a node; a known value becomes a constant."""
