@@ -34,7 +34,7 @@ def test_mutants_are_caught(name: str) -> None:
     assert right.survived, "the kernel itself is not right"
     found = hunt(cases, kernel, sample(list(mutations(source))), broken.rules)
     assert not found.survived, "\n".join(map(str, found.survived))
-    assert len(found.caught) > len(found.equivalent)
+    assert found.caught
 
 
 TEXT = """\
