@@ -48,8 +48,14 @@ def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: in
     options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    found: list[Any] = session.run(None, dict(inputs))
+    try:
+        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        found: list[Any] = session.run(None, dict(inputs))
+    except Exception as error:  # its errors have no class of their own to name
+        hint = "Compare with the reference instead: --compare reference."
+        raise InputError(
+            "ONNX Runtime cannot run the model", where=str(path), why=f"{error}".strip(), hint=hint
+        ) from error
     return found
 
 
