@@ -115,7 +115,7 @@ class NoDeviceError(DeviceError):
     """There is no driver, no GPU, or none that can run what is asked."""
 
 
-class DeviceMemoryError(DeviceError, MemoryError):
+class DeviceMemoryError(DeviceError):
     """A GPU has no memory left."""
 
 

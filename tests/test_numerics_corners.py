@@ -249,7 +249,7 @@ with torch.no_grad():
     y = f(x)
     child = os.fork()
     if child == 0:
-        os._exit(0 if torch.equal(f(x), y) and torch.isfinite((x @ w).exp().sum(-1)).any() else 3)
+        os._exit(0 if f(x).numpy().tobytes() == y.numpy().tobytes() else 3)
     for _ in range(600):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -265,5 +265,6 @@ with torch.no_grad():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fork")
 def test_a_forked_child_runs_kernels() -> None:
+    # Compiled calls only: PyTorch's own parallel operators hang or fail in a child, whoever compiled what before.
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
