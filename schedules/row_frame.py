@@ -17,9 +17,49 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import Access, accesses, memory_order, merged_axes, require_count, same_count
 from taskmap.schedules.cpu.positions import flatten, positions_in, unflatten
-from taskmap.schedules.cpu.rows import Rows, _rows_of, _same
 from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Reader, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The iteration domain of a row task: ``wide`` is a tensor over all of it, ``folded`` the axes that make a row."""
+
+    wide: Buffer
+    folded: tuple[int, ...]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes that number the rows."""
+        return tuple(d for d in range(self.wide.rank) if d not in self.folded)
+
+
+def same_shape(a: Buffer, b: Buffer) -> bool:
+    """Whether two tensors have the same sizes, symbolic ones in the same form."""
+    return len(a.shape) == len(b.shape) and all(x is y or x == y for x, y in zip(a.shape, b.shape, strict=True))
+
+
+def rows_of(stage: Stage, e: Reduce) -> Rows | None:
+    """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an
+    index.
+    """
+    summed = dict(e.axes)
+    kept = {v: size for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
+    for x in walk_exprs(e.body):
+        if not isinstance(x, Load):
+            continue
+        places = [(i, size) for i, size in zip(x.indices, x.buffer.shape, strict=True) if constant_dim(size) != 1]
+        wanted = [(v, n) for v, n in summed.items() if constant_dim(n) != 1]
+        folded = [(i, n) for i, n in places if i in summed]
+        others = [(i, n) for i, n in places if i not in summed]
+        if _same_axes(folded, wanted) and _same_axes(others, list(kept.items())):
+            return Rows(x.buffer, tuple(d for d, i in enumerate(x.indices) if i in summed))
+    return None
+
+
+def _same_axes(a: Sequence[tuple[Expr, Dim]], b: Sequence[tuple[Expr, Dim]]) -> bool:
+    """Whether both walk the same variables, in the same order, to the same ends."""
+    return len(a) == len(b) and all(i is j and (m is n or m == n) for (i, m), (j, n) in zip(a, b, strict=True))
 
 
 def find_frame(task: Task) -> Rows | None:
@@ -28,8 +68,8 @@ def find_frame(task: Task) -> Rows | None:
     found: Rows | None = None
     for stage in task.stages:
         for e in reductions_of(stage):
-            rows = _rows_of(stage, e)
-            if rows is None or (found and (rows.folded != found.folded or not _same(rows.wide, found.wide))):
+            rows = rows_of(stage, e)
+            if rows is None or (found and (rows.folded != found.folded or not same_shape(rows.wide, found.wide))):
                 return None
             found = found or rows
     return found

@@ -16,21 +16,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import cast as typed
 
-from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
 from taskmap.ir.nodes import Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.types import DType, compute_type
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.microkernel import choose_tile, emit_tile
+from taskmap.schedules.cpu.phases import Template
 from taskmap.schedules.cpu.strip import Strip
 from taskmap.schedules.cpu.window import DIMENSIONS, Convolution, is_planar, phases, positions
 from taskmap.schedules.sampling import agree
@@ -103,20 +102,7 @@ def _matches(conv: Convolution, still: Load, moving: Load) -> bool:
 
 
 @dataclass(slots=True)
-class _Correlation:
-    task: Task
-    conv: Convolution
-    target: Target
-    b: Builder = field(default_factory=Builder)
-
-    @property
-    def accumulate(self) -> DType:
-        return compute_type(self.conv.reduce.dtype)
-
-    @property
-    def lanes(self) -> int:
-        return self.target.lanes(self.accumulate.bytes)
-
+class _Correlation(Template):
     @property
     def still(self) -> Convolution:
         """The still tensor as a convolution's input that is read position by position."""

@@ -7,13 +7,13 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.access import same_count
-from taskmap.schedules.cpu.rows import Rows, find_rows
+from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.attention import schedule_attention
 from taskmap.schedules.cuda.matmul_space import choose, schedule_config
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.product import Product, find_product
 from taskmap.schedules.cuda.rows import schedule_rows
-from taskmap.schedules.row_frame import find_frame, reductions_of, row_length
+from taskmap.schedules.row_frame import Rows, find_frame, reductions_of, row_length
 
 _DEEP = 64
 

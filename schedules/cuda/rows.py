@@ -39,11 +39,10 @@ from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import Access, memory_order, require_count
 from taskmap.schedules.cpu.positions import positions_in
-from taskmap.schedules.cpu.rows import Rows
 from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
 from taskmap.schedules.cuda.team import Team
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
-from taskmap.schedules.row_frame import RowFrame, reductions_of
+from taskmap.schedules.row_frame import RowFrame, Rows, reductions_of
 from taskmap.schedules.values import Reader, Values, combine, identity
 
 _THREADS = 128
