@@ -1,8 +1,12 @@
-"""What all tests share: golden files, a kernel store of their own, and hypothesis without a clock."""
+"""What all tests share: golden files, a kernel store of their own, seeded random inputs, and hypothesis without a clock."""
 
 import os
+import random
+import sys
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -11,13 +15,29 @@ GOLDEN = Path(__file__).parent / "golden"
 
 # A property test that compiles has no honest deadline: the machine that runs it is shared.
 settings.register_profile("taskmap", deadline=None, print_blob=True)
-settings.load_profile("taskmap")
+settings.register_profile("repeatable", settings.get_profile("taskmap"), derandomize=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing with them"
     )
+    parser.addoption("--seed", type=int, help="draw other random inputs than those of every run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run draws the same inputs as the last, so that what fails can be looked at; `--seed N` draws fresh ones."""
+    settings.load_profile("repeatable" if config.getoption("--seed") is None else "taskmap")
+
+
+@pytest.fixture(autouse=True)
+def seeded(request: pytest.FixtureRequest) -> None:
+    """Random inputs depend on the run's seed and on the test's name, not on which tests ran before."""
+    seed = crc32(f"{request.config.getoption('--seed')} {request.node.nodeid}".encode())
+    random.seed(seed)
+    for name, seeding in (("numpy", "random.seed"), ("torch", "random.manual_seed")):
+        if name in sys.modules:
+            attrgetter(seeding)(sys.modules[name])(seed)
 
 
 @pytest.fixture
