@@ -180,6 +180,7 @@ _WGMMA = (
         "wgmma_hold",
         RegisterHoldSpec(),
         _HOPPER,
+        workers=WARPGROUP,
         text="tm_wgmma_hold",
         family="wgmma",
         parameters=(

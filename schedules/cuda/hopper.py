@@ -287,8 +287,7 @@ class Wgmma:
         c, b = self.h.c, self.h.frame.launch.b
         slots = self.total.owner.num_slots if self.total.owner else 0
         first = (self.number * c.rows, index(0))
-        hold = replace(instruction_named("wgmma_hold"), workers=_WARPGROUP)  # a tile is held by a warpgroup together
-        b.invoke(hold, as_expr(slots), region(self.total, first, (c.rows, c.block_n)))
+        b.invoke(instruction_named("wgmma_hold"), as_expr(slots), region(self.total, first, (c.rows, c.block_n)))
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
