@@ -9,12 +9,13 @@ import pytest
 from benchmarks.onnx_conformance import cases, run_case
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
-UNSUPPORTED = frozenset({"test_attention_4d_causal_fp16"})
-"""Two sums in f16, which the suite expects rounded after every addition: a difference of one unit in the last place."""
+UNSUPPORTED = frozenset({"test_attention_4d_causal_fp16_expanded"})
+"""A Softmax in f16. The suite rounds inside of it, after the exponentials and after their sum; taskmap does not, and is
+nearer to the result in f64 (the benchmark prints both errors). The operator Attention itself passes."""
 
 
 def some(step: int, start: int = 0) -> list[Any]:
-    listed = [(k, c) for k, c in cases(KINDS) if c.name.removesuffix("_expanded") not in UNSUPPORTED]
+    listed = [(k, c) for k, c in cases(KINDS) if c.name not in UNSUPPORTED]
     return [pytest.param(k, c, id=c.name) for k, c in listed[start::step]]
 
 

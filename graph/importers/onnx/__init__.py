@@ -2,6 +2,7 @@
 
 from taskmap.graph.importers.onnx import (
     activations,
+    attention,
     convolution,
     creation,
     elementwise,
@@ -22,6 +23,7 @@ from taskmap.graph.importers.onnx.model import Model, Port, load
 
 FAMILIES = (
     activations,
+    attention,
     convolution,
     creation,
     elementwise,

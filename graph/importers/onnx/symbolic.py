@@ -15,6 +15,7 @@ FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms"})
 """Files whose operators all work for every size; the operands of those in the first broadcast."""
 OPERATORS = frozenset(
     [
+        "Attention",
         "MatMul",
         "Gemm",
         "Concat",
