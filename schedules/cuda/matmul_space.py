@@ -47,21 +47,36 @@ _WARPGROUP_TILES = (
     (128, 256, 2), (256, 128, 2), (128, 192, 2), (128, 128, 2), (256, 64, 2), (128, 96, 2), (128, 64, 2), (128, 32, 2),
     (128, 128, 1), (64, 256, 1), (64, 192, 1), (64, 128, 1), (64, 96, 1), (64, 64, 1), (64, 32, 1), (64, 16, 1),
 )  # fmt: skip
-_RINGS = (3, 4, 6, 8)
+_RINGS = (2, 3, 4, 6, 8)
+_MOST = 200
+"""Configurations of an operator; those that the estimate thinks worst are left out."""
 
 Config = MatmulConfig | HopperConfig
 
 
 def space(p: Product, target: Target) -> list[Config]:
-    """Every configuration that can compute ``p`` on ``target``, the fastest by the estimate first: at most 200, and at
-    most 100 of them for warpgroups."""
-    found = [c for c in candidates(p, target) if why_not(p, c, target) is None]
-    return sorted(found, key=lambda c: (estimate(p, c, target), -c.stages))
+    """Every configuration that can compute ``p`` on ``target`` and wastes nothing, the fastest by the estimate first:
+    at most 200, and at most 100 of them for warpgroups."""
+    found = [c for c in candidates(p, target) if why_not(p, c, target) is None and wasted(p, c, target) is None]
+    return sorted(found, key=lambda c: (estimate(p, c, target), -c.stages))[:_MOST]
 
 
 def why_not(p: Product, c: Config, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
     return hopper.validity(p, c, target) if isinstance(c, HopperConfig) else validity(p, c, target)
+
+
+def wasted(p: Product, c: Config, target: Target) -> str | None:
+    """What of ``c`` the product leaves empty although a smaller configuration does without; None for nothing."""
+    k = constant_dim(p.k)
+    if k is None:
+        return None
+    parts = -(-k // c.block_k)
+    if c.stages > max(2, parts):
+        return f"{c.stages} stages hold {parts} parts of k"
+    if isinstance(c, MatmulConfig) and 2 * k <= c.block_k and c.block_k > min(_depths(p, target)):
+        return f"a sum of {k} terms leaves most of {c.block_k} empty"
+    return None
 
 
 def schedule_config(p: Product, c: Config, target: Target) -> Kernel:
@@ -97,18 +112,23 @@ def _types(p: Product) -> tuple[DType, DType, DType]:
 def _of_warps(p: Product, target: Target) -> list[Config]:
     engine = tensor_engine(p, target)
     group = 8
+    depths = _depths(p, target)
     if engine is None:
-        size = p.accumulate.bytes
-        depths = (8, 16) if size <= 4 else (4, 8)
         return [MatmulConfig("simt", *tile, 2, group) for t in _THREAD_TILES for d in depths for tile in [_with(t, d)]]
-    size = p.left.expr.dtype.bytes
     stages = _STAGES if _any_asynchronous(p, target) else (2,)
     return [
-        MatmulConfig(engine, *_with(t, line // size), s, group)
+        MatmulConfig(engine, *_with(t, depth), s, group)
         for t in _TENSOR_TILES
-        for line in _LINES
+        for depth in depths
         for s in (*stages, *(_DEEP if stages is _STAGES and t[0] * t[1] <= _SMALL_TILE else ()))
     ]
+
+
+def _depths(p: Product, target: Target) -> tuple[int, ...]:
+    """Terms of a sum that are in shared memory at a time."""
+    if tensor_engine(p, target) is None:
+        return (8, 16) if p.accumulate.bytes <= 4 else (4, 8)
+    return tuple(line // p.left.expr.dtype.bytes for line in _LINES)
 
 
 def _with(tile: tuple[int, int, int, int], depth: int) -> tuple[int, int, int, int, int]:

@@ -18,9 +18,10 @@ from taskmap.ir.nodes import Buffer, ExprLike, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16, f32, f64, i8, i32, u8
 from taskmap.schedules import schedule
+from taskmap.schedules.cuda.hopper import HopperConfig
 from taskmap.schedules.cuda.matmul import schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space
+from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, wasted
 from taskmap.schedules.cuda.product import find_product
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor
@@ -137,6 +138,33 @@ def test_a_space_is_small_and_its_best_configuration_works() -> None:
         found = space(p, cuda())
         assert 0 < len(found) <= 200
         check_kernel(case_of(task), schedule_config(p, choose(p, cuda()), cuda()), LOOSE)
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("k", [8, 16, 64, 100, 130])
+def test_no_stage_stays_empty(isa: str, k: int) -> None:
+    for dtype in (f16, f32):
+        p = find_product(fused([product("right", 64, 64, k, dtype, "generic")]))
+        assert p is not None
+        found = space(p, cuda(isa))
+        assert found
+        for c in found:
+            assert c.stages <= max(2, -(-k // c.block_k)), c
+            assert isinstance(c, HopperConfig) or c.block_k < 2 * k or c.block_k == min(x.block_k for x in found), c
+        assert any(c.stages > 2 for c in found) == (dtype == f16 and k > 64)
+
+
+def test_why_a_configuration_is_left_out() -> None:
+    p = find_product(fused([product("right", 64, 64, 16, f16, "generic")]))
+    assert p is not None
+    few, many = (MatmulConfig("mma_m16n8k16_f16_f32", 32, 32, d, 16, 16, s) for d, s in ((32, 2), (64, 4)))
+    assert wasted(p, few, cuda()) is None
+    assert wasted(p, many, cuda()) == "4 stages hold 1 parts of k"
+    assert wasted(p, replace(many, stages=2), cuda()) == "a sum of 16 terms leaves most of 64 empty"
+    k = Var("k")
+    later = find_product(fused([product("right", 64, 64, k, f16, "generic")]))
+    assert later is not None
+    assert wasted(later, many, cuda()) is None
 
 
 def integers(m: int, n: int, k: int, a: DType, b: DType) -> Node:
