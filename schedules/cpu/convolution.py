@@ -13,56 +13,89 @@ sum: its template is ``depthwise``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.construct import ceil_div, constant_dim, index, minimum
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.access import require_count
-from taskmap.schedules.cpu.balance import blocks, makespan
+from taskmap.schedules.cpu.convolution_config import ConvolutionConfig, default, validity
 from taskmap.schedules.cpu.depthwise import Depthwise
+from taskmap.schedules.cpu.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
-from taskmap.schedules.cpu.microkernel import Tile, choose_tile, emit_tile
-from taskmap.schedules.cpu.phases import STRIP_BYTES, Block, Template
+from taskmap.schedules.cpu.microkernel import Tile, emit_tile
+from taskmap.schedules.cpu.phases import Block, Template
 from taskmap.schedules.cpu.strip import Strip
-from taskmap.schedules.cpu.window import Convolution, Phase, find_convolution, is_planar, positions
+from taskmap.schedules.cpu.window import Convolution, Phase, find_convolution, is_matrix_product, is_planar, positions
 from taskmap.schedules.values import Values
 
 _MOST_PHASES = 32
 """Each phase of a transposed convolution is code of its own."""
-_SAMPLES = (8, 28, 100)
-"""Extents that stand for a symbolic one when block sizes are chosen."""
 _LONGEST_ROW = 64
 
+Config = ConvolutionConfig | DepthwiseConfig
 TileBody = Callable[[Values, Expr, int, Dim], None]
 """What is done for a tile of columns: (values, its first column in the block, its width, how much of it counts)."""
 
 
-def schedule_convolution(task: Task, target: Target) -> Kernel | None:
-    """The template's kernel, or None for a task that is not anchored by a convolution it can do."""
+def schedule_convolution(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
+    """The template's kernel with ``config``, else with the default; None for a task that is not anchored by a
+    convolution it can do. Raises ScheduleError with the reason when ``config`` does not fit."""
+    conv = schedulable(task)
+    if conv is None:
+        return None
+    require_count(task, task.outputs, conv.stage.shape)
+    if conv.depthwise:
+        return _depthwise(task, conv, target, config).kernel()
+    return _dense(task, conv, target, config).kernel()
+
+
+def _depthwise(task: Task, conv: Convolution, target: Target, config: Config | None) -> Depthwise:
+    if config is None:
+        return Depthwise(task, conv, target, config=depthwise_default(conv, target))
+    if not isinstance(config, DepthwiseConfig):
+        raise _unfit(task, config, "it is none of a depthwise convolution")
+    if reason := depthwise_validity(config, conv, target):
+        raise _unfit(task, config, reason)
+    return Depthwise(task, conv, target, config=config)
+
+
+def _dense(task: Task, conv: Convolution, target: Target, config: Config | None) -> Dense:
+    if config is None:
+        return Dense(task, conv, target, config=default(conv, target))
+    if not isinstance(config, ConvolutionConfig):
+        raise _unfit(task, config, "it is one of a depthwise convolution")
+    if reason := validity(config, conv, target):
+        raise _unfit(task, config, reason)
+    return Dense(task, conv, target, config=config)
+
+
+def _unfit(task: Task, config: Config, reason: str) -> ScheduleError:
+    return ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+
+
+def schedulable(task: Task) -> Convolution | None:
+    """The convolution that anchors a task, where the template takes it."""
     conv = find_convolution(task)
     if conv is None or math.prod(map(len, conv.phases)) > _MOST_PHASES:
         return None
-    if is_matrix_product(conv) and not any(constant_dim(n) is None for n in conv.out):
-        return None  # better done as one
-    require_count(task, task.outputs, conv.stage.shape)
-    return Depthwise(task, conv, target).kernel() if conv.depthwise else Dense(task, conv, target).kernel()
+    known = all(constant_dim(n) is not None for n in conv.out)
+    return None if known and is_matrix_product(conv) else conv  # that is better done as a matrix product
 
 
-def is_matrix_product(conv: Convolution) -> bool:
-    """Whether each output position needs one position of the image only, and all of its channels."""
-    return conv.groups == 1 and all(len(p) == 1 and p[0].taps == 1 and p[0].shift == 0 for p in conv.phases)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Dense(Template):
     """Every output channel of a group needs every input channel of it.
 
     A convolution of single positions, whose sizes are not known, needs no strip: it reads the image.
     """
+
+    config: ConvolutionConfig
 
     @property
     def direct(self) -> bool:
@@ -72,17 +105,13 @@ class Dense(Template):
     def kernel(self) -> Kernel:
         """The kernel: see the top of the file."""
         c, b = self.conv, self.b
-        extent = product([c.batch, *c.out]) if self.direct else c.steps(2)
-        tile = choose_tile(extent, c.out_channels, self.target, self.lanes)
+        tile, rows, columns, chunk = self.config.tile, self.config.rows, self.config.columns, self.config.panels
         width = tile.vectors * self.lanes
         panels = -(-c.out_channels // width)
-        rows, columns, chunk = self.partition(tile, width, panels)
         strip = Strip(c, rows, columns, c.channels, is_planar(c))
         values = Values(self.task, b)
-        places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
-        extents = [c.batch, c.groups, *places, -(-panels // chunk)]
-        names = ["image", "group", "plane", "rows", "columns", "chunk"]
-        with parallel_grid(b, names, extents, values, True, 1 << 62) as (image, group, z, y, x, part):
+        chunks = -(-panels // chunk)
+        with self.blocks(values, rows, columns, chunks) as (image, group, z, y, x, part):
             inside = values.nested()
             first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
             block = Block(image, group, first, rows, columns)
@@ -107,51 +136,22 @@ class Dense(Template):
                             edge = column_groups(rest, self.lanes)
                             self.panel(inside.nested(), strip, loaded, block, index(whole * width), edge, tile)
         size = f"{rows}x{columns}"
-        return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, block={size}, chunks={-(-panels // chunk)})")
+        return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, block={size}, chunks={chunks})")
 
-    def partition(self, tile: Tile, width: int, panels: int) -> tuple[int, int, int]:
-        """(output rows and columns of a strip, panels of a chunk) for which the busiest core has the least to do,
-        counting vector multiply-adds, the filling of strips, and weights that must come from beyond the second-level
-        cache.
-
-        Columns are cut only where a strip of one row is too large, or where their number is not known.
-        """
-        c, cores = self.conv, self.target.cores
-        depth = 0 if self.direct else c.channels
-        k = c.channels * math.prod(c.kernel)
-        images = min(constant_dim(c.batch) or cores, 4 * cores) * min(c.groups, 4 * cores)
-        images = min(images * (constant_dim(c.steps(0)) or 1), 16 * cores)
-        streamed = k * width * self.accumulate.bytes / 16 if k * c.out_channels * 4 > self.target.l2 else 0.0
-        budget = 2 * STRIP_BYTES // self.accumulate.bytes
-        columns = self.block_columns(tile, budget)
-        steps = constant_dim(c.steps(1))
-        samples = _SAMPLES if steps is None else (steps,)
-
-        def cost(rows: int, chunk: int, extent: int) -> float:
-            fill = Strip(c, rows, columns, depth).size / 8
-            per_panel = columns * k * width / self.lanes
-            parts = blocks(panels, chunk)
-            work = [fill + p * (r * per_panel + streamed) for r in blocks(extent, rows) for p in parts]
-            return makespan(work * images, cores) / extent
-
-        most = min(steps or 16, 512)
-        fitting = [r for r in range(1, most + 1) if r == 1 or Strip(c, r, columns, depth).size <= budget]
-        chunks = sorted({panels, -(-panels // cores), -(-panels // (2 * cores)), 1}, reverse=True)
-        choices = ((r, p) for p in chunks for r in reversed(fitting))
-        rows, chunk = min(choices, key=lambda choice: sum(cost(choice[0], choice[1], extent) for extent in samples))
-        return rows, columns, chunk
-
-    def block_columns(self, tile: Tile, budget: int) -> int:
-        """Columns of a strip: all of them, or as many whole tiles as fit."""
+    @contextmanager
+    def blocks(self, values: Values, rows: int, columns: int, chunks: int) -> Iterator[tuple[Expr, ...]]:
+        """The parallel loop: (image, group, plane, block of rows, block of columns, chunk of output channels)."""
         c = self.conv
-        known = constant_dim(c.steps(2))
-        one = Strip(c, 1, 1, c.channels)
-        if known is not None and Strip(c, 1, known, c.channels).size <= 2 * budget:
-            return known
-        most = max(1, _LONGEST_ROW // tile.rows) if known is None else known // tile.rows + 1
-        step = max(1, c.phases[2][0].stride * one.planes * one.height * c.channels)
-        fitting = (2 * budget - one.size) // step // tile.rows
-        return max(1, min(most, fitting)) * tile.rows
+        places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
+        extents = [c.batch, c.groups, *places, chunks]
+        names = ["image", "group", "plane", "rows", "columns", "chunk"]
+        if self.config.neighbours == "image":
+            with parallel_grid(self.b, names, extents, values, True, 1 << 62) as at:
+                yield at
+            return
+        names, extents = [names[5], *names[:5]], [extents[5], *extents[:5]]
+        with parallel_grid(self.b, names, extents, values, True, 1 << 62) as (part, *place):
+            yield (*place, part)
 
     def panel(
         self,

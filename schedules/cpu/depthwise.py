@@ -9,40 +9,33 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taskmap.ir.construct import call, cast, ceil_div, constant_dim, index
+from taskmap.ir.construct import call, cast, ceil_div, index
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope
+from taskmap.schedules.cpu.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
-from taskmap.schedules.cpu.phases import STRIP_BYTES, Block, Template
+from taskmap.schedules.cpu.phases import Block, Template
 from taskmap.schedules.cpu.strip import Strip
-from taskmap.schedules.cpu.window import Convolution, Phase, positions
+from taskmap.schedules.cpu.window import Phase, positions
 from taskmap.schedules.values import Values
 
-_COLUMNS = 64
-_ROWS = 8
 
-
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Depthwise(Template):
     """One channel in, one channel out, for each group."""
+
+    config: DepthwiseConfig
 
     def kernel(self) -> Kernel:
         """The kernel: see the top of the file."""
         c, b = self.conv, self.b
-        columns = constant_dim(c.steps(2)) or _COLUMNS
-        known = constant_dim(c.steps(1))
-        rows = _ROWS if known is None else strip_rows(c, known, columns, self.accumulate.bytes, self.target.cores)
-        channels = c.groups
-        count = -(-(known or _COLUMNS) // rows)
-        if count < self.target.cores and c.groups >= 2 * self.lanes * self.target.cores:
-            channels = -(-c.groups // self.lanes // (2 * self.target.cores)) * self.lanes
-        while columns > _COLUMNS and Strip(c, 1, columns, self.lanes).size * self.accumulate.bytes > 2 * STRIP_BYTES:
-            columns = -(-columns // 2)
-        shortest = rows if known is None else 1
-        fitting = 2 * STRIP_BYTES // (Strip(c, shortest, columns, 1).size * self.accumulate.bytes)
-        channels = min(channels, max(1, fitting // self.lanes) * self.lanes)
+        rows, columns, channels, height = (
+            self.config.rows,
+            self.config.columns,
+            self.config.channels,
+            self.config.height,
+        )
         whole, rest = divmod(c.groups, channels)
-        height = min(columns, 8 if self.target.vector_registers >= 32 else 4)
         values = Values(self.task, b)
         places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
         extents = [c.batch, *places, whole + (rest > 0)]
@@ -137,19 +130,3 @@ def _tiles(count: Dim, height: int) -> list[tuple[Dim, Dim, int]]:
         parts.append((count // size * size, count % size // smaller, smaller))
         size = smaller
     return parts
-
-
-def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
-    """How many of ``out`` rows of output a strip should serve: as many as its budget of bytes allows, in a number of
-    blocks that is a multiple of ``cores`` where that is possible."""
-    best = 1
-    for rows in range(1, out + 1):
-        if Strip(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:
-            break
-        count = -(-out // rows)
-        waste = count * rows - out
-        if waste == 0 or waste < rows // 4 + 1:
-            even = count % cores == 0 or count >= 4 * cores
-            if even or best == 1:
-                best = rows
-    return best

@@ -12,26 +12,24 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.target import Target
-from taskmap.schedules.cpu.balance import blocks, makespan
+from taskmap.schedules.cpu.balance import blocks
 from taskmap.schedules.cpu.loops import column_groups
+from taskmap.schedules.cpu.machine import (
+    FREE,
+    L2_BYTES,
+    L3_BYTES,
+    MEMORY_BYTES,
+    TASK,
+    TILE,
+    USABLE,
+    beside,
+    busiest,
+    step,
+)
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes
 
 _UNKNOWN = 1024
 """What stands for a size that is known only when the kernel runs."""
-_FEWEST = 10
-"""Multiply-adds that are in flight at once: with fewer sums, each waits for its own last value."""
-_LOAD = 0.1
-"""A load of a vector beside multiply-adds, in multiply-adds."""
-_BESIDE = 0.05
-"""What of the shorter of multiplying and moving is not hidden behind the longer."""
-_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 12.0, 5.0
-"""What arrives in a cycle from each level, for one core."""
-_USABLE = 0.7
-"""The share of a cache that a working set can count on; the rest is what passes through."""
-_TILE, _TASK = 25.0, 15.0
-"""Cycles around the sum of a tile, and around a block of the parallel loop."""
-_MOST_TASKS = 2048
-"""Beyond this many blocks all cores are as good as equally busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,7 @@ def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
         for c in {*columns}
     }
     work = [costs[r, c] for r in rows for c in columns]
-    if len(work) * p.batch > _MOST_TASKS:
-        return sum(work) * p.batch / target.cores
-    return makespan(work * p.batch, target.cores)
+    return busiest(work, p.batch, target)
 
 
 def _block(
@@ -79,40 +75,35 @@ def _block(
     panel = depth * columns * p.bytes
     part_of_a = rows * depth * p.bytes
     total = p.batch * p.bytes * p.k * (p.m + p.n)
-    far = _L3_BYTES if total <= target.l3 * _USABLE else _MEMORY_BYTES
+    far = L3_BYTES if total <= target.l3 * USABLE else MEMORY_BYTES
 
     # The panel comes from afar once; then each further tile finds it in the nearest cache that holds it.
     tile_rows = [config.tile.rows] * (rows // config.tile.rows) + [r for r in (rows % config.tile.rows,) if r]
     again = _rate(panel + config.tile.rows * depth * p.bytes, panel + part_of_a, target, far)
     whole_b = p.n * p.k * p.bytes
-    first = _L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * _USABLE else far
+    first = L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * USABLE else far
     # A block of A is read for every panel: it stays in the second-level cache beside a panel, or it does not.
-    reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * _USABLE
-    from_a = _L2_BYTES if reread else far
+    reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * USABLE
+    from_a = L2_BYTES if reread else far
 
     # Sums in parts are read and written for each part.
-    sums = 1e9
+    sums = FREE
     if config.k_blocks > 1:
-        sums = (_L2_BYTES if rows * columns * p.bytes <= target.l1 * _USABLE else _L3_BYTES) / 2
+        sums = (L2_BYTES if rows * columns * p.bytes <= target.l1 * USABLE else L3_BYTES) / 2
 
     time = 0.0
     for number, height in enumerate(tile_rows):
-        multiply = depth * sum(_step(height, vectors) for vectors, _ in groups)
+        multiply = depth * sum(step(height, vectors) for vectors, _ in groups)
         b_bytes = panel / (first if number == 0 else again)
         a_bytes = height * depth * p.bytes * len(groups) / from_a
         moved = b_bytes + a_bytes
-        time += max(multiply, moved) + _BESIDE * min(multiply, moved) + height * columns * p.bytes / sums + _TILE
-    return time * config.k_blocks + rows * columns * p.bytes / _L2_BYTES + _TASK
-
-
-def _step(rows: int, vectors: int) -> float:
-    """Multiply-adds of one step of a tile's sum, and half of its loads."""
-    return max(rows * vectors + _LOAD * (rows + 2 * vectors), _FEWEST)
+        time += beside(multiply, moved) + height * columns * p.bytes / sums + TILE
+    return time * config.k_blocks + rows * columns * p.bytes / L2_BYTES + TASK
 
 
 def _rate(near: int, middle: int, target: Target, far: float) -> float:
     """Bytes per cycle of what is read again, when ``near`` bytes lie between two readings within a tile and ``middle``
-    within a block. The first-level cache is as fast as the loads that ``_step`` counts."""
-    if near <= target.l1 * _USABLE:
-        return 1e9
-    return _L2_BYTES if near <= target.l2 * _USABLE else far
+    within a block. The first-level cache is as fast as the loads that ``step`` counts."""
+    if near <= target.l1 * USABLE:
+        return FREE
+    return L2_BYTES if near <= target.l2 * USABLE else far

@@ -14,10 +14,9 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, dtype_named
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.cpu.contraction import anchor_of, packed_panels, schedule_matmul
-from taskmap.schedules.cpu.convolution import is_matrix_product
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, read_config, space, validity
 from taskmap.schedules.cpu.matmul_cost import cycles
-from taskmap.schedules.cpu.window import find_convolution
+from taskmap.schedules.cpu.window import find_convolution, is_matrix_product
 from taskmap.schedules.spaces import Config, unreadable
 
 NAME = "cpu.matmul"

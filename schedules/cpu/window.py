@@ -171,6 +171,11 @@ def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
     return len(x.indices) == len(expected) and agree(x.indices, expected, simplifier, x.buffer.shape)
 
 
+def is_matrix_product(conv: Convolution) -> bool:
+    """Whether each output position needs one position of the image only, and all of its channels."""
+    return conv.groups == 1 and all(len(p) == 1 and p[0].taps == 1 and p[0].shift == 0 for p in conv.phases)
+
+
 def is_planar(conv: Convolution) -> bool:
     """Whether a column step is the contiguous one in the input's memory."""
     steps = [constant_dim(s) for s in strides_of(conv.x)]
