@@ -108,6 +108,12 @@ class _Machine:
             memory[b] = adopt(b, shape, strides, offset, arrays[b])
             if arrays[b].ndim == 1:
                 memory[b].storage = flat.setdefault(id(arrays[b]), memory[b].storage)
+        for b in self.kernel.workspace:
+            memory[b] = self.new_memory(b, self.sizes)
+        for b in self.kernel.counters:
+            memory[b] = adopt(b, *self.geometry(b, self.sizes), np.zeros(b.shape, np.int32))
+        for b in self.kernel.own:
+            memory[b].storage.tracked = False  # blocks order themselves by atomics and fences
         if self.on_gpu:
             self.run_grid(memory)
         else:
@@ -115,6 +121,9 @@ class _Machine:
         for b in self.kernel.outputs:
             if b not in arrays and (at := memory[b].unwritten()) is not None:
                 raise VerifyError(f"kernel {self.kernel.name!r} leaves {b.name}[{', '.join(map(str, at))}] unwritten")
+        for b in self.kernel.counters:
+            if memory[b].elements().any():
+                raise VerifyError(f"kernel {self.kernel.name!r} does not leave its counters {b.name} at 0")
         return {b: memory[b].elements() for b in self.kernel.outputs}
 
     def shuffled(self, items: Iterable[Any]) -> list[Any]:

@@ -49,12 +49,14 @@ class Access:
 
 @dataclass(slots=True)
 class Storage:
-    """Flat elements; which have been written; and, of concurrent workers, who wrote and read each one last."""
+    """Flat elements; which have been written; and, of concurrent workers, who wrote and read each one last, unless they
+    are ordered in ways not followed here (not ``tracked``)."""
 
     data: Array
     written: Array | None = None
     wrote: dict[int, tuple[int, int]] = field(default_factory=dict)
     read: dict[int, tuple[int, int]] = field(default_factory=dict)
+    tracked: bool = True
 
     @staticmethod
     def uninitialised(count: int, dtype: DType) -> Storage:
@@ -85,7 +87,7 @@ class Memory:
                 f"{self._element(indices)} is read before anything was written to it",
                 why=f"{self.buffer!r} is uninitialised where it is allocated.",
             )
-        if access.epoch:
+        if access.epoch and storage.tracked:
             self._track_read(at, access, indices)
         return storage.data[at]
 
@@ -93,7 +95,7 @@ class Memory:
         """Write the elements at ``indices``."""
         at = self.address(indices)
         storage = self.storage
-        if access.epoch:
+        if access.epoch and storage.tracked:
             self._track_write(at, access, indices)
         if self.buffer.owner is not None:
             self._check_owner(self.buffer.owner, indices, access)

@@ -508,7 +508,9 @@ class Kernel:
 
     ``outputs`` are the buffers it writes; ``note`` says how it was made. For a GPU only: ``grid`` and ``threads``;
     ``cluster``, how many blocks of the grid form a cluster; ``min_blocks``, how many blocks a multiprocessor shall be
-    able to hold (0: no wish), which limits registers; ``maps``, what the copy engine moves.
+    able to hold (0: no wish), which limits registers; ``maps``, what the copy engine moves; ``workspace``, memory of
+    fixed size that a launch has for itself, its content undefined at first; ``counters``, the same of i32, all 0 at
+    first, which the kernel leaves 0.
     """
 
     name: str
@@ -542,6 +544,13 @@ def _hash_once(kind: type[Expr], *names: str) -> None:
 
 
 _hash_once(Unary, "op", "a")
+    workspace: tuple[Buffer, ...] = ()
+    counters: tuple[Buffer, ...] = ()
+
+    @property
+    def own(self) -> tuple[Buffer, ...]:
+        """The memory that a launch has for itself."""
+        return (*self.workspace, *self.counters)
 _hash_once(Binary, "op", "a", "b")
 _hash_once(Compare, "op", "a", "b")
 _hash_once(Select, "cond", "a", "b")

@@ -191,6 +191,8 @@ class _Printer:
         launch += f" min_blocks={k.min_blocks}" if k.min_blocks else ""
         yield f"kernel {k.name}({', '.join(buffers + dims)}){launch}:" + (f"  # {k.note}" if k.note else "")
         yield from self.body(k.body, 1)
+        buffers += [f"own {self.name(b)}: {self.tensor(b, ' ')}" for b in k.workspace]
+        buffers += [f"counters {self.name(b)}: {self.tensor(b, ' ')}" for b in k.counters]
 
 
 def _let(p: _Printer, s: Let) -> str:

@@ -52,7 +52,7 @@ def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
 def definitions(kernel: Kernel) -> Iterator[Flaw]:
     """Every variable and buffer is defined once, before its uses and in a body around them."""
     seen: set[Var | Buffer] = set()
-    parameters: tuple[Var | Buffer, ...] = (*kernel.dims, *kernel.buffers)
+    parameters: tuple[Var | Buffer, ...] = (*kernel.dims, *kernel.buffers, *kernel.own)
     for item in parameters:
         if item in seen:
             yield Flaw(f"{item!r} is a parameter twice.")
@@ -127,6 +127,8 @@ def launch(kernel: Kernel) -> Iterator[Flaw]:
         yield Flaw(f"it has the grid {kernel.grid} and {kernel.threads} threads: both or neither.")
     if len(kernel.grid) > 3:
         yield Flaw(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
+    if kernel.own and not kernel.grid:
+        yield Flaw("it has memory of its own, which only launches on a GPU have.")
     if kernel.cluster and (len(kernel.cluster) > 3 or min(kernel.cluster) < 1 or math.prod(kernel.cluster) > 16):
         yield Flaw(f"{kernel.cluster} is no cluster: it has up to three dimensions, and up to 16 blocks.")
 

@@ -29,13 +29,14 @@ from taskmap.ir.nodes import (
     Ramp,
     Reduce,
     Region,
+    Scope,
     Select,
     Stmt,
     Store,
     Unary,
 )
 from taskmap.ir.printer import print_expr
-from taskmap.ir.types import DType, boolean, i64
+from taskmap.ir.types import DType, boolean, i32, i64
 from taskmap.ir.verify_flaw import Flaw
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 
@@ -248,9 +249,15 @@ def regions(kernel: Kernel) -> Iterator[Flaw]:
 
 def buffers(kernel: Kernel) -> Iterator[Flaw]:
     """Strides are as many as dimensions, a layout is one, and an owner has the buffer's shape and covers it."""
-    declared = [(None, b) for b in kernel.buffers]
+    declared = [(None, b) for b in (*kernel.buffers, *kernel.own)]
     allocated = [(s, s.buffer) for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     for stmt, b in [*declared, *allocated]:
+    for b in kernel.own:
+        if any(constant_dim(n) is None for n in b.shape) or b.scope is not Scope.GLOBAL:
+            yield Flaw(f"{b!r}, which a launch has for itself, is not global memory of a fixed size.")
+    for b in kernel.counters:
+        if b.dtype != i32:
+            yield Flaw(f"the counters {b!r} are not i32.")
         if b.strides is not None and len(b.strides) != b.rank:
             yield Flaw(f"{b!r} has {len(b.strides)} strides.", stmt)
         if b.layout is not None and not (callable(b.layout) and hasattr(b.layout, "size")):

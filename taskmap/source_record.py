@@ -36,6 +36,8 @@ def record_of(source: Source) -> dict[str, Any]:
         "isa": source.isa,
         "allow": list(source.allow),
         "maps": [_map_record(m, source.dims) for m in source.maps],
+        "workspace": list(source.workspace),
+        "counters": list(source.counters),
     }
 
 
@@ -64,6 +66,8 @@ def source_from(record: Mapping[str, Any]) -> Source:
         isa=record["isa"],
         allow=tuple(record["allow"]),
         maps=tuple(_map_from(m, dims) for m in record["maps"]),
+        workspace=tuple(record["workspace"]),
+        counters=tuple(record["counters"]),
     )
 
 

@@ -47,9 +47,10 @@ _ATOM, _LINE = 1024, 16
 
 
 def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
-    """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers, its sizes as ``long long``, then
-    an ``int *error`` if any index is checked. The symbol is the kernel's name followed by a hash of the text, and of
-    what a launch takes beside it: kernels of one text may differ in their grids and tensor maps.
+    """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers, and of the memory that a launch
+    has for itself, its sizes as ``long long``, then an ``int *error`` if any index is checked. The symbol is the
+    kernel's name followed by a hash of the text, and of what a launch takes beside it: kernels of one text may differ
+    in their grids and tensor maps.
 
     Raises CodegenError for a node that lowering should have removed, registers that are indexed by what is not known
     when compiling, and more shared memory than a block of the target has.
@@ -59,7 +60,9 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     text = emitter.function()
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
     maps = tuple(_map_parameter(kernel, m) for m in kernel.maps)
-    launched = repr((kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps))
+    workspace, counters = (tuple(_bytes(b) for b in own) for own in (kernel.workspace, kernel.counters))
+    launched = (kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps)
+    launched = repr((*launched, workspace, counters) if kernel.own else launched)
     digest = hashlib.sha256("\n".join([text, target.isa, launched]).encode()).hexdigest()[:8]
     symbol = f"tm_{stem}_{digest}"
     return CudaSource(
@@ -74,7 +77,16 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
         cluster=_cluster(kernel),
         maps=maps,
         isa=target.isa,
+        workspace=workspace,
+        counters=counters,
     )
+
+
+def _bytes(b: Buffer) -> int:
+    """Of memory that a launch has for itself."""
+    size = constant_dim(b.shape[0])
+    assert size is not None
+    return size * b.dtype.bytes
 
 
 def _cluster(kernel: Kernel) -> tuple[int, int, int]:
@@ -110,6 +122,8 @@ class _Emitter:
         params = [
             f"tm_global<{'' if b in outputs else 'const '}{cuda_type(b.dtype)}> {c.name(b)}" for b in kernel.buffers
         ]
+        params += [f"tm_global<{cuda_type(b.dtype)}> {c.name(b)}" for b in kernel.own]
+        pointers = len(params)
         for d in kernel.dims:
             params.append(f"long long {c.name(d)}")
             c.ranges[d] = Interval(0, float("inf"))
@@ -120,7 +134,7 @@ class _Emitter:
             c.name(m)
         self.workers()
         self.body(kernel.body)
-        params[len(kernel.buffers) + len(kernel.dims) :] = [
+        params[pointers + len(kernel.dims) :] = [
             *(f"const __grid_constant__ tm_tensor_map {c.name(m)}" for m in kernel.maps),
             *(["tm_global<int> error"] if c.needs_error else []),
         ]

@@ -27,7 +27,8 @@ class CudaSource:
     grid: blocks, up to three sizes over ``dims``, its symbolic sizes in the order of its parameters. threads: of a
     block. shared_bytes: dynamic shared memory of a block. cluster: blocks of a cluster. isa: what it was generated for.
     allow: those of ALLOWANCES that are no error. maps: the tensor maps that it takes, after its
-    sizes and before the error flag.
+    sizes and before the error flag. workspace, counters: bytes of each memory that a launch has for itself, whose
+    addresses follow those of the buffers; counters are 0 before every launch, and after it.
     """
 
     symbol: str
@@ -42,6 +43,8 @@ class CudaSource:
     isa: str = ""
     allow: tuple[str, ...] = ()
     maps: tuple[MapParameter, ...] = ()
+    workspace: tuple[int, ...] = ()
+    counters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not _SYMBOL.fullmatch(self.symbol):

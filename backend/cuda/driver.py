@@ -179,6 +179,10 @@ class Driver:
         ctypes.memset(address, 0, 4 * count)
         return words
 
+    def clear(self, address: int, size: int, stream: int) -> None:
+        """Fill memory of the GPU with zeros when a stream gets there."""
+        self.call("cuMemsetD8Async", address, 0, size, self.api.CUstream(stream))
+
     def synchronize(self, stream: int, where: str) -> None:
         """Wait for all that a stream was given. Raises what became of a kernel."""
         self.call("cuStreamSynchronize", self.api.CUstream(stream), where=where)

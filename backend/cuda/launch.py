@@ -12,6 +12,7 @@ from typing import Any
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel
+from taskmap.backend.cuda.own_memory import OWN_ALIGNMENT, OwnMemory, own_memory
 from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
 from taskmap.backend.program import Launch, Program
 from taskmap.backend.sizes import SizesFunction, sizes_function
@@ -45,7 +46,7 @@ class Frame:
     def __init__(self, source: CudaSource, buffers: int, flag: int, config: Any) -> None:
         """``flag``: the address of the error flag, for a kernel that takes one."""
         self.config = config
-        count = buffers + len(source.dims)
+        count = buffers + len(source.workspace) + len(source.counters) + len(source.dims)
         self.values = array("q", [*([0] * count), flag])
         start = self.values.buffer_info()[0]
         where = [start + 8 * i for i in range(count)] + [0] * len(source.maps)
@@ -83,6 +84,7 @@ class CudaLauncher:
     surroundings: Surroundings
     blocking: bool = field(default_factory=lambda: os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"))
     _grids: dict[str, SizesFunction] = field(init=False)
+    _own: OwnMemory = field(init=False)
     _views: dict[str, Views] = field(init=False)
     _flags: ctypes.Array[ctypes.c_int] | None = field(init=False, default=None)
     _flagged: dict[int, int] = field(init=False)
@@ -94,6 +96,7 @@ class CudaLauncher:
         used = {symbol: self.kernels[symbol].source for symbol in self.program.symbols}
         self._grids = {symbol: sizes_function(source.grid, source.dims) for symbol, source in used.items()}
         self._views = {symbol: views_of(source.maps, source.dims) for symbol, source in used.items() if source.maps}
+        self._own = own_memory(used)
         steps = [n for n, s in enumerate(self.program.steps) if isinstance(s, Launch) and s.needs_error]
         self._flagged = {step: i for i, step in enumerate(steps)}
 
@@ -103,12 +106,17 @@ class CudaLauncher:
         if not self._allowed:
             self._prepare()
         self.check(out_of_range)
-        memory = self.surroundings.allocate(arena_bytes) if arena_bytes else (0, None)
+        own = -(-arena_bytes // OWN_ALIGNMENT) * OWN_ALIGNMENT
+        needed = own + self._own.bytes if self._own.bytes else arena_bytes
+        memory = self.surroundings.allocate(needed) if needed else (0, None)
+        stream = self.surroundings.stream()
+        if self._own.cleared:
+            self.driver.clear(memory[0] + own, self._own.cleared, stream)
         try:
             frames = self._frames.pop()  # atomic: two threads never get the same one
         except IndexError:
             frames = self._new_frames()
-        return CudaCall(self, frames, memory, self.surroundings.stream(), out_of_range)
+        return CudaCall(self, frames, memory, stream, memory[0] + own, out_of_range)
 
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
         """Raises the error of a kernel that has met an index out of range, once."""
@@ -149,9 +157,10 @@ class CudaCall:
         frames: dict[int, Frame],
         memory: Memory,
         stream: int,
+        own: int,
         out_of_range: Callable[[int], IndexOutOfRangeError],
     ) -> None:
-        self.launcher, self.stream, self.arena = launcher, stream, memory[0]
+        self.launcher, self.stream, self.arena, self._own = launcher, stream, memory[0], own
         self._memory = memory[1]  # given back when the run is over: the allocator knows the order of the stream
         self._frames, self._out_of_range = frames, out_of_range
         self._queue = launcher.driver.api.CUstream(stream)
@@ -163,6 +172,8 @@ class CudaCall:
         grid = launcher._grids[symbol](sizes)
         if 0 in grid:
             return
+        if symbol in launcher._own.offsets:
+            addresses = [*addresses, *(self._own + at for at in launcher._own.offsets[symbol])]
         frame.fill(addresses, sizes)
         if symbol in launcher._views:
             frame.map(launcher._views[symbol](addresses, sizes), lambda v: launcher.driver.tensor_map(v, symbol))

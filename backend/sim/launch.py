@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from taskmap.backend.arena import NO_ARENA, Arena, ArenaPool
+from taskmap.backend.cuda.own_memory import OWN_ALIGNMENT, OwnMemory, own_memory
 from taskmap.backend.cuda.tensor_map import Views, views_of
 from taskmap.backend.program import Launch, Program
 from taskmap.backend.sim import structs
@@ -33,6 +34,7 @@ class SimLauncher:
     workers: int = 1
     grids: dict[str, SizesFunction] = field(init=False)
     entries: dict[str, int] = field(init=False)
+    own: OwnMemory = field(init=False)
     views: dict[str, Views] = field(init=False)
     arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
 
@@ -40,6 +42,7 @@ class SimLauncher:
         sources = {symbol: self.kernels[symbol].source for symbol in self.program.symbols}
         self.grids = {symbol: sizes_function(source.grid, source.dims) for symbol, source in sources.items()}
         self.views = {symbol: views_of(source.maps, source.dims) for symbol, source in sources.items() if source.maps}
+        self.own = own_memory(sources)
         self.entries = {symbol: self.kernels[symbol].entry for symbol in self.program.symbols}
 
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
@@ -47,17 +50,26 @@ class SimLauncher:
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> SimCall:
         """A run of the program."""
-        return SimCall(self, self.arenas.take(arena_bytes) if arena_bytes else NO_ARENA, out_of_range)
+        own = -(-arena_bytes // OWN_ALIGNMENT) * OWN_ALIGNMENT
+        needed = own + self.own.bytes if self.own.bytes else arena_bytes
+        arena = self.arenas.take(needed) if needed else NO_ARENA
+        if self.own.cleared:
+            ctypes.memset(arena.address + own, 0, self.own.cleared)
+        return SimCall(self, arena, out_of_range, arena.address + own)
 
 
 class SimCall:
     """One run: every launch has ended when `launch` returns."""
 
     def __init__(
-        self, launcher: SimLauncher, arena: Arena, out_of_range: Callable[[int], IndexOutOfRangeError]
+        self,
+        launcher: SimLauncher,
+        arena: Arena,
+        out_of_range: Callable[[int], IndexOutOfRangeError],
+        own: int = 0,
     ) -> None:
         self.launcher, self.arena = launcher, arena.address
-        self._arena, self._out_of_range = arena, out_of_range
+        self._arena, self._own, self._out_of_range = arena, own, out_of_range
 
     def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
         """Run the kernel of a step. Raises SimulationError, and IndexOutOfRangeError for an index out of range."""
@@ -68,7 +80,8 @@ class SimCall:
         if 0 in grid:
             return
         error = ctypes.c_int(0)
-        values: list[Any] = [structs.Argument(address, None) for address in addresses]
+        own = (self._own + at for at in self.launcher.own.offsets.get(taken.symbol, ()))
+        values: list[Any] = [structs.Argument(address, None) for address in (*addresses, *own)]
         values += [ctypes.c_longlong(size) for size in sizes]
         if taken.symbol in self.launcher.views:
             values += [encode(view) for view in self.launcher.views[taken.symbol](addresses, sizes)]

@@ -87,7 +87,8 @@ def run(
     seconds: float = 60.0,
     store: KernelStore | None = None,
 ) -> SimReport:
-    """Run a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place.
+    """Run a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place. Memory that a
+    launch has for itself is made here.
 
     bf16 and fp8 are arrays of uint16 and uint8. An `error` parameter, the last, needs an int32 array of one element.
     seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous
@@ -98,16 +99,24 @@ def run(
     kernel = build_kernel(source, store, checked=checks)
     sizes = _sizes(source, dims)
     parameters = parameters_of(source)
-    wanted = sum(p.kind == "pointer" for p in parameters)
+    own = [np.empty(size, np.uint8) for size in source.workspace]
+    own += [np.zeros(size // 4, np.int32) for size in source.counters]
+    wanted = sum(p.kind == "pointer" for p in parameters) - len(own)
     if len(arrays) != wanted:
         raise InputError(f"{source.symbol} takes {wanted} arrays, not {len(arrays)}")
     for number in outputs:
         arrays[number].reshape(-1).view(np.uint8)[:] = _POISON
+    last = len(arrays) - source.needs_error
+    arrays = [*arrays[:last], *own, *arrays[last:]]
     placed = _placed(arrays)
-    call = _Call(kernel, parameters, placed, tuple(sizes.values()), set(outputs))
+    uninitialised = {*outputs, *range(last, last + len(source.workspace))}
+    call = _Call(kernel, parameters, placed, tuple(sizes.values()), uninitialised)
     grid = tuple(size_of(d, sizes) for d in source.grid)
     try:
-        return call.run(grid, seed, policy == "late", counters, seconds, raises=raises)
+        report = call.run(grid, seed, policy == "late", counters, seconds, raises=raises)
+        if source.counters and not report.problems:
+            report = _with_counters(report, placed[last + len(source.workspace) : last + len(own)], raises=raises)
+        return report
     finally:
         for array, copy in zip(arrays, placed, strict=True):
             if array.flags.writeable:
@@ -186,6 +195,18 @@ class _Dl(ctypes.Structure):
         ("symbol", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
     )
+
+
+def _with_counters(report: SimReport, counters: Sequence[Array], *, raises: bool) -> SimReport:
+    """The report, with a problem where the kernel does not leave its counters 0, as the next launch needs them."""
+    left = [int(n) for array in counters for n in array[array != 0]]
+    if not left:
+        return report
+    what = f"the kernel ends with {len(left)} counters that are not 0"
+    problems = (*report.problems, Problem("misuse", what, Place((0, 0, 0), (0, 0, 0), 0)))
+    if raises:
+        raise simulation_error(report.symbol, problems)
+    return replace(report, problems=problems)
 
 
 def _base_of(address: int) -> int:

@@ -110,5 +110,7 @@ class Flatten:
             body=map_body(kernel.body, in_stmt, expr_map(in_expr)),
             buffers=tuple(flattened(b) for b in kernel.buffers),
             outputs=tuple(flattened(b) for b in kernel.outputs),
+            workspace=tuple(flattened(b) for b in kernel.workspace),
+            counters=tuple(flattened(b) for b in kernel.counters),
             maps=tuple(maps.values()),
         )

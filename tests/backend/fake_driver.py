@@ -142,6 +142,10 @@ class FakeApi:
         ctypes.c_longlong.from_address(made.getPtr()).value = arguments[2]  # recognised by the tensor's address
         return self._answer("cuTensorMapEncodeTiled", made)
 
+    def cuMemsetD8Async(self, address: int, value: int, size: int, stream: Any) -> tuple[Any, ...]:  # noqa: N802
+        self.calls.append(("set", address, value, size, int(stream)))
+        return self._answer("cuMemsetD8Async")
+
     def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, ...]:  # noqa: N802
         block = np.full(size, 0xFF, np.uint8)
         self._kept.append(block)

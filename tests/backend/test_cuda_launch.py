@@ -243,3 +243,28 @@ def test_tensor_maps_are_made_for_where_the_tensors_lie() -> None:
         [100, 8192, 1000, 8208],
     ]
     assert len({launch.values[4] for launch in api.launches}) == 1
+
+
+def test_memory_that_launches_have_for_themselves() -> None:
+    first = replace(SCALE, symbol="first", workspace=(1000, 16), counters=(8,))
+    second = replace(SCALE, symbol="second", workspace=(4096,), counters=(300, 4))
+    api = FakeApi(counts={"first": 6, "second": 6, "scale": 3})
+    steps = [Launch(s, (0, 1), (N,)) for s in ("first", "scale", "second")]
+    run = build(api, Program(buffers(I, O, A), tuple(steps), (N,)), first, SCALE, second)
+    run(table(100, 200), (1000,))
+    assert run.plan.places == {}
+    cleared = 512 + 256
+    assert [c for c in api.calls if c[0] == "set"] == [("set", ARENA, 0, cleared, 99)]
+    assert [launch.values for launch in api.launches] == [
+        [100, 200, ARENA + cleared, ARENA + cleared + 1024, ARENA, 1000],
+        [100, 200, 1000],
+        [100, 200, ARENA + cleared, ARENA, ARENA + 512, 1000],
+    ]
+
+
+def test_nothing_is_cleared_without_counters() -> None:
+    api = FakeApi(counts={"scale": 4})
+    scale = replace(SCALE, workspace=(64,))
+    build(api, Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,)), scale)(table(1, 2), (5,))
+    assert api.launches[0].values == [1, 2, ARENA, 5]
+    assert not [c for c in api.calls if c[0] == "set"]

@@ -49,7 +49,7 @@ class RecordingPlatform(CudaPlatform):
 
 def execute(sources: dict[str, CudaSource], store: KernelStore, launched: Launched) -> None:
     """What the GPU would do."""
-    source = sources[launched.symbol]
+    source = replace(sources[launched.symbol], workspace=(), counters=())  # their addresses are among the values
     count = len(launched.values) - len(source.dims) - source.needs_error
     addresses, sizes = launched.values[:count], launched.values[count : count + len(source.dims)]
     buffers = tuple(ProgramBuffer(BufferKind.INPUT, 1) for _ in addresses)
