@@ -135,6 +135,10 @@ class InputError(TaskmapError):
     """The inputs of a compiled call do not fit what it was compiled for."""
 
 
+class ArchiveError(TaskmapError):
+    """A file is no archive of a compiled model, a damaged one, or one for another machine or version."""
+
+
 class SimulationError(TaskmapError):
     """A kernel did something in the simulator that no kernel may do on a GPU: a race, an access out of bounds, ..."""
 

@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from taskmap.archive_load import ArchivedModel as ArchivedModel
+    from taskmap.archive_load import load as load
+    from taskmap.archive_write import compile_onnx as compile_onnx
     from taskmap.building import BuiltKernel as BuiltKernel
     from taskmap.building import build as build
     from taskmap.errors import TaskmapError as TaskmapError
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "ArchivedModel": "taskmap.archive_load",
     "BuiltKernel": "taskmap.building",
     "Metrics": "taskmap.ledger",
     "Options": "taskmap.options",
@@ -30,13 +34,15 @@ _HOME = {
     "Simulation": "taskmap.simulating",
     "TaskmapError": "taskmap.errors",
     "build": "taskmap.building",
+    "compile_onnx": "taskmap.archive_write",
     "explain": "taskmap.explaining",
+    "load": "taskmap.archive_load",
     "metrics": "taskmap.ledger",
     "simulate": "taskmap.simulating",
 }
 __all__ = [
-    "BuiltKernel", "Metrics", "Options", "Report", "Simulation", "TaskmapError", "__version__", "build", "explain",
-    "metrics", "simulate",
+    "ArchivedModel", "BuiltKernel", "Metrics", "Options", "Report", "Simulation", "TaskmapError", "__version__",
+    "build", "compile_onnx", "explain", "load", "metrics", "simulate",
 ]  # fmt: skip
 
 # In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.

@@ -16,7 +16,8 @@ import taskmap
 from taskmap.ir.errors import TaskmapError
 
 COMMANDS = {
-    "run": "run an ONNX model: time it, compare it, profile it, tune it",
+    "run": "run an ONNX model or an archive: time it, compare it, profile it, tune it",
+    "compile": "compile an ONNX model into an archive that runs without compiling",
     "explain": "what taskmap makes of an ONNX model, kernel by kernel",
     "tune": "measure the configurations of an operator or of an ONNX model's, and remember the best",
     "cache": "list, show, share and care for what tuning has found, and for compiled kernels",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.ir.errors import InputError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.ir.lazy import lazily
 
 Array = NDArray[Any]
+# Loaded for a comparison alone.
+_load_model: Callable[..., Any] = lazily("taskmap.onnx_model", "load_model")
+_by_definition: Callable[..., Any] = lazily("taskmap.onnx_engines", "by_definition")
 WAYS = ("reference", "onnxruntime")
 
 
@@ -39,7 +41,8 @@ class Verdict:
 def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: int | None) -> list[Any]:
     """The outputs by numpy from the definitions, or by ONNX Runtime. Raises InputError where that is not installed."""
     if way == "reference":
-        return load_model(path, engine=by_definition)(dict(inputs))
+        found: list[Any] = _load_model(path, engine=_by_definition)(dict(inputs))
+        return found
     try:
         runtime = import_module("onnxruntime")
     except ImportError as error:
@@ -50,7 +53,7 @@ def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: in
         options.intra_op_num_threads = threads
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        found: list[Any] = session.run(None, dict(inputs))
+        found = session.run(None, dict(inputs))
     except Exception as error:  # its errors have no class of their own to name
         hint = "Compare with the reference instead: --compare reference."
         raise InputError(

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto, numpy_helper
 
-from taskmap.graph.importers.onnx import Port
-from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
 from taskmap.ir.errors import InputError
+from taskmap.ir.lazy import lazily
 
 Array = NDArray[Any]
 _MOST_BYTES = 1 << 33
 _SUFFIXES = ".npy, .npz, .pb (a TensorProto) or .bin (raw)"
+# An archive runs without onnx.
+_load_tensor: Callable[..., Any] = lazily("onnx", "load_tensor_from_string")
+_to_array: Callable[..., Any] = lazily("onnx.numpy_helper", "to_array")
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What is known of an input: dtype, None for one that is no tensor of numbers; shape, None where its rank is not
+    known, with a name or nothing for a size that is not."""
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int | str | None, ...] | None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ class Wanted:
     seed: int
 
 
-def inputs_for(ports: Sequence[Port], wanted: Wanted) -> tuple[dict[str, Array], dict[str, int]]:
+def inputs_for(ports: Sequence[InputSpec], wanted: Wanted) -> tuple[dict[str, Array], dict[str, int]]:
     """An array for every input, and the sizes that were assumed for dimensions that nothing gave.
 
     Raises InputError for what cannot be read, is of another input, or is too large.
@@ -51,13 +63,13 @@ def inputs_for(ports: Sequence[Port], wanted: Wanted) -> tuple[dict[str, Array],
     sizes = dict(wanted.sizes)
     for port in ports:
         array = given.get(port.name)
-        if array is not None and port.type is not None and port.type.shape is not None:
-            pairs = zip(port.type.shape, array.shape, strict=False)
+        if array is not None and port.shape is not None:
+            pairs = zip(port.shape, array.shape, strict=False)
             sizes.update({dim: n for dim, n in pairs if isinstance(dim, str) and dim not in sizes})
     _check_names("dimension", list(wanted.sizes), _dimensions(ports))
     assumed: dict[str, int] = {}
     draw = np.random.default_rng(wanted.seed)
-    for port in (p for p in ports if p.name not in given and p.kind != "optional"):
+    for port in (p for p in ports if p.name not in given and not p.optional):
         span = wanted.ranges.get(port.name, wanted.ranges.get(""))
         given[port.name] = _random(port, _shape(port, sizes, assumed), span, draw)
     return given, assumed
@@ -86,7 +98,7 @@ def named_range(text: str) -> tuple[str, Range]:
     return name, Range(low, high)
 
 
-def _from_files(ports: Sequence[Port], wanted: Wanted) -> dict[str, Array]:
+def _from_files(ports: Sequence[InputSpec], wanted: Wanted) -> dict[str, Array]:
     found: dict[str, Array] = {}
     order = iter([p for p in ports if p.name not in {name for name, _ in wanted.files}])
     for name, path in wanted.files:
@@ -113,12 +125,12 @@ def _archive(path: Path) -> dict[str, Array]:
         raise _unreadable(path, error) from error
 
 
-def _read(path: Path, port: Port, sizes: Mapping[str, int]) -> Array:
+def _read(path: Path, port: InputSpec, sizes: Mapping[str, int]) -> Array:
     try:
         if path.suffix == ".npy":
             return np.asarray(np.load(path, allow_pickle=False))
         if path.suffix == ".pb":
-            return np.asarray(numpy_helper.to_array(TensorProto.FromString(path.read_bytes())))
+            return np.asarray(_to_array(_load_tensor(path.read_bytes())))
         if path.suffix == ".bin":
             shape = _shape(port, sizes, {})
             return np.fromfile(path, _type(port)).reshape(shape)
@@ -131,7 +143,7 @@ def _unreadable(path: Path, error: Exception) -> InputError:
     return InputError(f"the file {path} cannot be read", why=f"{type(error).__name__}: {error}.")
 
 
-def _random(port: Port, shape: tuple[int, ...], span: Range | None, draw: np.random.Generator) -> Array:
+def _random(port: InputSpec, shape: tuple[int, ...], span: Range | None, draw: np.random.Generator) -> Array:
     kind = _type(port)
     if math.prod(shape) * max(kind.itemsize, 8) > _MOST_BYTES:
         raise InputError(f"a random input {port.name!r} of shape {list(shape)} would be larger than 8 GiB")
@@ -144,20 +156,18 @@ def _random(port: Port, shape: tuple[int, ...], span: Range | None, draw: np.ran
     return values.astype(kind)
 
 
-def _type(port: Port) -> np.dtype[Any]:
-    if not port.is_tensor or port.type is None or port.type.elem == STRING:
-        raise InputError(f"the input {port.name!r} cannot be random", why="it is no tensor of numbers.")
-    kind = numpy_type(port.type.elem)
-    if kind.kind not in "biufV" or kind.kind == "c":
-        raise InputError(f"the input {port.name!r} cannot be random", why=f"it is of {elem_name(port.type.elem)}.")
-    return kind
+def _type(port: InputSpec) -> np.dtype[Any]:
+    if port.dtype is None or port.dtype.kind not in "biufV":
+        why = "it is no tensor of numbers." if port.dtype is None else f"it is of {port.dtype}."
+        raise InputError(f"the input {port.name!r} cannot be random", why=why)
+    return port.dtype
 
 
-def _shape(port: Port, sizes: Mapping[str, int], assumed: dict[str, int]) -> tuple[int, ...]:
-    if port.type is None or port.type.shape is None:
+def _shape(port: InputSpec, sizes: Mapping[str, int], assumed: dict[str, int]) -> tuple[int, ...]:
+    if port.shape is None:
         raise InputError(f"the input {port.name!r} has no shape", hint=f"Give it as a file: {_SUFFIXES}.")
     found = []
-    for number, dim in enumerate(port.type.shape):
+    for number, dim in enumerate(port.shape):
         if isinstance(dim, int):
             found.append(dim)
             continue
@@ -168,8 +178,8 @@ def _shape(port: Port, sizes: Mapping[str, int], assumed: dict[str, int]) -> tup
     return tuple(found)
 
 
-def _dimensions(ports: Sequence[Port]) -> list[str]:
-    shapes = [(p, p.type.shape) for p in ports if p.type is not None and p.type.shape is not None]
+def _dimensions(ports: Sequence[InputSpec]) -> list[str]:
+    shapes = [(p, p.shape) for p in ports if p.shape is not None]
     return list(
         dict.fromkeys(d or f"{p.name}.{n}" for p, s in shapes for n, d in enumerate(s) if not isinstance(d, int))
     )

@@ -66,7 +66,7 @@ def test_text_for_people(model: Path, capsys: Capture) -> None:
 
 def test_a_difference_is_the_exit_status(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = [np.ones((1, 3), np.float32) * 9, np.zeros(2, np.int64)]
-    monkeypatch.setattr("taskmap.cli.run.other_outputs", lambda *_: wrong)
+    monkeypatch.setattr("taskmap.cli.run_onnx.other_outputs", lambda *_: wrong)
     assert main(["run", str(model), "--compare", "reference", "--range", "i=1:5"]) == 1
     out = capsys.readouterr().out
     assert "y: different to reference" in out

@@ -1,0 +1,69 @@
+"""Kernels of the CPU launched one at a time from Python, so that each can be timed without a compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from taskmap.backend.arena import Arena, allocate_arena
+from taskmap.backend.program import Launch, Program
+from taskmap.ir.errors import IndexOutOfRangeError
+
+OutOfRange = Callable[[int], IndexOutOfRangeError]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLauncher:
+    """The Launcher of one program; ``addresses`` says where its kernels lie."""
+
+    program: Program
+    addresses: Mapping[str, int]
+
+    def check(self, out_of_range: OutOfRange) -> None:
+        """Errors are raised by the launch that meets them."""
+
+    def begin(self, arena_bytes: int, out_of_range: OutOfRange) -> CpuCall:
+        """A run with an arena of its own."""
+        return CpuCall(self, allocate_arena(arena_bytes), out_of_range)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCall:
+    """One run."""
+
+    launcher: CpuLauncher
+    memory: Arena
+    out_of_range: OutOfRange
+
+    @property
+    def arena(self) -> int:
+        """The address of the arena."""
+        return self.memory.address
+
+    def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """Run a step's kernel. Raises IndexOutOfRangeError."""
+        launch = self.launcher.program.steps[step]
+        assert isinstance(launch, Launch)
+        types: list[type] = [ctypes.c_void_p] * len(addresses) + [ctypes.c_longlong] * len(sizes)
+        error = ctypes.c_int(0)
+        arguments: list[object] = [*addresses, *sizes]
+        if launch.needs_error:
+            types.append(ctypes.c_void_p)
+            arguments.append(ctypes.byref(error))
+        ctypes.CFUNCTYPE(None, *types)(self.launcher.addresses[launch.symbol])(*arguments)
+        if error.value:
+            raise self.out_of_range(step)
+
+    def now(self) -> float:
+        """A kernel has ended when its launch returns."""
+        return time.perf_counter()
+
+    def elapsed(self, points: Sequence[float]) -> tuple[float, ...]:
+        """The seconds between neighbouring points."""
+        return tuple(after - before for before, after in pairwise(points))
+
+    def finish(self) -> None:
+        """Nothing is left to wait for."""

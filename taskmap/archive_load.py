@@ -1,0 +1,303 @@
+"""Loading an archive and running it: numpy and native code, without a compiler, torch or onnx."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap import __version__
+from taskmap.archive_file import WEIGHTS, ArchiveFile, digest
+from taskmap.archive_machine import default_threads, difference, have_openmp, running_on
+from taskmap.archive_manifest import (
+    FORMAT,
+    ArchivedPlan,
+    Manifest,
+    PortRecord,
+    Source,
+    document_of,
+    machine_from,
+    manifest_from,
+    read_format,
+)
+from taskmap.archive_plan import MadeTensor, PlanSizes, Resolved, Shape
+from taskmap.backend.cpu.launch import CpuLauncher
+from taskmap.backend.executable import Executable, TimedRun
+from taskmap.backend.image import load_image
+from taskmap.backend.launch import launch_sources
+from taskmap.backend.sequence import SequenceExecutable
+from taskmap.ir.errors import InputError
+
+Array = NDArray[Any]
+_CACHE_LINE = 64
+_MOST_SHAPES = 4096
+_HELD = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
+    "u8": "uint8", "bool": "bool", "bf16": "bfloat16",
+}  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _Ready:
+    """A plan that can be run at some sizes."""
+
+    plan: ArchivedPlan
+    resolved: Resolved
+    run: Executable | SequenceExecutable
+    constants: array[int]
+
+
+@dataclass(slots=True, eq=False)
+class ArchivedModel:
+    """A compiled model: ``model(x, y)`` or ``model({"x": x})`` gives its outputs as a list of arrays, in order.
+
+    Threads may call it at once. Raises InputError for inputs that do not fit, and IndexOutOfRangeError when data
+    indexed beyond a tensor. ``threads``: how many a call uses; None leaves it to the OpenMP runtime.
+    """
+
+    manifest: Manifest
+    threads: int | None
+    profile: bool
+    file: ArchiveFile = field(repr=False)
+    addresses: Mapping[str, int] = field(repr=False)
+    _weights: memoryview = field(init=False, repr=False)
+    _base: int = field(init=False, repr=False)
+    _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
+    _runs: dict[int, Executable | SequenceExecutable] = field(init=False, repr=False, default_factory=dict)
+    _ready: dict[tuple[Shape, ...], _Ready] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        m = self.manifest
+        self._weights = self.file.entry(WEIGHTS)
+        self._base = np.frombuffer(self._weights, np.uint8).__array_interface__["data"][0] if len(self._weights) else 0
+        held = [p.held for p in m.inputs]
+        try:
+            self._sizes = tuple(PlanSizes(plan, held, m.weights) for plan in m.plans)
+            fixed = [(p, tuple(map(_known, p.plan.shapes))) for p in self._sizes if not p.plan.sizes]
+            for sizes, shapes in fixed:
+                if sizes.resolve(shapes) is None:
+                    raise ValueError("a plan is not for the shapes that it names.")
+        except ValueError as error:
+            raise self.file.error("contradicts itself", str(error)) from error
+
+    @property
+    def inputs(self) -> tuple[PortRecord, ...]:
+        """What must be given, in order."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[PortRecord, ...]:
+        """What is returned, in order."""
+        return self.manifest.outputs
+
+    def __call__(self, *args: Any, **named: Any) -> list[Array]:
+        """The outputs for inputs given in order, by name, or as one mapping from names."""
+        given = [_held(p, x) for p, x in zip(self.inputs, _ordered(self.inputs, args, named), strict=True)]
+        ready = self._for(tuple(x.shape for x in given))
+        made = [_new(m) for m in ready.resolved.made]
+        if ready.plan.program.steps:
+            behind = {"input": given, "made": made}
+            io = array("q", [_address(behind[s.kind][s.index]) for s in ready.plan.io])
+            with running_on(self.threads):
+                ready.run(io, ready.resolved.dims, ready.constants)
+        return [self._output(p, i, ready, given, made) for i, p in enumerate(self.outputs)]
+
+    def timed_runs(self) -> list[tuple[ArchivedPlan, deque[TimedRun]]]:
+        """With ``profile``: the seconds of every step of the latest runs, by plan."""
+        return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]
+
+    def _for(self, shapes: tuple[Shape, ...]) -> _Ready:
+        found = self._ready.get(shapes)
+        if found is not None:
+            return found
+        if len(self._ready) >= _MOST_SHAPES:
+            self._ready.clear()
+        # A plan for these very sizes comes first.
+        for number in sorted(range(len(self._sizes)), key=lambda i: bool(self._sizes[i].plan.sizes)):
+            try:
+                resolved = self._sizes[number].resolve(shapes)
+            except ValueError as error:
+                raise self.file.error("contradicts itself", str(error)) from error
+            if resolved is not None:
+                return self._ready.setdefault(shapes, self._made_ready(number, resolved))
+        raise InputError(
+            f"the archive has no plan for inputs of shapes {', '.join(str(list(s)) for s in shapes)}",
+            why=f"it has plans for {'; '.join(map(self.manifest.shapes_text, self.manifest.plans))}.",
+            hint="Compile the model for these sizes, too: taskmap compile model.onnx --shape DIM=SIZE,SIZE",
+        )
+
+    def _made_ready(self, number: int, resolved: Resolved) -> _Ready:
+        plan = self.manifest.plans[number]
+        if number not in self._runs:
+            self._runs[number] = self._executable(plan)
+        constants = array("q", [self._base + self.manifest.weights[w].offset for w in plan.constants])
+        return _Ready(plan, resolved, self._runs[number], constants)
+
+    def _executable(self, plan: ArchivedPlan) -> Executable | SequenceExecutable:
+        if self.profile:
+            return SequenceExecutable(plan.program, plan.memory, CpuLauncher(plan.program, self.addresses), single=True)
+        wanted = [source.symbol for source in launch_sources(plan.program, plan.memory)]
+        if self.manifest.taskmap == __version__ and tuple(wanted) != plan.launch:
+            why = "a plan and the code that runs it differ: another build of taskmap wrote it, or it was changed."
+            raise self.file.error("contradicts itself", why)
+        # The executable asks for the functions by the names that they would have if it were compiled now.
+        functions = {name: self.addresses[there] for name, there in zip(wanted, plan.launch, strict=True)}
+        return Executable(plan.program, plan.memory, {**self.addresses, **functions})
+
+    def _output(self, port: PortRecord, number: int, ready: _Ready, given: list[Array], made: list[Array]) -> Array:
+        view = ready.resolved.outputs[number]
+        memory: Any = {"input": given, "made": made}.get(view.source.kind)
+        if memory is None:
+            w = self.manifest.weights[view.source.index]
+            base: Any = self._weights[w.offset : w.offset + w.bytes]
+        else:
+            base = memory[view.source.index]
+        array = np.ndarray(view.shape, numpy_dtype(_HELD[view.held]), base, view.offset, view.strides)
+        return _seen(array, port, view.source)
+
+
+def load(
+    path: str | Path, *, threads: int | None = None, sha256: str | None = None, profile: bool = False
+) -> ArchivedModel:
+    """The model of an archive, ready to be called; its native code runs in this process: load only what you trust.
+
+    ``threads``: how many a call uses; by default as many as were planned for, if there are so many CPUs. ``sha256``:
+    load the file only if it has this checksum. ``profile``: time every kernel. Raises ArchiveError for what is no sound
+    archive, or one for another machine, before anything of it runs; InputError for a file that cannot be read.
+    """
+    file = ArchiveFile(Path(path), sha256)
+    try:
+        document = document_of(bytes(file.manifest))
+        version = read_format(document)
+        if version != FORMAT:
+            raise file.error("has another format", f"its version is {version}, and this taskmap reads {FORMAT}.")
+        machine = machine_from(document)
+        foreign = difference(machine)
+        if foreign is not None:
+            raise file.error("is for another machine", foreign)
+        manifest = manifest_from(document, len(file.entry(WEIGHTS)))
+    except ValueError as error:
+        raise file.error("has no sound manifest", str(error)) from error
+    _verify(file, manifest)
+    threads = default_threads(machine.threads) if threads is None else threads
+    return ArchivedModel(manifest, threads, profile, file, _addresses(file, manifest))
+
+
+def _verify(file: ArchiveFile, manifest: Manifest) -> None:
+    """Every byte that is used, against its checksum."""
+    weights = file.entry(WEIGHTS)
+    wanted: list[tuple[str, memoryview, str]] = []
+    for o in manifest.objects:
+        if len(file.entry(o.entry)) != o.bytes:
+            raise file.error("is damaged", f"the entry {o.entry} has another size than the manifest says.")
+        wanted.append((o.entry, file.entry(o.entry), o.sha256))
+    places = {(w.offset, w.bytes, w.sha256) for w in manifest.weights}
+    wanted += [(f"{WEIGHTS} at {start}", weights[start : start + n], sha) for start, n, sha in sorted(places)]
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        for (name, _, sha), found in zip(wanted, pool.map(lambda part: digest(part[1]), wanted), strict=True):
+            if found != sha:
+                raise file.error("is damaged", f"the checksum of {name} does not match.")
+
+
+def _addresses(file: ArchiveFile, manifest: Manifest) -> dict[str, int]:
+    """Load the kernels."""
+    found: dict[str, int] = {}
+    have_openmp()  # where there is none the loader says which symbol is missing
+    for o in manifest.objects:
+        try:
+            library = load_image(file.entry(o.entry))
+            found.update({symbol: library.address(symbol) for symbol in o.symbols})
+        except (OSError, AttributeError) as error:
+            raise file.error("cannot be loaded", f"{o.entry}: {error}") from error
+    return found
+
+
+def _known(shape: Sequence[Any]) -> Shape:
+    if not all(isinstance(n, int) for n in shape):
+        raise ValueError("a plan of one size has a symbolic one.")
+    return tuple(shape)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """A type by its name; those that numpy does not have are of ml_dtypes."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return np.dtype(getattr(import_module("ml_dtypes"), name))
+
+
+def _ordered(ports: Sequence[PortRecord], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    names = [p.name for p in ports]
+    if len(args) == 1 and isinstance(args[0], Mapping):
+        named, args = {**args[0], **named}, ()
+    if len(args) > len(names):
+        raise InputError(f"the model takes {len(names)} inputs, not {len(args)}")
+    found = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise InputError(f"the model has no input {name!a}", why=f"its inputs are {_list(names)}.")
+        if name in found:
+            raise InputError(f"the input {name!a} is given twice")
+        found[name] = value
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise InputError(f"the inputs {_list(missing)} are missing", why=f"the model takes {_list(names)}.")
+    return [found[name] for name in names]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(ascii(n) for n in names) or "none"
+
+
+def _held(port: PortRecord, value: Any) -> Array:
+    """An input in the type and order in which it lies in memory."""
+    wanted = numpy_dtype(port.dtype)
+    try:
+        x = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, dtype=wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the input {port.name!a} cannot be made an array of {wanted}", why=str(error)) from error
+    if x.dtype != wanted:
+        raise InputError(
+            f"the input {port.name!a} is of {x.dtype}",
+            why=f"the model takes {wanted}.",
+            hint=f"Convert it: x.astype({wanted.name!r}).",
+        )
+    shape = port.shape
+    if shape is not None and (
+        len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in zip(shape, x.shape, strict=True))
+    ):
+        text = ", ".join("?" if n is None else str(n) for n in shape)
+        raise InputError(f"the input {port.name!a} has shape {list(x.shape)}", why=f"the model takes [{text}].")
+    held = numpy_dtype(_HELD[port.held])
+    x = x.view(np.int64) if wanted == np.uint64 else x.astype(held, copy=False)
+    return (
+        np.require(x, requirements=["C", "A"]) if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="), order="C")
+    )
+
+
+def _seen(x: Array, port: PortRecord, source: Source) -> Array:
+    """An output in the type that the caller sees, its memory nobody else's."""
+    wanted = numpy_dtype(port.dtype)
+    x = x.view(np.uint64) if wanted == np.uint64 else x.astype(wanted, copy=False)
+    return x if source.kind == "made" else x.copy()
+
+
+def _new(m: MadeTensor) -> Array:
+    """Memory for a tensor, from a cache line on."""
+    memory = np.empty(m.bytes + _CACHE_LINE, np.uint8)
+    start = -_address(memory) % _CACHE_LINE
+    return memory[start : start + m.bytes]
+
+
+def _address(x: Array) -> int:
+    address: int = x.__array_interface__["data"][0]
+    return address

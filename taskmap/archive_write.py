@@ -1,0 +1,257 @@
+"""Compiling an ONNX model into an archive."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import taskmap
+from taskmap.archive_file import PAGE, WEIGHTS, Entry, check_writable, digest, write_archive
+from taskmap.archive_graph import GraphRecord, recorded
+from taskmap.archive_machine import machine_of
+from taskmap.archive_manifest import KernelObject, Manifest, PortRecord, Weight, span
+from taskmap.archive_refusals import check_archivable, check_segments
+from taskmap.backend.memory_plan import ALIGNMENT
+from taskmap.backend.scratch import Scratch
+from taskmap.backend.store import KernelStore
+from taskmap.cpu_platform import CpuPlatform
+from taskmap.driver import Compilation, Session, new_session
+from taskmap.graph.importers.onnx import Model, Port, load
+from taskmap.graph.importers.onnx.call import Check
+from taskmap.graph.importers.onnx.elements import held_in, numpy_type
+from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
+from taskmap.kernel_files import stored_objects
+from taskmap.onnx_engines import compiled_by
+from taskmap.onnx_model import OnnxModel
+from taskmap.onnx_program import Segment
+from taskmap.options import Options
+
+Sizes = Mapping[str, Sequence[int]]
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: the archive's size, and how many bytes of it are kernels and weights. ``assumed`` are the sizes
+    that were taken for dimensions that nothing gave."""
+
+    path: Path
+    manifest: Manifest
+    bytes: int
+    kernel_bytes: int
+    assumed: Mapping[str, int]
+
+
+def compile_onnx(
+    source: str | Path,
+    output: str | Path,
+    *,
+    sizes: Sizes | None = None,
+    options: Options | None = None,
+    progress: Progress = _silent,
+) -> Written:
+    """Compile the ONNX model in ``source`` and write the archive ``output``, the whole file or nothing.
+
+    ``sizes`` gives for named dimensions the sizes to make plans for, every combination of them. A model that can be
+    compiled for all sizes at once gets a plan for all sizes, too; any other must have its sizes given, and those that
+    are not are 1. ``options``: of the compilation; ``threads`` are planned for, and an archive is run on so many.
+    ``progress`` is called with what is being done, and how much of how much.
+
+    Raises ImportGraphError and UnsupportedError for a model that cannot be compiled or archived, naming every operator
+    that is the reason, and InputError when the archive cannot be written.
+    """
+    options, output = options or Options(), Path(output)
+    check_writable(output)
+    if options.target not in (None, "cpu"):
+        raise UnsupportedError(
+            f"an archive for the target {options.target!r} cannot be made", why="archives hold kernels of the CPU."
+        )
+    model = load(source)
+    check_archivable(model)
+    with _planned_for(options.threads), Scratch() as folder:
+        session = new_session(replace(options, target="cpu", threads=None, profile=False, dump_dir=None))
+        assert isinstance(session.platform, CpuPlatform)
+        # Objects of their own: those of the user's store hold kernels of other models.
+        session.platform = replace(session.platform, store=KernelStore(folder / "kernels"))
+        graphs, assumed = _graphs(model, session, sizes or {}, progress)
+        archive = _Archive(model, session, graphs)
+        return archive.write(output, folder / "kernels", assumed, progress)
+
+
+@contextmanager
+def _planned_for(threads: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _graphs(
+    model: Model, session: Session, sizes: Sizes, progress: Progress
+) -> tuple[list[GraphRecord], dict[str, int]]:
+    """The graphs of the model, compiled."""
+    record: list[Any] = []
+    session.record = record
+    runner = OnnxModel(model, compiled_by(session), session)
+    names = _dimensions(model.inputs)
+    for name in sizes:
+        if name not in names:
+            raise InputError(f"the model has no dimension {name!a}", why=f"it has {', '.join(names) or 'none'}.")
+    combinations = [dict(zip(sizes, c, strict=True)) for c in itertools.product(*sizes.values())]
+    kept: list[tuple[Segment, tuple[tuple[int, ...], ...] | None, tuple[Check, ...]]] = []
+    if names:
+        progress("compiling for all sizes", 0, 1)
+        kept += _general(runner, model, combinations[0])
+    needs_sizes = bool(names) and not kept
+    assumed = {name: 1 for name in names if name not in sizes} if needs_sizes or sizes else {}
+    if not kept or sizes:
+        runner.program.shapes = None  # a graph for these sizes alone
+        for done, combination in enumerate(combinations):
+            progress("compiling", done, len(combinations))
+            shapes = [_shape(p, combination) for p in model.inputs]
+            kept.append((_of_shapes(runner, model, shapes), tuple(shapes), ()))
+    by_graph = {id(c.imported): c for c in record if isinstance(c, Compilation)}
+    found = [
+        GraphRecord(s, None if s.graph is None else by_graph[id(s.graph)], shapes, checks) for s, shapes, checks in kept
+    ]
+    return found, assumed
+
+
+def _general(
+    runner: OnnxModel, model: Model, sizes: Mapping[str, int]
+) -> list[tuple[Segment, None, tuple[Check, ...]]]:
+    """The graph for all sizes, and what must hold of them; nothing where there can be none."""
+    failed: TaskmapError | None = None
+    try:
+        runner(*_zeros(model, [_shape(p, sizes) for p in model.inputs]))
+    except TaskmapError as error:  # these very sizes may be wrong for the model
+        failed = error
+    made = next((g for g in runner.program.general.values() if g is not None), None)
+    if made is None and failed is not None and not sizes:
+        raise failed
+    if made is None or made[0].graph is None or any(n.op == "extern" for n in made[0].graph.nodes()):
+        return []
+    return [(made[0], None, tuple(made[1].checks))]
+
+
+def _of_shapes(runner: OnnxModel, model: Model, shapes: Sequence[tuple[int, ...]]) -> Segment:
+    """The graph for inputs of these shapes. Raises UnsupportedError where there is no one graph."""
+    before = set(map(id, runner.program.segments()))
+    arrays = _zeros(model, shapes)
+    runner(*arrays)
+    (point,) = runner.program.roots.values()
+    made = [s for s in runner.program.segments() if id(s) not in before]
+    check_segments(made, [model.inputs[i].name for i in sorted(point.valued)])
+    (segment,) = made
+    return segment
+
+
+def _zeros(model: Model, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    found = []
+    for port, shape in zip(model.inputs, shapes, strict=True):
+        assert port.type is not None
+        found.append(np.zeros(shape, numpy_type(port.type.elem)))
+    return found
+
+
+def _dimensions(ports: Sequence[Port]) -> list[str]:
+    """The sizes that the model leaves open, by name; one without a name is called INPUT.AXIS."""
+    found: list[str] = []
+    for p in ports:
+        shape = () if p.type is None else p.type.shape or ()
+        found += [n or f"{p.name}.{axis}" for axis, n in enumerate(shape) if not isinstance(n, int)]
+    return list(dict.fromkeys(found))
+
+
+def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    assert port.type is not None
+    shape = port.type.shape or ()
+    return tuple(
+        n if isinstance(n, int) else sizes.get(n or f"{port.name}.{axis}", 1) for axis, n in enumerate(shape)
+    )  # fmt: skip
+
+
+class _Archive:
+    """An archive being put together: weights of equal content are kept once."""
+
+    def __init__(self, model: Model, session: Session, graphs: Sequence[GraphRecord]) -> None:
+        self.model, self.session = model, session
+        self.weights: list[Weight] = []
+        self.contents: list[memoryview] = []
+        self.keep: list[object] = []
+        self.size = 0
+        self._known: dict[tuple[object, ...], int] = {}
+        self._offsets: dict[tuple[str, int], int] = {}
+        self.elems = [v.elem if isinstance(v, Tensor) else 0 for v in graphs[0].segment.finished or ()]
+        self.plans = [recorded(graph, self.weight) for graph in graphs]
+
+    def weight(self, tensor: torch.Tensor, held: str) -> int:
+        """The number of a constant tensor among the weights."""
+        tensor = tensor.detach().resolve_neg()
+        size = span(tensor.shape, tensor.stride()) * tensor.element_size()
+        content = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"").cast("B")
+        sha = digest(content)
+        key = (held, tuple(tensor.shape), tensor.stride(), sha)
+        if key in self._known:
+            return self._known[key]
+        if (sha, size) not in self._offsets:
+            self._offsets[sha, size] = self.size
+            self.contents += [content, memoryview(bytes(-size % ALIGNMENT))]
+            self.keep.append(tensor)
+            self.size += size + -size % ALIGNMENT
+        offset = self._offsets[sha, size]
+        self._known[key] = len(self.weights)
+        self.weights.append(Weight(held, tuple(tensor.shape), tuple(tensor.stride()), offset, size, sha))
+        return self._known[key]
+
+    def write(self, output: Path, kernels: Path, assumed: Mapping[str, int], progress: Progress) -> Written:
+        """Write the archive."""
+        needed = {s.symbol for p in self.plans for s in p.program.steps if hasattr(s, "symbol")}
+        needed |= {name for p in self.plans for name in p.launch}
+        objects, contents = _objects(kernels, needed)
+        manifest = Manifest(
+            taskmap.__version__, machine_of(self.session.target),
+            tuple(_port(p, p.type.elem if p.type is not None else 0) for p in self.model.inputs),
+            tuple(_port(p, elem) for p, elem in zip(self.model.outputs, self.elems, strict=True)),
+            tuple(objects), tuple(self.weights), self.size, tuple(self.plans),
+        )  # fmt: skip
+        text = manifest.to_json()
+        entries = [Entry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
+        entries.append(Entry(WEIGHTS, self.size, self.contents, PAGE))
+        total = sum(e.size for e in entries) + len(text)
+        write_archive(output, text, entries, lambda done: progress("writing", done, total))
+        return Written(output, manifest, output.stat().st_size, sum(o.bytes for o in objects), assumed)
+
+
+def _objects(folder: Path, needed: set[str]) -> tuple[list[KernelObject], list[bytes]]:
+    """The shared objects that hold the functions ``needed``, in an order that depends on their content alone."""
+    found: list[tuple[str, bytes, tuple[str, ...]]] = []
+    for stored in stored_objects(folder):
+        symbols = tuple(sorted(needed.intersection(stored.symbols)))
+        if symbols:
+            content = stored.path.read_bytes()
+            found.append((digest(content), content, symbols))
+    found.sort()
+    objects = [KernelObject(f"kernels/{i}.so", len(c), sha, symbols) for i, (sha, c, symbols) in enumerate(found)]
+    return objects, [content for _, content, _ in found]
+
+
+def _port(port: Port, elem: int) -> PortRecord:
+    return PortRecord(
+        port.name, numpy_type(elem).name, held_in(elem).name, None if port.type is None else port.type.shape
+    )  # fmt: skip

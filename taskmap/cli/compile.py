@@ -1,0 +1,138 @@
+"""`taskmap compile model.onnx -o model.taskmap`: an archive that runs without compiling."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from taskmap.archive_file import SUFFIX
+from taskmap.cli.output import Bar, command, plain, positive, print_json, seconds, size
+from taskmap.ir.errors import InputError
+from taskmap.ir.lazy import lazily
+from taskmap.options import ISAS, TARGETS, Options
+
+# What --help says needs neither torch nor onnx.
+_compile_onnx: Callable[..., Any] = lazily("taskmap.archive_write", "compile_onnx")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compile the model that the options name."""
+    p = command(
+        "compile",
+        "Compile an ONNX model into an archive of kernels, weights and plan, which `taskmap run` loads without "
+        "compiling.\n"
+        "An archive holds native code for machines like this one: run only those that you trust.",
+        "taskmap compile model.onnx -o model.taskmap --shape batch=1,8\n         taskmap run model.taskmap",
+    )
+    p.add_argument("model", type=Path, help="the model's file")
+    p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"the archive (the model's name with {SUFFIX})")
+    plans = "make plans for these sizes of a symbolic dimension; without, one for all sizes where that can be"
+    p.add_argument("--shape", action="append", default=[], type=named_sizes, metavar="DIM=SIZE,...", help=plans)
+    p.add_argument("--target", choices=TARGETS, default="cpu", help="what runs it: cpu, of which archives hold kernels")
+    p.add_argument("--isa", choices=ISAS, help="the oldest instruction set that must run it (this machine's)")
+    p.add_argument("--threads", type=positive, help="how many to plan for, and to run on")
+    p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
+    a = p.parse_args(arguments)
+    output = a.output or a.model.with_suffix(SUFFIX)
+    if output.resolve() == a.model.resolve():
+        raise InputError("the archive would take the place of the model", hint="Name another file: -o model.taskmap")
+    options = Options(target=a.target, isa=a.isa, threads=a.threads, tune_seconds=a.tune)
+    began = time.perf_counter()
+    progress = _Progress(quiet=a.json)
+    try:
+        written = _compile_onnx(a.model, output, sizes=_sizes(a.shape), options=options, progress=progress.show)
+    finally:
+        progress.close()
+    _report(a, output, written, time.perf_counter() - began)
+    return 0
+
+
+def named_sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    """DIMENSION=SIZE,SIZE,... for argparse, to which a ValueError is a refusal."""
+    name, equals, sizes = text.rpartition("=")
+    parts = sizes.split(",")
+    if not equals or not all(part.isdecimal() and int(part) >= 1 for part in parts):
+        raise ValueError(text)
+    return name, tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _sizes(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
+    """Sizes by dimension; those of a dimension that is named again are added."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, sizes in shapes:
+        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *sizes)))
+    return found
+
+
+def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> None:
+    manifest = written.manifest
+    content = hashlib.sha256()
+    with open(output, "rb") as file:
+        while piece := file.read(8 << 20):
+            content.update(piece)
+    kernels = {s.symbol for p in manifest.plans for s in p.program.steps}
+    facts = {
+        "archive": str(output),
+        "sha256": content.hexdigest(),
+        "bytes": written.bytes,
+        "kernel_bytes": written.kernel_bytes,
+        "weight_bytes": manifest.weight_bytes,
+        "kernels": len(kernels),
+        "weights": len(manifest.weights),
+        "plans": [
+            {"shapes": [list(map(_size_record, s)) for s in p.shapes], "launches": len(p.program.steps)}
+            for p in manifest.plans
+        ],
+        "target": {"kind": manifest.machine.kind, "isa": manifest.machine.isa, "threads": manifest.machine.threads},
+        "assumed": dict(written.assumed),
+        "seconds": took,
+    }
+    if a.json:
+        print_json(facts)
+        return
+    for name, n in written.assumed.items():
+        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
+    print(
+        f"{plain(str(output))}: {size(written.bytes)}: {len(kernels)} kernels ({size(written.kernel_bytes)}), "
+        f"{len(manifest.weights)} weights ({size(manifest.weight_bytes)}), in {took:.1f} s"
+    )
+    for plan in manifest.plans:
+        print(f"plan for {plain(manifest.shapes_text(plan))}: {len(plan.program.steps)} launches")
+    print(f"for CPUs with {manifest.machine.isa}, planned for {manifest.machine.threads} threads")
+    print(f"sha256 {facts['sha256']}")
+
+
+def _size_record(size: object) -> int | str:
+    return size if isinstance(size, int) else str(size)
+
+
+class _Progress:
+    """A bar for each thing that is being done; in a pipe one line when it begins."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._what = ""
+        self._bar: Bar | None = None
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """``done`` of ``total`` of ``what``."""
+        if self._quiet:
+            return
+        if what != self._what:
+            self.close()
+            self._what, self._bar = what, Bar(what)
+            if not sys.stderr.isatty():
+                print(f"taskmap: {what}", file=sys.stderr, flush=True)
+        if self._bar is not None and sys.stderr.isatty():
+            self._bar.show(done, total)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

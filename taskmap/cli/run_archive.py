@@ -1,0 +1,113 @@
+"""`taskmap run model.taskmap`, after its options: run an archive; nothing is compiled, and neither torch nor onnx is
+loaded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from taskmap.archive_load import ArchivedModel, load, numpy_dtype
+from taskmap.archive_manifest import ArchivedPlan
+from taskmap.backend.executable import TimedRun
+from taskmap.backend.program import Launch
+from taskmap.cli.output import duration, plain, print_json, table
+from taskmap.cli.run_compare import Verdict, compare, other_outputs
+from taskmap.cli.run_facts import facts_of, print_facts, save, timed
+from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
+from taskmap.ir.errors import InputError
+
+
+def run_archive(a: argparse.Namespace) -> int:
+    """Run what the options say; 1 when a comparison found a difference."""
+    _refuse(a)
+    began = time.perf_counter()
+    model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
+    specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
+    inputs, assumed = inputs_for(specs, Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+    outputs = model(inputs)
+    first = time.perf_counter() - began
+    for _ in range(a.warmup):
+        model(inputs)
+    for _, runs in model.timed_runs():
+        runs.clear()
+    times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
+    names = [p.name for p in model.outputs]
+    verdicts: list[Verdict] = []
+    if a.compare:
+        verdicts = compare(names, outputs, other_outputs(a.compare, a.onnx, inputs, a.threads), a.rtol, a.atol)
+    named = dict(zip(names, outputs, strict=True))
+    if a.save is not None:
+        save(a.save, named)
+    facts = facts_of(inputs, named, first, times, assumed, verdicts)
+    steps = _profile(model, a.trace) if a.profile else []
+    if a.json:
+        print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})
+    else:
+        print_facts(facts, verdicts, a)
+        if a.profile:
+            print(f"\n{_profile_table(steps)}")
+    return int(not all(v.equal for v in verdicts))
+
+
+def _refuse(a: argparse.Namespace) -> None:
+    """Options that an archive does not have."""
+    if a.trace is not None and not a.profile:
+        raise InputError("a trace needs a profile", hint="Add --profile.")
+    if a.compare and a.onnx is None:
+        raise InputError(
+            "an archive has nothing to be compared with", hint="Name the model that it was made of: --onnx model.onnx"
+        )
+    if a.tune is not None:
+        raise InputError(
+            "an archive cannot be tuned", why="its kernels are compiled.", hint="Use taskmap compile --tune SECONDS."
+        )
+    if a.target != "cpu":
+        raise InputError(f"an archive does not run on the target {a.target!r}", why="it holds kernels of the CPU.")
+
+
+def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
+    """What every launch of the plans that ran took, in the median of the runs."""
+    steps: list[dict[str, Any]] = []
+    events: list[dict[str, object]] = []
+    for number, (plan, runs) in enumerate(model.timed_runs()):
+        found = _steps(plan, runs)
+        total = sum(s["seconds"] for s in found) or 1.0
+        now = 0.0
+        for step, last in zip(found, runs[-1].seconds if runs else (), strict=False):
+            step["share"] = step["seconds"] / total
+            events.append(
+                {"name": step["name"], "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": last * 1e6}
+            )
+            now += last
+        steps += found
+    if trace is not None:
+        try:
+            trace.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"the trace cannot be written to {trace}", why=f"{error}.") from error
+    return steps
+
+
+def _steps(plan: ArchivedPlan, runs: Sequence[TimedRun]) -> list[dict[str, Any]]:
+    if not runs:
+        return []
+    found = []
+    for number, step in enumerate(plan.program.steps):
+        assert isinstance(step, Launch)
+        schedule = plan.schedules[number] if number < len(plan.schedules) else ""
+        seconds = median(run.seconds[number] for run in runs)
+        found.append({"name": step.label, "kernel": step.symbol, "schedule": schedule, "seconds": seconds})
+    return found
+
+
+def _profile_table(steps: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (plain(s["name"]), plain(s["schedule"])[:60], duration(s["seconds"]), f"{100 * s['share']:.1f} %")
+        for s in steps
+    ]
+    return table(("kernel", "schedule", "time", "share"), rows, left=2)

@@ -1,0 +1,104 @@
+"""What `taskmap run` reports of a model or an archive: inputs, outputs, times, comparisons."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.cli.output import duration, paint, plain, table
+from taskmap.cli.run_compare import Verdict
+from taskmap.ir.errors import InputError
+
+Array = NDArray[Any]
+
+
+def timed(call: Callable[[], object]) -> float:
+    """The seconds that ``call`` takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def facts_of(
+    inputs: Mapping[str, Array], outputs: Mapping[str, Any], first: float, times: Sequence[float],
+    assumed: Mapping[str, int], verdicts: Sequence[Verdict],
+) -> dict[str, Any]:  # fmt: skip
+    """What a run found, as JSON says it: ``first`` and ``times`` in seconds."""
+    return {
+        "inputs": {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in inputs.items()},
+        "assumed": dict(assumed),
+        "outputs": {name: _summary(x) for name, x in outputs.items()},
+        "first_result_seconds": first,
+        "seconds": {
+            "median": statistics.median(times),
+            "fastest": min(times),
+            "slowest": max(times),
+            "runs": len(times),
+        },
+        "compared": [
+            {
+                "output": v.name,
+                "equal": v.equal,
+                "absolute": v.absolute,
+                "relative": v.relative,
+                "differing": v.differing,
+                "why": v.why,
+            }
+            for v in verdicts
+        ],
+    }
+
+
+def _summary(x: Any) -> dict[str, Any]:
+    if not isinstance(x, np.ndarray):
+        return {"kind": type(x).__name__, "length": len(x) if hasattr(x, "__len__") else None}
+    found: dict[str, Any] = {"shape": list(x.shape), "dtype": str(x.dtype)}
+    if x.size and x.dtype.kind in "biuf":
+        values = x.astype(np.float64)
+        found |= {"min": float(values.min()), "max": float(values.max()), "mean": float(values.mean())}
+        found["nan"] = int(np.isnan(values).sum())
+    return found
+
+
+def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argparse.Namespace) -> None:
+    """The same for people."""
+    for name, n in facts["assumed"].items():
+        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
+    rows = [("in", name, f"{x['dtype']}{x['shape']}", "", "", "") for name, x in facts["inputs"].items()]
+    for name, x in facts["outputs"].items():
+        figures = [f"{x[key]:.6g}" if key in x else "" for key in ("min", "mean", "max")]
+        rows.append(("out", name, f"{x['dtype']}{x['shape']}" if "dtype" in x else x["kind"], *figures))
+    print(table(("", "name", "type", "min", "mean", "max"), rows, left=3))
+    s = facts["seconds"]
+    print(f"first result after {duration(facts['first_result_seconds'])}; then {duration(s['median'])}, "
+          f"{duration(s['fastest'])} to {duration(s['slowest'])} in {s['runs']} runs")  # fmt: skip
+    for v in verdicts:
+        word = paint("equal", "green") if v.equal else paint("different", "red")
+        why = (
+            v.why
+            or f"largest error {v.absolute:.3g}, {v.relative:.3g} of the largest value; {v.differing} elements differ"
+        )
+        print(f"{plain(v.name)}: {word} to {a.compare}: {why}")
+    if a.save is not None:
+        print(f"outputs written to {a.save}")
+
+
+def save(path: Path, outputs: Mapping[str, Any]) -> None:
+    """Write the outputs, the whole file or none."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with open(temporary, "wb") as file:
+            named: dict[str, Any] = {name: np.asarray(x) for name, x in outputs.items()}
+            np.savez(file, **named)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"outputs cannot be written to {path}", why=f"{error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)

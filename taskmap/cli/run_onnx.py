@@ -1,0 +1,128 @@
+"""`taskmap run model.onnx`, after its options: run the model; time it, compare it, profile it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from taskmap.accounting import Recorded, account
+from taskmap.backend.executable import TimedRun
+from taskmap.cli.output import print_json
+from taskmap.cli.run_compare import Verdict, compare, other_outputs
+from taskmap.cli.run_facts import facts_of, print_facts, save, timed
+from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
+from taskmap.constants import FrozenGraph
+from taskmap.driver import Compilation, Fallback
+from taskmap.graph.importers.onnx import Port
+from taskmap.graph.importers.onnx.elements import STRING, numpy_type
+from taskmap.graph.planning import Group
+from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.options import Options
+from taskmap.report import Report
+
+Array = NDArray[Any]
+
+
+def run_model(a: argparse.Namespace) -> int:
+    """Run what the options say; the exit status."""
+    with ExitStack() as stack:
+        if a.threads is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(a.threads)
+        return _run(a)
+
+
+def _run(a: argparse.Namespace) -> int:
+    if a.trace is not None and not a.profile:
+        raise InputError("a trace needs a profile", hint="Add --profile.")
+    began = time.perf_counter()
+    model = load_model(a.model, Options(target=a.target, threads=a.threads, profile=a.profile, tune_seconds=a.tune))
+    record: list[Compilation | Fallback] = []
+    if model.session is not None:
+        model.session.record = record
+    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+    outputs = model(inputs)
+    first = time.perf_counter() - began
+    for _ in range(a.warmup):
+        model(inputs)
+    _take(record)
+    times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
+    names = [p.name for p in model.outputs]
+    verdicts: list[Verdict] = []
+    if a.compare:
+        want = other_outputs(a.compare, a.model, inputs, a.threads)
+        verdicts = compare(names, outputs, want, a.rtol, a.atol)
+    if a.save is not None:
+        save(a.save, dict(zip(names, outputs, strict=True)))
+    report = _report(model, record, len(times), a.trace) if a.profile else None
+    facts = facts_of(inputs, dict(zip(names, outputs, strict=True)), first, times, assumed, verdicts)
+    if a.json:
+        print_json({**facts, **({"profile": json.loads(report.to_json())} if report is not None else {})})
+    else:
+        print_facts(facts, verdicts, a)
+        if report is not None:
+            print(f"\n{report}")
+    return int(not all(v.equal for v in verdicts))
+
+
+def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
+    """What may be given as a model's inputs."""
+    return [
+        InputSpec(p.name, _numbers(p), None if p.type is None else p.type.shape, p.kind == "optional") for p in ports
+    ]
+
+
+def _numbers(port: Port) -> np.dtype[Any] | None:
+    if not port.is_tensor or port.type is None or port.type.elem == STRING:
+        return None
+    try:
+        return numpy_type(port.type.elem)
+    except UnsupportedError:
+        return None
+
+
+def _take(record: Sequence[Compilation | Fallback]) -> list[tuple[Compilation, list[TimedRun], list[TimedRun]]]:
+    """The timed runs since this was last asked: of what runs at every call, and of what runs once."""
+    found = []
+    for c in (c for c in record if isinstance(c, Compilation)):
+        parts = (c.call.main, c.call.prepare) if isinstance(c.call, FrozenGraph) else (c.call,)
+        taken = [list(part.executable.runs) for part in parts]
+        for part in parts:
+            part.executable.runs.clear()
+        found.append((c, taken[0], taken[1] if len(taken) > 1 else []))
+    return found
+
+
+def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: int, trace: Path | None) -> Report:
+    """What every kernel took."""
+    taken = _take(record)
+    if trace is not None:
+        _write_trace(trace, taken)
+    recorded = [Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
+    target = "cpu" if model.session is None else str(model.session.target)
+    return account(recorded, target, torch.get_num_threads(), runs)
+
+
+def _write_trace(path: Path, taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]]) -> None:
+    """The last run of every graph as Chrome's trace events."""
+    events: list[dict[str, object]] = []
+    now = 0.0
+    for number, (c, main, _) in enumerate(taken):
+        for origin, took in zip(c.parts.main.origins, main[-1].seconds if main else (), strict=False):
+            name = origin.name if isinstance(origin, Group) else str(origin)
+            events.append({"name": name, "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": took * 1e6})
+            now += took
+    try:
+        path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the trace cannot be written to {path}", why=f"{error}.") from error
