@@ -286,4 +286,4 @@ def _line(origin: Origin) -> Line:
 
 
 def _lines(nodes: Iterable[Node]) -> tuple[Line, ...]:
-    return tuple(dict.fromkeys(_line(n.origin) for n in nodes if n.origin.file))
+    return tuple(dict.fromkeys(_line(n.origin) for n in nodes if n.origin.file or n.origin.text))

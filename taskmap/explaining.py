@@ -1,4 +1,4 @@
-"""What taskmap makes of a model: `taskmap.explain`."""
+"""What taskmap makes of a model: `taskmap.explain`, and `explain_onnx` of an ONNX model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -14,13 +14,17 @@ from torch.utils._pytree import tree_leaves
 from taskmap.accounting import Recorded, account
 from taskmap.backend.executable import TimedRun
 from taskmap.constants import FrozenGraph
-from taskmap.driver import Compilation, Fallback, new_session
+from taskmap.driver import Compilation, Fallback, Session, new_session
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
 from taskmap.placing import device_among
 from taskmap.private_compile import private_compile, reachable, unchanged
 from taskmap.report import Report
+from taskmap.report_kernels import with_kernels
 from taskmap.torch_backend import compile_captured
+
+if TYPE_CHECKING:
+    from taskmap.onnx_model import OnnxModel
 
 RUNS = 15
 FEWEST_RUNS = 3
@@ -52,7 +56,28 @@ def explain(
     with unchanged(function, (args, kwargs)), private_compile(function, backend) as compiled:
         leaves = [t for t in reachable(function, (args, kwargs)) if t.requires_grad and t.is_leaf]
         measured = _measure(lambda: _run(partial(compiled, *args, **kwargs), leaves), record)
-    return account(measured.graphs, str(session.target), torch.get_num_threads(), measured.runs)
+    return _report(measured, session, getattr(function, "__name__", type(function).__name__))
+
+
+def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") -> Report:
+    """What taskmap makes of an ONNX model that was loaded with the option ``profile``, called with these inputs.
+
+    name: what the report calls it. Raises InputError for a model that was loaded without the option, and what calling
+    it raises.
+    """
+    session = model.session
+    if session is None or not session.options.profile:
+        raise InputError("the model was loaded without a profile", hint="Load it with Options(profile=True).")
+    record: list[Compilation | Fallback] = []
+    session.record = record
+    measured = _measure(lambda: model(inputs), record)
+    return _report(measured, session, name)
+
+
+def _report(measured: _Measured, session: Session, name: str) -> Report:
+    threads = session.options.threads or torch.get_num_threads()
+    report = account(measured.graphs, str(session.target), threads, measured.runs)
+    return with_kernels(report, measured.graphs, session, name)
 
 
 def _run(call: Callable[[], Any], leaves: Sequence[torch.Tensor]) -> None:
@@ -68,7 +93,7 @@ class _Measured:
     runs: int
 
 
-def _measure(run: Callable[[], None], record: list[Compilation | Fallback]) -> _Measured:
+def _measure(run: Callable[[], object], record: list[Compilation | Fallback]) -> _Measured:
     """Compiles, warms up and measures; every graph that ``record`` then holds, with its timed runs."""
     run()
     prepared = {compilation: _take_runs(compilation)[1] for compilation in _compilations(record)}

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from taskmap.ir.drawing import Drawing
+from taskmap.ir.lazy import lazily
 from taskmap.report_text import ledger, table
+from taskmap.roofline import Peaks
+from taskmap.whole_file import write_whole
+
+_page: Callable[[Report], str] = lazily("taskmap.html.page", "page")
 
 Role = Literal["anchor", "prologue", "epilogue", "fused", "inlined", "view", "extern", "item", "folded"]
 
@@ -162,10 +170,48 @@ class GraphReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A task mapping of a kernel: what it shares out, its text, and the drawing; None where there is none of it."""
+
+    what: str
+    mapping: str
+    drawing: Drawing | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """A kernel, which may be that of several groups.
+
+    symbol: its name in the generated text. language: C or CUDA C++. text: what was generated. threads: of a block of a
+    GPU, 0 on a CPU. draw: makes the pictures of its task mappings, which takes the time of scheduling it again.
+    """
+
+    symbol: str
+    language: str
+    schedule: str
+    text: str
+    threads: int = 0
+    draw: Callable[[], tuple[Picture, ...]] = field(default=tuple, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A value that goes from one step to another: a group ("group 3"), an extern ("extern 0.17": graph and node), an
+    input ("input 0.1": graph and position) or the graph's results ("results 0")."""
+
+    source: str
+    target: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a model: `print` shows the ledger, `table()` one line for each group.
+    """What became of a model: `print` shows the ledger, `table()` one line for each group, `html()` a page with all.
 
     threads: of the kernels. runs: how often the model was run after a first time; every time is the median of these.
+    model: what it is called. kernels: each once, by symbol. flows: how values go between the steps of the graphs.
+    peaks: what the target can do at best; None where that is not known. conditions: what the times depend on, by name.
+    simulated: times are those of the simulator, on a CPU, and say nothing of a GPU.
     """
 
     graphs: tuple[GraphReport, ...]
@@ -175,6 +221,12 @@ class Report:
     target: str
     threads: int
     runs: int
+    model: str = ""
+    kernels: tuple[KernelReport, ...] = ()
+    flows: tuple[Flow, ...] = ()
+    peaks: Peaks | None = None
+    conditions: tuple[tuple[str, str], ...] = ()
+    simulated: bool = False
 
     @property
     def seconds(self) -> float:
@@ -187,6 +239,19 @@ class Report:
         groups = sum((g.fastest or 0.0) * g.calls for g in self.groups if not g.once)
         return groups + sum((e.fastest or 0.0) * e.calls for e in self.externs)
 
+    def least(self, group: GroupReport) -> float | None:
+        """The least time, in seconds, that the group's operations and bytes take on this target; None where a peak or a
+        cost is not known."""
+        if self.peaks is None or group.operations is None or group.bytes is None:
+            return None
+        product = group.kind in ("contraction", "attention")
+        return self.peaks.seconds(group.operations, group.bytes, group.inputs, product)
+
+    def roofline(self, group: GroupReport) -> float | None:
+        """The share of the roofline that a group reaches: the least time over the measured one."""
+        least = self.least(group)
+        return None if least is None or not group.seconds or self.simulated else least / group.seconds
+
     def table(self) -> str:
         """The groups and externs that run at every call, one line each, at most 120 columns wide."""
         return table(self)
@@ -195,12 +260,26 @@ class Report:
         return ledger(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as dictionaries, lists, strings and numbers; rates are included."""
-        made = asdict(self)
+        """The report as dictionaries, lists, strings and numbers; rates are included, the text of kernels is not."""
+        made = asdict(replace(self, kernels=()))
         for group, record in zip(self.groups, made["groups"], strict=True):
-            record.update(gflops=group.gflops, gigabytes=group.gigabytes)
+            record.update(gflops=group.gflops, gigabytes=group.gigabytes, roofline=self.roofline(group))
+        made["kernels"] = [
+            {"symbol": k.symbol, "language": k.language, "schedule": k.schedule, "threads": k.threads}
+            for k in self.kernels
+        ]
+        made["conditions"] = dict(self.conditions)
         return made | {"seconds": self.seconds, "fastest": self.fastest}
 
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=indent)
+
+    def html(self) -> str:
+        """The report as one HTML page that needs no other file."""
+        return _page(self)
+
+    def save_html(self, path: str | Path) -> Path:
+        """Write the page, the whole file or none. Raises InputError where it cannot be written."""
+        write_whole(Path(path), self.html(), "the page")
+        return Path(path)

@@ -26,14 +26,14 @@ def ledger(report: Report) -> str:
         if len(report.graphs) > 1 or graph.fallback:
             blocks.append(_graph_line(report, graph.number))
         steps = [g for g in report.groups if g.graph == graph.number and not g.once]
-        blocks += [_group(g) for g in steps]
+        blocks += [_group(g, report.roofline(g)) for g in steps]
         blocks += [_extern(e) for e in report.externs if e.graph == graph.number]
         blocks += _once(report, graph.number)
     return "\n".join(blocks)
 
 
 def header(report: Report) -> str:
-    """One or two lines that sum the report up."""
+    """A few lines that sum the report up."""
     often = [g for g in report.groups if not g.once]
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
     counts = (
@@ -47,6 +47,8 @@ def header(report: Report) -> str:
             f"{_time(report.seconds)} per call in groups and externs, each the median of {report.runs} runs "
             f"(the fastest: {_time(report.fastest)})"
         )
+    if report.simulated:
+        lines.append("the kernels ran in the simulator, on the CPU: their times say nothing of a GPU")
     return "\n".join(lines)
 
 
@@ -71,7 +73,7 @@ def table(report: Report) -> str:
     return "\n".join([header(report), *(_row(row, widths) for row in rows), *(_clip(text) for text in fallbacks)])
 
 
-def _group(g: GroupReport) -> str:
+def _group(g: GroupReport, roofline: float | None) -> str:
     places = [str(line) for line in g.lines] or [g.name]
     title = f"group {g.number}"
     lines = [_clip(f"{title if i == 0 else '':{_LABEL}}  {text}") for i, text in enumerate(_few(places))]
@@ -79,6 +81,8 @@ def _group(g: GroupReport) -> str:
     left += [("prologue", ", ".join(g.prologue)), ("epilogue", ", ".join(g.epilogue)), ("fused", ", ".join(g.fused))]
     rates = [f"{_number(rate)} {unit}" for rate, unit in ((g.gflops, "GFLOP/s"), (g.gigabytes, "GB/s")) if rate]
     calls = "" if g.calls == 1 else f"{g.calls:g} calls"
+    if roofline is not None:
+        rates.append(f"{roofline:.0%} of the roofline")
     measured = " · ".join(text for text in (_time(g.seconds), calls, _percent(g.share), *rates) if text)
     right = [("schedule", g.schedule), ("work", _work(g)), ("measured", measured or "not run")]
     right += [("takes", g.resources)] if g.resources else []

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from taskmap.graph.build import same_dim
-from taskmap.graph.graph import Node
+from taskmap.graph.graph import Node, Origin
 from taskmap.graph.importers.onnx.model import Library, described
-from taskmap.graph.importers.onnx.protos import array_of, sparse_array
+from taskmap.graph.importers.onnx.protos import array_of, shown, sparse_array
 from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
@@ -71,6 +71,12 @@ class Call:
     def outputs(self) -> int:
         """How many results the node names."""
         return len(self.proto.output)
+
+    @property
+    def origin(self) -> Origin:
+        """Where its nodes come from: the operator, and the name of the node, or of its first result."""
+        name = self.proto.name or next((n for n in self.proto.output if n), "")
+        return Origin(self.op, text=shown(name)[1:-1])
 
     def wants(self, index: int) -> bool:
         """Whether result ``index`` is used."""

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from taskmap.graph.extern import Slot
-from taskmap.graph.graph import Node, Origin
+from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call, HostStep
 from taskmap.graph.importers.onnx.elements import empty, from_held, from_torch, held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.model import described
@@ -54,7 +54,7 @@ def on_host(
     nodes = tuple(t.node() for t in present)
     slots = tuple(Slot(i) for i in range(len(nodes)))
     attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": reason}
-    origin = Origin(call.op)
+    origin = call.origin
     if len(outputs) == 1:
         ((elem, shape),) = outputs
         node = Node("extern", nodes, tuple(shape), held_in(elem), attrs=attrs, origin=origin)

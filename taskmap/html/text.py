@@ -1,0 +1,52 @@
+"""Text for a page: escaped, with numbers in the units that suit them."""
+
+from __future__ import annotations
+
+import html
+import re
+
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""What neither HTML nor XML takes, and what turns the direction of writing: names come from models."""
+
+
+def esc(text: object) -> str:
+    """``text`` for a place between tags or in a quoted attribute."""
+    return html.escape(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(text)), quote=True)
+
+
+def clipped(text: str, length: int) -> str:
+    """The first ``length`` characters, with an ellipsis for the rest."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as text; "" for None."""
+    if seconds is None:
+        return ""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def scaled(value: float | None, unit: str) -> str:
+    """A number with the prefix that suits it; "" for None."""
+    if value is None:
+        return ""
+    for prefix in ("", "k", "M", "G"):
+        if abs(value) < 999.5:
+            return f"{value:.3g} {prefix}{unit}"
+        value /= 1000
+    return f"{value:.3g} T{unit}"
+
+
+def percent(share: float | None) -> str:
+    """A share as text; "" for None."""
+    return "" if share is None else f"{share:.1%}"
+
+
+def count(n: int, what: str) -> str:
+    """1 kernel, 2 kernels."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
