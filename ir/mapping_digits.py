@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from taskmap.ir import radix
 from taskmap.ir.radix import Number
@@ -109,8 +110,8 @@ class DigitMap:
 
     def tasks(self, worker: int) -> list[Task]:
         """The worker's tasks in order."""
-        every_slot = itertools.product(*(range(digit.extent) for digit in self.slots))
-        return [self.indices(worker, slot_digits) for slot_digits in every_slot]
+        first = self.indices(worker, (0,) * len(self.slots))
+        return [tuple(a + b for a, b in zip(first, move, strict=True)) for move in _moves(self)]
 
     def lower(
         self, worker: Number, fresh_var: Callable[[int], Number]
@@ -152,3 +153,10 @@ class DigitMap:
     def witness(self) -> Task | None:
         """A task that is not done exactly once, or None."""
         return None if self.is_partition else (0,) * len(self.task_shape)
+
+
+@lru_cache(maxsize=256)
+def _moves(mapping: DigitMap) -> tuple[Task, ...]:
+    """How far each slot lies from the first, which is as far for every worker."""
+    every_slot = itertools.product(*(range(digit.extent) for digit in mapping.slots))
+    return tuple(mapping.indices(0, slot_digits) for slot_digits in every_slot)

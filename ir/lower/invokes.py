@@ -7,10 +7,12 @@ with all other uses of such registers.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from taskmap.ir import polynomial as poly
 from taskmap.ir.alignment import Multiples
@@ -300,13 +302,23 @@ def _layout_flaw(layout: Layout, d: int, count: int, alignment: int) -> str:
     shape = [int(n) for n in layout.shape]
     if shape[d] % count:
         return f"are more than the {shape[d]} of dimension {d} make whole."
-    ranges = [range(0, n, count) if k == d else range(n) for k, n in enumerate(shape)]
-    for start in itertools.product(*ranges):
-        first = layout(*start)
-        if int(first) % alignment:
-            return f"at {start} lie at {first}, which is not a multiple of {alignment} elements."
-        for k in range(1, count):
-            at = (*start[:d], start[d] + k, *start[d + 1 :])
-            if layout(*at) != int(first) + k:
-                return f"at {start} are torn apart by the layout {layout}."
+    firsts = np.ogrid[tuple(slice(0, n, count if k == d else 1) for k, n in enumerate(shape))]
+    runs = tuple(f.size for f in firsts)
+
+    def addresses(k: int) -> NDArray[np.int64]:
+        """Of the k-th element of every run: a layout's arithmetic is that of arrays as well."""
+        found = layout(*firsts[:d], firsts[d] + k, *firsts[d + 1 :])
+        return np.broadcast_to(np.asarray(found, np.int64), runs)
+
+    first = addresses(0)
+    for run in np.argwhere(first % alignment):
+        lies = int(first[tuple(run)])
+        return f"at {_start_of(run, d, count)} lie at {lies}, which is not a multiple of {alignment} elements."
+    for k in range(1, count):
+        for run in np.argwhere(addresses(k) != first + k):
+            return f"at {_start_of(run, d, count)} are torn apart by the layout {layout}."
     return ""
+
+
+def _start_of(run: NDArray[np.int64], d: int, count: int) -> tuple[int, ...]:
+    return tuple(int(i) * count if k == d else int(i) for k, i in enumerate(run))
