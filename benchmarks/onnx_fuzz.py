@@ -1,9 +1,10 @@
-"""Mutated ONNX models: each must give a clear error or a result, and neither crash, hang, nor eat the memory.
+"""Mutated ONNX models: each must give a clear error or a right result, and neither crash, hang, nor eat the memory.
 
     python benchmarks/onnx_fuzz.py --count 10000 --seed 0
 
 Models are mutated byte by byte and field by field, read, and run by their definitions (every --compile-th is compiled).
-They run in child processes with limits of memory and time; the counts are printed, and what was not clear is shown.
+They run in child processes with limits of memory and time. Results are compared with ONNX's reference evaluator and
+ONNX Runtime (onnx_fuzz_check.py). The counts are printed, and what was neither clear nor right is shown.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,11 +28,15 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto
 
+from benchmarks.onnx_conformance import cases
+from benchmarks.onnx_fuzz_check import REFERENCES, verdict
 from taskmap.ir.errors import TaskmapError
 from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx_model import load_model
 from tests.onnx.models import EXAMPLES
 
+Answer = tuple[bytes, dict[str, Any], list[Any]]
+"""A model, its inputs, and taskmap's results."""
 CASE_SECONDS = 60
 MEMORY = 12 << 30
 """Bytes of address space; importing torch takes about half of it."""
@@ -37,15 +44,58 @@ NUMBERS = (0, 1, -1, 2, 3, 7, 64, 1 << 16, 1 << 31, (1 << 31) - 1, 1 << 40, 1 <<
 NAMES = ('"', "*/", "\n", "%s%n%d", "x", "", "a" * 5000, "\\", "'; DROP", "\u202e", "../../etc/passwd", "{0}", "$(id)")
 
 
-def mutated(seed: int) -> tuple[bytes, dict[str, Any]]:
+OWN = 0.3
+"""The part of models that are taken from the tests rather than from ONNX's own suite, where both are."""
+
+
+@lru_cache(maxsize=1)
+def suite() -> list[Any]:
+    """The cases of single operators in ONNX's own suite whose inputs are tensors of numbers."""
+    return [c for _, c in cases(("node",)) if c.data_sets and all(_is_plain(v) for v in c.data_sets[0][0])]
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype != object
+
+
+def base(rng: random.Random, from_suite: bool) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """A model that may be changed, and inputs for it."""
+    if not from_suite or rng.random() < OWN:
+        return EXAMPLES[rng.choice(list(EXAMPLES))]()
+    case = rng.choice(suite())
+    proto = onnx.ModelProto()
+    proto.CopyFrom(case.model)
+    return proto, dict(zip([p.name for p in proto.graph.input], case.data_sets[0][0], strict=False))
+
+
+def mutated(seed: int, from_suite: bool = False) -> tuple[bytes, dict[str, Any]]:
     """A model with a few mutations, as bytes, and inputs for the model that it was."""
     rng = random.Random(seed)
-    proto, inputs = EXAMPLES[rng.choice(list(EXAMPLES))]()
+    proto, inputs = base(rng, from_suite)
+    if rng.random() < 0.2:
+        return proto.SerializeToString(), {name: _special(rng, value) for name, value in inputs.items()}
     if rng.random() < 0.35:
         return _bytes(rng, proto.SerializeToString()), inputs
     for _ in range(rng.choice((1, 1, 2, 4))):
         rng.choice(MUTATIONS)(rng, proto)
     return proto.SerializeToString(), inputs
+
+
+def _special(rng: random.Random, value: Any) -> Any:
+    """An input with a few elements that are extreme for their type."""
+    if value.size == 0 or value.dtype.kind not in "fiu":
+        return value
+    changed = value.copy()
+    flat = changed.reshape(-1)
+    if value.dtype.kind == "f":
+        finite = np.finfo(value.dtype)
+        extreme = [float("nan"), float("inf"), float("-inf"), -0.0, 0.0, float(finite.max), float(finite.tiny), 0.5]
+    else:
+        limits = np.iinfo(value.dtype)
+        extreme = [0, 1, -1 if limits.min < 0 else 2, int(limits.min), int(limits.max)]
+    for _ in range(rng.choice((1, 2, 4))):
+        flat[rng.randrange(flat.size)] = rng.choice(extreme)
+    return changed
 
 
 def _bytes(rng: random.Random, data: bytes) -> bytes:
@@ -114,10 +164,14 @@ def _attribute(rng: random.Random, proto: onnx.ModelProto) -> None:
         return
     if node.attribute and rng.random() < 0.8:
         attribute = rng.choice(list(node.attribute))
-        attribute.i = rng.choice(NUMBERS)
-        attribute.f = rng.choice((0.0, 1e30, -1.0, float("nan"), float("inf"), 0.5))
+        if attribute.type != AttributeProto.FLOAT or rng.random() < 0.1:
+            attribute.i = rng.choice(NUMBERS)
+        if attribute.type != AttributeProto.INT or rng.random() < 0.1:
+            attribute.f = rng.choice((0.0, 1e30, -1.0, float("nan"), float("inf"), 0.5))
         if attribute.ints:
             attribute.ints[rng.randrange(len(attribute.ints))] = rng.choice(NUMBERS)
+            attribute.ClearField("i")
+            attribute.ClearField("f")
         if rng.random() < 0.2:
             attribute.type = rng.choice((1, 2, 3, 4, 5, 6, 7))
     else:
@@ -196,70 +250,108 @@ MUTATIONS: tuple[Callable[[random.Random, onnx.ModelProto], None], ...] = (
 )
 
 
-def attempt(seed: int, compiled: bool) -> tuple[str, str]:
-    """What a mutated model leads to: an error's class, or "result"; and what is wrong with that, if anything is."""
-    data, inputs = mutated(seed)
+def attempt(seed: int, compiled: bool, from_suite: bool = False) -> tuple[str, str, Answer | None]:
+    """What a mutated model leads to: an error's class, or "result"; what is wrong with that, if anything is; and the
+    results, with what they were computed from."""
+    data, inputs = mutated(seed, from_suite)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             model = load_model(data) if compiled else load_model(data, engine=by_definition)
-            model(*_inputs(model, inputs))
+            feeds = dict(zip([port.name for port in model.inputs], inputs.values(), strict=False))
+            results = model(*feeds.values())
         except TaskmapError as error:
             text = str(error)
             clear = text.startswith("taskmap: ") and len(text) < 100_000
-            return type(error).__name__, "" if clear else f"an unclear message: {text[:200]}"
+            return type(error).__name__, "" if clear else f"an unclear message: {text[:200]}", None
         except MemoryError:
-            return "MemoryError", "the memory ran out"
+            return "MemoryError", "the memory ran out", None
         except Exception as error:
-            return type(error).__name__, f"{type(error).__name__}: {error}"
-    return "result", ""
+            return type(error).__name__, f"{type(error).__name__}: {error}", None
+    return "result", "", (data, feeds, results)
 
 
-def _inputs(model: OnnxModel, inputs: dict[str, Any]) -> list[Any]:
-    values = list(inputs.values())
-    return values[: len(model.inputs)]
-
-
-def _child(pipe: Connection, every: int) -> None:
+def _child(pipe: Connection, every: int, compare: bool, from_suite: bool) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     while True:
         seed = pipe.recv()
         if seed is None:
             return
-        pipe.send(attempt(seed, compiled=every > 0 and seed % every == 0))
+        outcome, reason, answer = attempt(seed, every > 0 and seed % every == 0, from_suite)
+        pipe.send((outcome, reason, compare and answer is not None))
+        if compare and answer is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pipe.send(verdict(*answer))
 
 
-def run(first: int, count: int, every: int = 0) -> tuple[Counter[str], list[tuple[int, str]]]:
-    """The outcomes of ``count`` seeds from ``first`` on, and the seeds that went wrong with the reason."""
+@dataclass(slots=True)
+class Tally:
+    """The outcomes of mutated models, the verdicts on results, and the seeds that went wrong, with the reason."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    wrong: list[tuple[int, str]] = field(default_factory=list)
+    others: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def add(self, seed: int, outcome: str, reason: str) -> None:
+        """Counts what taskmap made of a model."""
+        self.outcomes[outcome] += 1
+        if reason:
+            self._note(seed, reason)
+
+    def judge(self, seed: int, verdict: str, evidence: str) -> None:
+        """Counts what a result is worth."""
+        self.verdicts[verdict] += 1
+        if verdict == "wrong":
+            self._note(seed, evidence)
+        elif verdict != "right":
+            self.others.append((seed, verdict, evidence))
+
+    def _note(self, seed: int, reason: str) -> None:
+        self.wrong.append((seed, reason))
+        print(f"seed {seed}: {reason}", flush=True)
+
+
+def run(first: int, count: int, every: int = 0, compare: bool = False, from_suite: bool = False) -> Tally:
+    """The outcomes of ``count`` seeds from ``first`` on; ``compare`` judges the results.
+
+    Every ``every``-th model is compiled. With ``from_suite`` most models come from ONNX's own suite.
+    """
     context = multiprocessing.get_context("spawn")
-    outcomes: Counter[str] = Counter()
-    wrong: list[tuple[int, str]] = []
+    tally = Tally()
     child = pipe = None
     for seed in range(first, first + count):
         if child is None:
             pipe, other = context.Pipe()
-            child = context.Process(target=_child, args=(other, every), daemon=True)
+            child = context.Process(target=_child, args=(other, every, compare, from_suite), daemon=True)
             child.start()
             other.close()
         assert pipe is not None
+        answered = False
         try:
             pipe.send(seed)
-            result = pipe.recv() if pipe.poll(CASE_SECONDS) else ("hang", f"no answer within {CASE_SECONDS} s")
+            result = pipe.recv() if pipe.poll(CASE_SECONDS) else ("hang", f"no answer within {CASE_SECONDS} s", False)
+            answered = result[0] != "hang"
+            tally.add(seed, result[0], result[1])
+            if result[2]:
+                answered = pipe.poll(CASE_SECONDS)
+                tally.judge(seed, *(pipe.recv() if answered else ("unchecked: a reference hung", "")))
         except (EOFError, OSError):
             child.join(5)
-            result = ("crash", f"the process ended with {child.exitcode}")
-        outcomes[result[0]] += 1
-        if result[1]:
-            wrong.append((seed, result[1]))
-            print(f"seed {seed}: {result[1]}", flush=True)
-        if result[0] in ("hang", "crash"):
+            if answered:
+                tally.judge(seed, "unchecked: a reference crashed", f"the process ended with {child.exitcode}")
+            else:
+                tally.add(seed, "crash", f"the process ended with {child.exitcode}")
+            answered = False
+        if not answered:
             child.kill()
             child.join()
             child = None
     if child is not None and pipe is not None:
         pipe.send(None)
         child.join()
-    return outcomes, wrong
+    return tally
 
 
 def main() -> int:
@@ -269,15 +361,28 @@ def main() -> int:
     parser.add_argument("--compile", type=int, default=50, help="compile every so many models; 0 for none")
     parser.add_argument("--write", type=Path, help="a file for the counts")
     args = parser.parse_args()
-    outcomes, wrong = run(args.seed, args.count, args.compile)
-    for name, number in outcomes.most_common():
+    tally = run(args.seed, args.count, args.compile, compare=True, from_suite=True)
+    for name, number in tally.outcomes.most_common():
         print(f"{number:7} {name}")
-    print(f"{len(wrong)} of {args.count} neither a result nor a clear error")
+    print("of the results:")
+    for name, number in tally.verdicts.most_common():
+        print(f"{number:7} {name}")
+    print(f"{len(tally.wrong)} of {args.count} neither a right result nor a clear error")
     if args.write is not None:
-        record = {"onnx": onnx.__version__, "count": args.count, "first_seed": args.seed, "outcomes": dict(outcomes)}
+        record = {
+            "onnx": onnx.__version__,
+            "references": list(REFERENCES),
+            "count": args.count,
+            "first_seed": args.seed,
+            "compiled_every": args.compile,
+            "outcomes": dict(tally.outcomes.most_common()),
+            "verdicts": dict(tally.verdicts.most_common()),
+            "wrong": tally.wrong,
+            "neither_right_nor_wrong": tally.others,
+        }
         args.write.parent.mkdir(parents=True, exist_ok=True)
-        args.write.write_text(json.dumps({**record, "wrong": wrong}, indent=1) + "\n", encoding="utf-8")
-    return 1 if wrong else 0
+        args.write.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 1 if tally.wrong else 0
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
 from taskmap.graph.importers.onnx.frames import first_frame
 from taskmap.graph.importers.onnx.protos import shown
-from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.ir.errors import ImportGraphError, InputError, UnsupportedError
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_program import Engine, Program
-from taskmap.onnx_values import arrays, given
+from taskmap.onnx_values import Given, arrays, given
 from taskmap.options import Options
 
 Array = NDArray[Any]
@@ -60,7 +60,10 @@ class OnnxModel:
         """The outputs for inputs given in order, by name, or as one mapping from names."""
         values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
         self._check_names(values)
-        return [arrays(v) for v in self.program(values)]
+        results = self.program(values)
+        for port, result in zip(self.outputs, results, strict=True):
+            _check_result(port, result)
+        return [arrays(v) for v in results]
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         names = [port.name for port in self.inputs]
@@ -95,6 +98,16 @@ class OnnxModel:
                         f"the dimension {shown(wanted)} is {size} in the input {shown(port.name)}",
                         why=f"it is {known} in the input {shown(where)}.",
                     )
+
+
+def _check_result(port: Port, result: Any) -> None:
+    """Raises ImportGraphError where a result is not of the element type that the model declares."""
+    declared = port.type.elem if port.type is not None else 0
+    if isinstance(result, Given) and declared not in (0, result.elem):
+        raise ImportGraphError(
+            f"the output {shown(port.name)} is of {elem_name(result.elem)}",
+            why=f"the model declares {elem_name(declared)}.",
+        )
 
 
 def _list(names: Sequence[str]) -> str:

@@ -169,7 +169,8 @@ def test_inputs_that_do_not_fit(given: dict[str, Any]) -> None:
 
 
 def test_mutated_models() -> None:
-    outcomes, wrong = run(first=0, count=300)
-    assert wrong == []
-    assert outcomes["result"] > 10
-    assert outcomes["ImportGraphError"] > 50
+    tally = run(first=0, count=300, compare=True)
+    assert tally.wrong == []
+    assert tally.outcomes["result"] > 10
+    assert tally.outcomes["ImportGraphError"] > 50
+    assert tally.verdicts["right"] > 10

@@ -31,7 +31,9 @@ def _relu(call: Call) -> Node:
 
 @lowering("LeakyRelu")
 def _leaky_relu(call: Call) -> Node:
-    return activations.leaky_relu(call.node(0), call.attr("alpha", 0.01))
+    """x where it is not negative: PyTorch's multiplies zero too, which matters for an infinite slope."""
+    alpha, x = call.attr("alpha", 0.01), call.node(0)
+    return pointwise("leaky_relu", (x,), lambda a: select(a < number(0, a.dtype), a * number(alpha, a.dtype), a))
 
 
 @lowering("PRelu")

@@ -46,15 +46,18 @@ def _attention(call: Call) -> list[Node | None]:
     past: Dim = 0
     if call.has(4) and call.has(5):
         past = call.node(4).shape[2]
-        k, v = cat([call.node(4), k], 2), cat([call.node(5), v], 2)
-    call.same(q.shape[0], k.shape[0])
-    call.same(q.shape[3], k.shape[3])
-    call.same(k.shape[2], v.shape[2])
+        k, v = _after(call, 4, k), _after(call, 5, v)
+    for a, b in ((q.shape[0], k.shape[0]), (q.shape[3], k.shape[3]), *zip(k.shape[:3], v.shape[:3], strict=True)):
+        call.same(a, b)
     causal = bool(call.attr("is_causal", 0))
     window = (int(call.attr("left_window_size", -1)), int(call.attr("right_window_size", -1)))
     lengths = call.optional(6)
     plain = lengths is None and window == (-1, -1) and (not causal or constant_dim(past) == 0)
     mask = _padded(call, k.shape[2])
+    if mask is not None:
+        _check_mask(call, mask, [*q.shape[:3], k.shape[2]])
+    if lengths is not None and len(lengths.shape) != 1:
+        raise call.error(f"lengths of rank {len(lengths.shape)}, not 1")
     if not plain:
         mask = _Mask(q, k, mask, lengths, past, causal, window).node()
         causal = False
@@ -84,6 +87,16 @@ def _heads(call: Call, index: int, name: str) -> Node:
     if heads < 1 or width % heads:
         raise call.error(f"{heads} heads of {width} elements in all")
     return permute(reshape(x, [*x.shape[:2], heads, width // heads]), [0, 2, 1, 3])
+
+
+def _after(call: Call, index: int, x: Node) -> Node:
+    """``x`` after the past keys or values in input ``index``."""
+    past = call.node(index)
+    if len(past.shape) != 4:
+        raise call.error(f"input {index} is of rank {len(past.shape)}, not 4")
+    for d in (0, 1, 3):
+        call.same(past.shape[d], x.shape[d])
+    return cat([past, x], 2)
 
 
 def _times(a: Dim, b: Dim) -> Dim:
@@ -116,6 +129,14 @@ def _padded(call: Call, keys: Dim) -> Node | None:
         return at
 
     return define("padded_mask", [mask], [*mask.shape[:-1], wanted], element, mask.dtype)
+
+
+def _check_mask(call: Call, mask: Node, scores: list[Dim]) -> None:
+    if len(mask.shape) > 4:
+        raise call.error(f"a mask of rank {len(mask.shape)}")
+    for size, wanted in zip(reversed(mask.shape), reversed(scores), strict=False):
+        if constant_dim(size) != 1:
+            call.same(size, wanted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ def _conv_transpose(call: Call) -> Node:
         raise call.error(f"a convolution of tensors of rank {len(x.shape)} and {len(w.shape)}")
     strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
     extra = listed(call, "output_padding", rank, 0)
+    if any(not 0 <= e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+        raise call.error(f"an output padding of {extra}", "it must be less than the stride or the dilation.")
     groups = int(call.attr("group", 1))
     if groups < 1 or constant_dim(x.shape[1]) != constant_dim(w.shape[0]) or (constant_dim(x.shape[1]) or 0) % groups:
         raise call.error(f"a weight of shape {list(w.shape)} in {groups} groups does not fit {x.shape[1]} channels")

@@ -17,7 +17,7 @@ from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.graph.ops import arithmetic, logic
 from taskmap.graph.ops.pointwise import math_function, number, pointwise
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import binary, cast, compare, const, eq, maximum, minimum, ne, select, unary
+from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, maximum, minimum, ne, select, unary
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
@@ -240,6 +240,8 @@ def _of_integers(call: Call, x: Node) -> Node:
 def _clip(call: Call) -> Any:
     x = call.node(0)
     low, high = call.optional(1), call.optional(2)
+    if any(bound is not None and any(constant_dim(n) != 1 for n in bound.shape) for bound in (low, high)):
+        raise call.error("a bound has more than one element")
     if is_unsigned(call):
         return by_numpy_clip(call)
     result = x

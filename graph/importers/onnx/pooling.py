@@ -230,22 +230,26 @@ def _root(s: Expr, p: float) -> Expr:
     return function_call("sqrt", s) if p == 2 else s if p == 1 else function_call("pow", s, const(1 / p, s.dtype))
 
 
+def _spatial(call: Call) -> tuple[int, ...]:
+    rank = len(call.node(0).shape)
+    if rank < 3:
+        raise call.error(f"its input has {rank} dimensions", "there is none beside the batch and the channels.")
+    return tuple(range(2, rank))
+
+
 @lowering("GlobalAveragePool")
 def _global_average(call: Call) -> Node:
-    x = call.node(0)
-    return mean(x, tuple(range(2, len(x.shape))), True)
+    return mean(call.node(0), _spatial(call), True)
 
 
 @lowering("GlobalMaxPool")
 def _global_max(call: Call) -> Node:
-    x = call.node(0)
-    return amax(x, tuple(range(2, len(x.shape))), True)
+    return amax(call.node(0), _spatial(call), True)
 
 
 @lowering("GlobalLpPool")
 def _global_lp(call: Call) -> Node:
-    x = call.node(0)
-    return vector_norm(x, call.attr("p", 2), tuple(range(2, len(x.shape))), True)
+    return vector_norm(call.node(0), call.attr("p", 2), _spatial(call), True)
 
 
 @lowering("MaxUnpool")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, FunctionProto, NodeProto
 from onnx.defs import OpSchema
 
 from taskmap.graph.graph import Node, Origin
@@ -28,7 +28,7 @@ from taskmap.graph.importers.onnx.shape_values import fold_symbolic
 from taskmap.graph.importers.onnx.state import Frame, lookup
 from taskmap.graph.importers.onnx.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.table import find
-from taskmap.graph.importers.onnx.typing_rules import check_inputs, output_elem
+from taskmap.graph.importers.onnx.typing_rules import check_attributes, check_inputs, output_elem
 from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import binary, const, constant_dim
@@ -164,6 +164,8 @@ class Reader:
     def _read(self, frame: Frame, node: NodeProto) -> Stopped | None:
         call = self._call(frame, node)
         if domain_of(node) == "" and node.op_type in CONTROL:
+            check_attributes(call)
+            check_inputs(call)
             step = begin(self, frame, call)
             if step is not None:
                 frame.at += 1
@@ -171,6 +173,7 @@ class Reader:
             return None
         function = frame.library.function(node)
         if function is not None:
+            _check_function_attributes(call, function)
             self._enter(frame, call, list(function.node), function.input, function.output, frame.library)
             return None
         made = self._lowered(call)
@@ -231,6 +234,7 @@ class Reader:
 
     def _lowered(self, call: Call) -> list[Value | None] | HostStep | None:
         """The results by the operator's lowering; None where its function body must be read instead."""
+        check_attributes(call)
         check_inputs(call)
         folded = fold_symbolic(call)
         if folded is not None:
@@ -274,8 +278,15 @@ class Reader:
         node = without_empties(node)
         if index == 0 and call.op in SHAPE_KEEPING and isinstance(call.inputs[0], Tensor):
             _check_kept(call, call.inputs[0].shape, node.shape)
-        _mark(node, Origin(f"{call.op}", text=""))
+        _mark(node, call.origin)
         return Tensor(elem, node.shape, made=node)
+
+
+def _check_function_attributes(call: Call, function: FunctionProto) -> None:
+    known = {*function.attribute, *(a.name for a in function.attribute_proto)}
+    for name in call.attributes:
+        if name not in known:
+            raise call.error(f"it has the attribute {shown(name)}", "the function that it calls has none.")
 
 
 def _resolved(node: NodeProto, frame: Frame) -> NodeProto:

@@ -194,6 +194,10 @@ def _remainder(a: Any, b: Any) -> Any:
     return binary("mod", index(a), index(b)) if isinstance(a, Expr) or isinstance(b, Expr) else int(a) % int(b)
 
 
+def _modulo(call: Call, known: list[Array]) -> Result | None:
+    return None if call.attr("fmod", 0) else _each(_remainder)(call, known)
+
+
 def _largest(a: Any, *rest: Any) -> Any:
     for b in rest:
         a = maximum(a, b) if isinstance(a, Expr) or isinstance(b, Expr) else max(a, b)
@@ -222,7 +226,7 @@ def _axes(call: Call, known: list[Array]) -> list[int]:
 def _unsqueeze(call: Call, known: list[Array]) -> Result:
     axes = _axes(call, known)
     rank = known[0].ndim + len(axes)
-    return np.expand_dims(known[0], tuple(a % rank for a in axes)), _elem(call)
+    return np.expand_dims(known[0], tuple(call.axis(a, rank) for a in axes)), _elem(call)
 
 
 def _squeeze(call: Call, known: list[Array]) -> Result:
@@ -331,7 +335,7 @@ _RULES: dict[str, Callable[[Call, list[Array]], Result | None]] = {
     "Sub": _numeric(_each(lambda a, b: a - b)),
     "Mul": _numeric(_each(lambda a, b: a * b)),
     "Div": _numeric(_each(_quotient)),
-    "Mod": _numeric(_each(_remainder)),
+    "Mod": _numeric(_modulo),
     "Max": _numeric(_each(_largest)),
     "Min": _numeric(_each(_smallest)),
     "Neg": _numeric(_each(lambda a: -a)),

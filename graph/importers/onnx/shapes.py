@@ -208,8 +208,8 @@ def _equal_parts(call: Call, size: Dim, count: int) -> list[Dim]:
     known = constant_dim(size)
     if known is None:
         raise UnsupportedError("a symbolic size split into equal parts")
-    if count < 1:
-        raise call.error("a tensor is split into no parts")
+    if count != call.outputs or count < 1:
+        raise call.error(f"a tensor is split into {count} parts, but the node has {call.outputs} outputs")
     part = -(-known // count)
     return [min(part, max(known - i * part, 0)) for i in range(count)]
 
@@ -228,6 +228,8 @@ def _slice(call: Call) -> Any:
         steps = [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise call.error("starts, ends, axes and steps of a slice differ in number")
+    if len({call.axis(int(axis), rank) for axis in axes}) != len(axes):
+        raise call.error(f"the axes {axes} of a slice name a dimension twice")
     node = call.node(0)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = call.axis(int(axis), rank)

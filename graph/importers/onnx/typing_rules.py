@@ -5,13 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from onnx import TensorProto, defs
+from onnx import AttributeProto, TensorProto, defs
 
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import elem_name
+from taskmap.graph.importers.onnx.protos import shown
 from taskmap.graph.importers.onnx.values import Tensor
 
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+_KINDS = {int(v): str(AttributeProto.AttributeType.Name(v)) for v in AttributeProto.AttributeType.values()}
+_FIELDS = dict(
+    enumerate(
+        [
+            "f",
+            "i",
+            "s",
+            "t",
+            "g",
+            "floats",
+            "ints",
+            "strings",
+            "tensors",
+            "graphs",
+            "sparse_tensor",
+            "sparse_tensors",
+            "tp",
+            "type_protos",
+        ],
+        start=1,
+    )
+)
+"""The field of an attribute that holds a value of each type."""
 _ELEMS = {
     f"tensor({name})": elem
     for name, elem in (*((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),)
@@ -24,6 +48,28 @@ def _parameters(name: str, version: int, domain: str) -> tuple[list[tuple[str, f
     inputs = [(p.type_str, frozenset(p.types)) for p in schema.inputs]
     last = bool(schema.inputs) and schema.inputs[-1].option == VARIADIC
     return inputs, last and not schema.inputs[-1].is_homogeneous, schema.min_input, schema.max_input
+
+
+def check_attributes(call: Call) -> None:
+    """Raises ImportGraphError for an attribute that the operator does not have, or has with another type."""
+    known = _attributes(call.op, call.version, call.domain)
+    for attribute in call.proto.attribute:
+        if attribute.name not in known:
+            raise call.error(
+                f"it has the attribute {shown(attribute.name)}", f"{call.op} of version {call.version} has none."
+            )
+        if attribute.type != known[attribute.name]:
+            wanted = _KINDS[known[attribute.name]]
+            raise call.error(f"its attribute {shown(attribute.name)} is not of the type {wanted}")
+        held = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
+        if held - {_FIELDS[attribute.type]}:
+            raise call.error(f"its attribute {shown(attribute.name)} has values of several types")
+
+
+@lru_cache(maxsize=4096)
+def _attributes(name: str, version: int, domain: str) -> dict[str, int]:
+    schema = defs.get_schema(name, version, domain)
+    return {n: int(a.type.value) for n, a in schema.attributes.items()}
 
 
 def check_inputs(call: Call) -> None:
