@@ -7,6 +7,7 @@ Integer index arithmetic goes through a polynomial normal form; quotients and re
     (16*i + l) // 64            ->  i // 4             for l in [0, 16)
     x // c * c + x % c          ->  x
     min(i, 7), i < 8            ->  i, true            for i in [0, 8)
+    (64*i + j) ^ k              ->  64*i + (j ^ k)     for k in [0, 64)
 
 Loop extents are taken to be at least one inside their loop, so a symbolic size counts as positive.
 """
@@ -169,6 +170,8 @@ class Simplifier:
             return binary("floordiv", poly.to_expr(p), 0)
         whole, rest = poly.divide(p, d)
         if self._below(rest, d):
+        if e.op == "xor":
+            return self._exclusive_or(self.poly(e.a), self.poly(e.b))
             return poly.to_expr(whole)
         size = poly.constant_value(d)
         if size is not None and size > 0:
@@ -213,6 +216,19 @@ class Simplifier:
                 return None
             high, low = poly.divide(rest, poly.constant(g))
             if high and self._below(low, poly.constant(g)):
+    def _exclusive_or(self, p: Poly, bits: Poly) -> Expr:
+        """p ^ bits: what of p is a multiple of a power of two above all bits is added afterwards."""
+        low, high = self.poly_range(bits)
+        if low < 0 or math.isinf(high):
+            return binary("xor", poly.to_expr(p), poly.to_expr(bits))
+        size = 1 << int(high).bit_length()
+        above = {m: c // size * size for m, c in p.items() if c // size}
+        rest = poly.add(p, above, -1)
+        if not rest or not bits:
+            return poly.to_expr(poly.add(above, poly.add(rest, bits)))
+        mixed = binary("xor", poly.to_expr(rest), poly.to_expr(bits))
+        return poly.to_expr(poly.add(above, poly.to_poly(mixed)))
+
                 return g, high, low
         return None
 
@@ -319,6 +335,8 @@ class Simplifier:
     def _extremum(self, op: str, a: Expr, b: Expr) -> Expr:
         if a == b:
             return a
+        if e.op == "xor" and min(a[0], b[0]) >= 0 and math.isfinite(max(a[1], b[1])):
+            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
         low, high = self.poly_range(poly.add(poly.to_poly(a), poly.to_poly(b), -1))
         if not (high <= 0 or low >= 0):
             low, high = (0, math.inf) if self._at_most(b, a) else (-math.inf, 0) if self._at_most(a, b) else (low, high)
@@ -353,7 +371,7 @@ class Simplifier:
         return compare(op, a, b)
 
 
-_INTEGER = frozenset(("add", "sub", "mul", "floordiv", "mod", "tdiv", "tmod", "min", "max"))
+_INTEGER = frozenset(("add", "sub", "mul", "floordiv", "mod", "tdiv", "tmod", "min", "max", "xor"))
 
 
 def _times(a: Range, b: Range) -> Range:

@@ -19,7 +19,7 @@ class Target:
     the 32-bit registers that one thread may have, and ``l2`` is shared by all SMs. shared_per_block: the most shared
     memory that a block may have, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate, f16_rate:
     floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. name: of the
-    product.
+    product. tf32: products of f32 may round their factors to tf32, which tensor cores multiply.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class Target:
     f32_rate: int = 0
     f16_rate: int = 0
     name: str = ""
+    tf32: bool = False
 
     @property
     def capability(self) -> int:

@@ -165,15 +165,24 @@ class _Lanes:
 
     def _mixed(self, position: Expr) -> Expr | None:
         """A swizzled address: neighbours stay neighbours where only bits above them are mixed."""
-        if not isinstance(position, Binary) or position.op != "xor":
+        p = self.simplifier.poly(position)
+        swizzled = [m[0] for m, c in p.items() if c == 1 and len(m) == 1 and self._is_mixed(m[0])]
+        rest = {m: c for m, c in p.items() if m != tuple(swizzled)}
+        if len(swizzled) != 1 or not all(self.scalar(a) for m in rest for a in m):
             return None
-        where, bits = self._address(position.a), position.b
+        mixed = swizzled[0]
+        assert isinstance(mixed, Binary)
+        where, bits = self._address(mixed.a), mixed.b
         if not isinstance(where, Ramp) or value_of(where.stride) != 1 or not self.scalar(bits):
             return None
         step = 1 << (self.count - 1).bit_length()
         if self.multiples.of(where.base) % step or self.multiples.of(bits) % step:
             return None
-        return Ramp(binary("xor", where.base, self.expr(bits)), const(1, i64), self.count)
+        first = binary("xor", where.base, self.expr(bits))
+        return Ramp(binary("add", poly.to_expr(rest), first), const(1, i64), self.count)
+
+    def _is_mixed(self, atom: Expr) -> bool:
+        return isinstance(atom, Binary) and atom.op == "xor" and not self.scalar(atom)
 
     def scalar(self, e: Expr) -> bool:
         return e is not self.lane and self.expr(e).lanes == 1

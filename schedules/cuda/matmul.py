@@ -20,14 +20,16 @@ from taskmap.ir.instructions import instruction_named
 from taskmap.ir.nodes import Expr, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.types import f32, tf32
+from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cuda.factor import Factor
 from taskmap.schedules.cuda.matmul_config import MatmulConfig, sizes_fit
 from taskmap.schedules.cuda.mma import Mma, spec_of
 from taskmap.schedules.cuda.product import Frame, Product
 from taskmap.schedules.cuda.share import Share, share
-from taskmap.schedules.cuda.shared_tile import padded_bytes, padded_tile
+from taskmap.schedules.cuda.shared_tile import padded_bytes, padded_tile, swizzled_bytes, swizzled_tile
 from taskmap.schedules.cuda.simt import Simt
+from taskmap.schedules.cuda.split import Split, steps_of, why_not_split
 from taskmap.schedules.cuda.staging import Staging
 from taskmap.schedules.values import Values
 
@@ -38,6 +40,7 @@ _COPIES = (4, 8, 16)
 def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
     unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
+    unfit = unfit or why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
     if unfit:
         return unfit
     if not is_asynchronous(p, c, target) and c.stages > 2:
@@ -72,6 +75,8 @@ def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
     wanted = tuple(f32 if t == tf32 else t for t in (spec.a, spec.b, spec.c))  # f32 is rounded to tf32 on the way
     if types != wanted:
         return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
+    if tf32 in (spec.a, spec.b) and not target.tf32:
+        return "factors of f32 may not be rounded to tf32, unless the option tf32 or PyTorch's settings say so"
     for name, tile, own in (("m", c.warp_m, spec.m), ("n", c.warp_n, spec.n), ("k", c.block_k, spec.k)):
         if tile % own:
             return f"along {name}, {own} of {c.engine} do not divide {tile}"
@@ -80,8 +85,9 @@ def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
 
 def shared_bytes(p: Product, c: MatmulConfig) -> int:
     """Shared memory of a block."""
+    size = padded_bytes if c.engine == "simt" else swizzled_bytes
     return sum(
-        padded_bytes(f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
+        size(f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
         for f, extent in ((p.left, c.block_m), (p.right, c.block_n))
     )
 
@@ -119,7 +125,7 @@ class _Matmul:
 
     def kernel(self) -> Kernel:
         p, c = self.p, self.config
-        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads)
+        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
         values = self.frame.begin()
         b = self.frame.launch.b
         engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
@@ -129,25 +135,38 @@ class _Matmul:
             self.in_stages(values, engine, left, right)
         else:
             self.through_registers(values, engine, left, right)
-        self.frame.epilogue(values.nested(), engine)
-        return self.frame.launch.kernel(f"cuda.matmul({c})")
+        note = f"cuda.matmul({c})"
+        if c.split == 1:
+            self.frame.epilogue(values.nested(), engine)
+            return self.frame.launch.kernel(note)
+        split = Split(self.frame, engine, b.barrier, THREAD < 1)
+        with split.last(values) as inside:
+            self.frame.epilogue(inside, engine)
+        return split.kernel(self.frame.launch.kernel(note))
 
     def staging(self, name: str, f: Factor, first: Expr, extent: int) -> Staging:
         c, b = self.config, self.frame.launch.b
-        tile = padded_tile(
+        make = padded_tile if c.engine == "simt" else swizzled_tile
+        tile = make(
             b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
         )
         how = _share(f, extent, c)
         assert isinstance(how, Share)
         return Staging(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
 
+    def steps(self, values: Values) -> tuple[Expr, Expr]:
+        """The first part of k that is this block's, and how many are."""
+        b, c = self.frame.launch.b, self.config
+        start, count = steps_of(ceil_div(self.p.k, c.block_k), c.split, self.frame.part, values)
+        return b.let("start", start), b.let("steps", count)
+
     def through_registers(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
         """Two stages: one is multiplied while the next is on its way."""
         b, c = self.frame.launch.b, self.config
-        steps = ceil_div(self.p.k, c.block_k)
+        start, steps = self.steps(values)
         for s, name in ((left, "left"), (right, "right")):
             s.open(f"{name}_next")
-            s.fetch(values.nested(), index(0))
+            s.fetch(values.nested(), values.simplifier(start * c.block_k))
             s.put(values.nested(), index(0))
         b.barrier()
         with b.loop("step", steps) as step:
@@ -156,7 +175,7 @@ class _Matmul:
             more = inside.simplifier(step + 1 < steps)
             with b.when(more):
                 for s in (left, right):
-                    s.fetch(inside.nested(), inside.simplifier((step + 1) * c.block_k))
+                    s.fetch(inside.nested(), inside.simplifier((start + step + 1) * c.block_k))
             engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % 2))
             with b.when(more):
                 for s in (left, right):
@@ -167,14 +186,14 @@ class _Matmul:
         """A ring of stages: all but the one that is multiplied are on their way. Every step commits a group of copies,
         if need be an empty one, so that a group's age says which stage it is."""
         b, c = self.frame.launch.b, self.config
-        steps = ceil_div(self.p.k, c.block_k)
+        start, steps = self.steps(values)
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
 
         def issue(number: Expr, local: Values) -> None:
             with b.when(local.simplifier(number < steps)):
                 for s in (left, right):
                     stage = local.simplifier(number % c.stages)
-                    s.copy(local.nested(), stage, local.simplifier(number * c.block_k))
+                    s.copy(local.nested(), stage, local.simplifier((start + number) * c.block_k))
             b.invoke(commit)
 
         for number in range(c.stages - 1):

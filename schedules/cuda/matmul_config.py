@@ -15,7 +15,8 @@ class MatmulConfig:
     """Tile sizes in elements: of a block, of one warp, and of the part of k that is in shared memory at a time.
 
     engine: "simt", a thread multiplies and adds; or the name of a tensor-core instruction. stages: tiles of k in shared
-    memory at once. group: how many rows of tiles are computed side by side, for the second-level cache.
+    memory at once. group: how many rows of tiles are computed side by side, for the second-level cache. split: how many
+    blocks share the terms of a sum.
     """
 
     engine: str
@@ -26,6 +27,7 @@ class MatmulConfig:
     warp_n: int
     stages: int = 2
     group: int = 1
+    split: int = 1
 
     @property
     def warps(self) -> tuple[int, int]:
@@ -45,7 +47,9 @@ class MatmulConfig:
 
     def __str__(self) -> str:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
-        return f"{self.engine}, tile={tile}, warp={self.warp_m}x{self.warp_n}, stages={self.stages}, group={self.group}"
+        split = f", split={self.split}" if self.split > 1 else ""
+        warp = f"{self.warp_m}x{self.warp_n}"
+        return f"{self.engine}, tile={tile}, warp={warp}, stages={self.stages}, group={self.group}{split}"
 
 
 def sizes_fit(c: MatmulConfig, target: Target) -> str | None:
@@ -58,4 +62,6 @@ def sizes_fit(c: MatmulConfig, target: Target) -> str | None:
         return f"a warp of 4×8 threads does not divide {c.warp_m}×{c.warp_n}"
     if c.stages < 2:
         return "one stage leaves nothing to fetch while another is multiplied"
+    if c.split < 1:
+        return f"{c.split} blocks cannot share a sum"
     return None

@@ -13,12 +13,13 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import Instruction, MatMulSpec, instructions_for
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
-from taskmap.ir.types import DType, f64
+from taskmap.ir.types import DType, f32, f64, tf32
 from taskmap.schedules.cuda import hopper
 from taskmap.schedules.cuda.hopper import HopperConfig, schedule_hopper
 from taskmap.schedules.cuda.matmul import is_asynchronous, schedule_product, shared_bytes, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.product import Product
+from taskmap.schedules.cuda.split import tiles_of
 
 _GUESS = 512
 """A size that is known only when the kernel runs."""
@@ -47,6 +48,9 @@ _WARPGROUP_TILES = (
     (128, 256, 2), (256, 128, 2), (128, 192, 2), (128, 128, 2), (256, 64, 2), (128, 96, 2), (128, 64, 2), (128, 32, 2),
     (128, 128, 1), (64, 256, 1), (64, 192, 1), (64, 128, 1), (64, 96, 1), (64, 64, 1), (64, 32, 1), (64, 16, 1),
 )  # fmt: skip
+_WARPGROUP = 128
+_SHORTEST_SHARE = 4
+"""Parts of k that a block must have for itself, or it takes longer to add up sums than to make them."""
 _RINGS = (2, 3, 4, 6, 8)
 _MOST = 200
 """Configurations of an operator; those that the estimate thinks worst are left out."""
@@ -58,12 +62,17 @@ def space(p: Product, target: Target) -> list[Config]:
     """Every configuration that can compute ``p`` on ``target`` and wastes nothing, the fastest by the estimate first:
     at most 200, and at most 100 of them for warpgroups."""
     found = [c for c in candidates(p, target) if why_not(p, c, target) is None and wasted(p, c, target) is None]
-    return sorted(found, key=lambda c: (estimate(p, c, target), -c.stages))[:_MOST]
+    return sorted(found, key=lambda c: (estimate(p, c, target), working_time(p, c, target), -c.stages))[:_MOST]
 
 
 def why_not(p: Product, c: Config, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
-    return hopper.validity(p, c, target) if isinstance(c, HopperConfig) else validity(p, c, target)
+    if isinstance(c, HopperConfig):
+        return hopper.validity(p, c, target)
+    reason = validity(p, c, target)
+    if reason is None and registers(p, c, target) > target.vector_registers:
+        return f"a thread needs about {registers(p, c, target)} registers, and has {target.vector_registers}"
+    return reason
 
 
 def wasted(p: Product, c: Config, target: Target) -> str | None:
@@ -71,7 +80,8 @@ def wasted(p: Product, c: Config, target: Target) -> str | None:
     k = constant_dim(p.k)
     if k is None:
         return None
-    parts = -(-k // c.block_k)
+    steps = -(-k // c.block_k)
+    parts = -(-steps // split_of(c))
     if c.stages > max(2, parts):
         return f"{c.stages} stages hold {parts} parts of k"
     if isinstance(c, MatmulConfig) and 2 * k <= c.block_k and c.block_k > min(_depths(p, target)):
@@ -114,14 +124,33 @@ def _of_warps(p: Product, target: Target) -> list[Config]:
     group = 8
     depths = _depths(p, target)
     if engine is None:
-        return [MatmulConfig("simt", *tile, 2, group) for t in _THREAD_TILES for d in depths for tile in [_with(t, d)]]
+        alone = [MatmulConfig("simt", *_with(t, d), 2, group) for t in _THREAD_TILES for d in depths]
+        return [*alone, *(s for c in alone for s in _split(p, c, target))]
     stages = _STAGES if _any_asynchronous(p, target) else (2,)
-    return [
+    alone = [
         MatmulConfig(engine, *_with(t, depth), s, group)
         for t in _TENSOR_TILES
         for depth in depths
         for s in (*stages, *(_DEEP if stages is _STAGES and t[0] * t[1] <= _SMALL_TILE else ()))
     ]
+    return [*alone, *(s for c in alone if c.stages in (stages[-1], *_DEEP) for s in _split(p, c, target))]
+
+
+def _split(p: Product, c: MatmulConfig, target: Target) -> list[MatmulConfig]:
+    """``c`` with as many blocks for a sum as give every multiprocessor one block, two and four; none where tiles are
+    enough or sums are short."""
+    tiles, k = tiles_of(p, (c.block_m, c.block_n)), constant_dim(p.k)
+    if not tiles or not k or 2 * tiles > target.cores:
+        return []
+    steps = -(-k // c.block_k)
+    shares = {max(_SHORTEST_SHARE, -(-steps * tiles // (blocks * target.cores))) for blocks in (1, 2, 4)}
+    counts = sorted({-(-steps // share) for share in shares})
+    return [replace(c, split=count) for count in counts if count > 1]
+
+
+def split_of(c: Config) -> int:
+    """How many blocks share a sum."""
+    return c.split if isinstance(c, MatmulConfig) else 1
 
 
 def _depths(p: Product, target: Target) -> tuple[int, ...]:
@@ -144,6 +173,8 @@ def tensor_engine(p: Product, target: Target) -> str | None:
     a, b, c = _types(p)
     if c == f64:
         return None
+    if (a, b, c) == (f32, f32, f32) and target.tf32:
+        a = b = tf32
     found = instructions_for(target, MatMulSpec(16, 8, 32, a, b, c)).instructions
     return next((i.name for i in found if i.family == "mma"), None)
 
@@ -156,21 +187,42 @@ def estimate(p: Product, c: Config, target: Target) -> float:
     stages in flight. Blocks that share a multiprocessor share its units and hide each other's latency.
     """
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
+    traffic = (m * k + k * n) * p.left.expr.dtype.bytes + m * n * p.stage.out.dtype.bytes
+    return max(working_time(p, c, target), traffic * _count(p) / max(target.memory_bandwidth, 1))
+
+
+def _count(p: Product) -> int:
+    """Products in a batch."""
     count = 1
     for d in p.batch:
         count *= _known(d)
-    tiles = -(-m // c.block_m) * -(-n // c.block_n) * count
+    return count
+
+
+def working_time(p: Product, c: Config, target: Target) -> float:
+    """Seconds that the multiprocessors are at work, were memory as fast as they need it."""
+    m, n, k = (_known(d) for d in (p.m, p.n, p.k))
+    split = split_of(c)
+    tiles = -(-m // c.block_m) * -(-n // c.block_n) * _count(p) * split
     resident = min(blocks_per_sm(p, c, target), -(-tiles // target.cores))
     steps = -(-k // c.block_k)
-    size = p.left.expr.dtype.bytes
+    steps = -(-steps // split)
     busy = _clocks(p, c, target)
     latency = 700 / (c.stages - 1)
     step = max(busy * resident, latency + busy / 4)
     written = c.block_m * c.block_n * p.stage.out.dtype.bytes / 32 * resident
-    clocks = 1500 + steps * step + written
+    clocks = 1500 + steps * step + written + _adding_up(p, c)
     waves = -(-tiles // (target.cores * resident))
-    traffic = (m * k + k * n) * size + m * n * p.stage.out.dtype.bytes
-    return max(waves * clocks / target.clock, traffic * count / max(target.memory_bandwidth, 1))
+    return waves * clocks / target.clock
+
+
+def _adding_up(p: Product, c: Config) -> float:
+    """Clocks until the sums of a tile that several blocks share are one: partial sums go to the second-level cache, a
+    counter says who is last, and that block reads them all."""
+    split = split_of(c)
+    if split == 1:
+        return 0
+    return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / 48
 
 
 def _clocks(p: Product, c: Config, target: Target) -> float:
@@ -208,7 +260,7 @@ def registers(p: Product, c: MatmulConfig, target: Target) -> int:
         rows, columns = c.thread_tile
         fragments = (rows + columns) * words
     else:
-        fragments = (c.warp_m + c.warp_n) // 4
+        fragments = (c.warp_m + c.warp_n) // 4 * (2 if p.left.expr.dtype == f32 else 1)  # before and after rounding
     moving = 0 if is_asynchronous(p, c, target) else (c.block_m + c.block_n) * c.block_k // c.threads
     return sums + fragments + moving + 40
 
@@ -225,8 +277,17 @@ def blocks_per_sm(p: Product, c: Config, target: Target) -> int:
     return max(1, min(by_memory, by_registers, by_threads, 16))
 
 
-def choose(p: Product, target: Target) -> Config:
-    """The fastest configuration by the estimate. Raises ScheduleError when none can compute the product."""
+def pressure(p: Product, c: Config, target: Target) -> int:
+    """Registers of a thread that multiplies, roughly."""
+    if isinstance(c, HopperConfig):
+        return c.block_m * c.block_n // (c.groups * _WARPGROUP) + 90
+    return registers(p, c, target)
+
+
+def choose(p: Product, target: Target, attempt: int = 0) -> Config:
+    """The fastest configuration by the estimate; for each ``attempt`` that had not registers enough, the fastest of
+    those that need fewer. Raises ScheduleError when none can compute the product.
+    """
     found = space(p, target)
     if not found:
         raise ScheduleError(
@@ -234,4 +295,9 @@ def choose(p: Product, target: Target) -> Config:
             why=why_not(p, candidates(p, target)[0], target),
         )
     best = found[0]
+    for _ in range(attempt):
+        fewer = [c for c in found if pressure(p, c, target) < pressure(p, best, target)]
+        if not fewer:
+            raise ScheduleError("no configuration needs fewer registers", why=f"{best} is the last one.")
+        best = fewer[0]
     return replace(best, group=1) if _known(p.m) <= best.block_m else best

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product, value_of
 from taskmap.ir.contraction import Contraction, find_contraction
-from taskmap.ir.nodes import Binary, Cast, Dim, Expr, Reduce, Var
+from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, Reduce, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type
@@ -36,6 +36,10 @@ Finish = Callable[[Expr, Expr, Expr, Values], None]
 
 class Engine(Protocol):
     """What multiplies: it holds the sums of a block's tile."""
+
+    @property
+    def total(self) -> Buffer:
+        """The sums, in registers."""
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
@@ -130,25 +134,29 @@ def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
 
 @dataclass(slots=True)
 class Frame:
-    """One block's part of a product: where its tile is, and what follows it."""
+    """One block's part of a product: where its tile is, which of ``split`` parts of a sum it has, what follows."""
 
     p: Product
     block: tuple[int, int]
     group: int
     threads: int
+    split: int = 1
     launch: Launch = field(init=False)
     fixed: dict[Var, Expr] = field(default_factory=dict)
     row: Expr = field(default_factory=lambda: index(0))
     column: Expr = field(default_factory=lambda: index(0))
+    part: Expr = field(default_factory=lambda: index(0))
 
     def begin(self) -> Values:
         """Values to compute with, the block's place among the tiles known."""
         p = self.p
         tiles = (ceil_div(p.m, self.block[0]), ceil_div(p.n, self.block[1]))
-        self.launch = Launch(p.task, (*p.batch, *tiles), self.threads)
+        self.launch = Launch(p.task, (*p.batch, self.split, *tiles), self.threads)
         b = self.launch.b
         values, place = self.launch.begin()
-        *outer, tile_m, tile_n = self.ordered(values, place, tiles)
+        *outer, part, tile_m, tile_n = self.ordered(values, place, tiles)
+        self.part = b.let("part", part)
+        values.bind(self.part, self.split)
         self.fixed = dict(zip((v for v, _ in p.c.batch), outer, strict=True))
         self.row = b.let("row", values.simplifier(tile_m * self.block[0]))
         self.column = b.let("column", values.simplifier(tile_n * self.block[1]))
@@ -163,7 +171,8 @@ class Frame:
         if group == 1 or constant_dim(down) == 1:
             return tuple(place)
         b = self.launch.b
-        number = b.let("tile", values.simplifier(BLOCKS[0] % product([down, across])) if self.p.batch else BLOCKS[0])
+        many = self.p.batch or self.split > 1
+        number = b.let("tile", values.simplifier(BLOCKS[0] % product([down, across])) if many else BLOCKS[0])
         values.bind(number, product([down, across]))
         first = b.let("first", values.simplifier(number // (index(across) * group) * group))
         height = b.let("height", values.simplifier(minimum(index(down) - first, group)))

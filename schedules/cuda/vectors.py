@@ -15,7 +15,7 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import Access
 
 VECTOR_BYTES = 16
-_MOST_LANES = 8
+_MOST_LANES = 16
 
 
 def vector_lanes(walks: Sequence[Access], axes: Sequence[Var], run: Sequence[int], extents: Sequence[Dim]) -> int:

@@ -190,6 +190,9 @@ BREAKABLE: dict[str, Breakable] = {
     "product, epilogue": Breakable(
         with_epilogue, by_product(MatmulConfig(F16, 16, 64, 64, 16, 32, 4)), "sm_80", edge(35, 72)
     ),
+    "product, split": Breakable(
+        a_product(35, 40, 232), by_product(MatmulConfig(F16, 32, 32, 32, 16, 16, 3, split=3)), "sm_80", edge(35, 40)
+    ),
     "product, registers": Breakable(
         a_product(37, 19, 41), by_product(MatmulConfig(F16, 32, 16, 32, 16, 16, 2)), "sm_80", (*edge(37, 19), LAST_STEP)
     ),

@@ -108,6 +108,7 @@ def tf32_corners(task: Task, target: Target) -> Mapping[str, Make]:
     """Of products of f32 that are rounded to tf32."""
     p = find_product(task)
     assert p is not None
+    target = replace(target, tf32=True)
     tiles = [(16, 16, 16, 16, 16), (32, 64, 32, 16, 32), (64, 32, 16, 32, 16), (128, 128, 32, 64, 32)]
     every = [MatmulConfig("mma_m16n8k8_tf32_f32", *t, stages=s) for t in tiles for s in (2, 3, 4)]
     fit = [c for c in every if validity(p, c, target) is None]
@@ -230,6 +231,7 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
         for form, sizes, dims in (
             ("plain", (37, 19, 41), {}), ("plain", (72, 40, 136), {}), ("left", (72, 40, 136), {}),
             ("right", (72, 40, 136), {}), ("batched", (40, 24, 72), {}), ("plain", (m, 40, 72), {m: 67}),
+            ("right", (13, 14, 600), {}),
         ):  # fmt: skip
             rows, columns, depth = sizes
             node = product(form, rows, columns, depth, t, "generic", 2)

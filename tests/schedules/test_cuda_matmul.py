@@ -6,24 +6,34 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim import run as sim
+from taskmap.backend.sim.run import Policy
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
+from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, reduce
-from taskmap.ir.errors import ScheduleError
+from taskmap.ir.errors import ScheduleError, SimulationError
 from taskmap.ir.evaluate import size_of
+from taskmap.ir.layout import row_major
+from taskmap.ir.lower.flatten import span
 from taskmap.ir.nodes import Buffer, ExprLike, Var
+from taskmap.ir.target import cuda_target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16, f32, f64, i8, i32, u8
 from taskmap.schedules import schedule
+from taskmap.schedules.cuda import shared_tile
 from taskmap.schedules.cuda.hopper import HopperConfig
 from taskmap.schedules.cuda.matmul import schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, wasted
+from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, split_of, wasted
 from taskmap.schedules.cuda.product import find_product
-from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
+from taskmap.schedules.cuda.shared_tile import swizzled_bytes, swizzled_tile
+from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case
@@ -167,6 +177,132 @@ def test_why_a_configuration_is_left_out() -> None:
     assert wasted(later, many, cuda()) is None
 
 
+SPLIT = (
+    MatmulConfig("simt", 16, 16, 8, 16, 16, split=4),
+    MatmulConfig("simt", 16, 32, 16, 8, 16, group=2, split=2),
+    MatmulConfig("mma_m16n8k16_f16_f32", 32, 32, 32, 16, 16, 3, split=4),
+    MatmulConfig("mma_m16n8k16_f16_f32", 16, 64, 32, 16, 32, 2, group=8, split=2),
+)
+ORDERS: tuple[tuple[int, Policy], ...] = ((0, "late"), (1, "early"), (7, "late"), (8, "early"))
+
+
+@pytest.mark.parametrize("config", SPLIT, ids=str)
+@pytest.mark.parametrize("form", ["plain", "batched"])
+def test_sums_that_blocks_share_are_the_same_in_every_order(config: MatmulConfig, form: str) -> None:
+    dtype = f32 if config.engine == "simt" else f16
+    y = product(form, 35, 40, 248 if dtype == f16 else 83, dtype, "generic", 2)
+    task = fused([arithmetic.add(activations.relu(y), 1.0)])
+    p = find_product(task)
+    assert p is not None
+    kernel, case = schedule_product(p, config, cuda()), case_of(task)
+    source = check_kernel(case, kernel, LOOSE)
+    assert len(source.workspace) == len(source.counters) == 1
+    first, *others = ([a.tobytes() for a in simulated(case, kernel, source, *order)] for order in ORDERS)
+    assert all(found == first for found in others)
+
+
+def test_a_shared_sum_in_the_interpreter() -> None:
+    task = fused([product("plain", 17, 19, 29, f32, "generic")])
+    p = find_product(task)
+    assert p is not None
+    check_interpreted(case_of(task), schedule_product(p, SPLIT[1], cuda()), LOOSE)
+
+
+def test_a_part_that_is_left_out_is_seen() -> None:
+    task = fused([product("plain", 35, 40, 248, f16, "generic")])
+    p = find_product(task)
+    assert p is not None
+    kernel, case = schedule_product(p, SPLIT[2], cuda()), case_of(task)
+    source = source_of(kernel)
+    for old, new, why in (
+        ("arrived[0] == 3", "arrived[0] == 2", "uninitialised|race between blocks"),
+        ("tm_fence_gpu();", "", "race between blocks"),
+        ("tm_atomic_exch_i32(counters + tile_number, 0);", "", "counters that are not 0"),
+    ):
+        assert old in source.text
+        with pytest.raises(SimulationError, match=why):
+            simulated(case, kernel, replace(source, text=source.text.replace(old, new)), 7)
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_few_tiles_and_long_sums_are_shared(isa: str, dtype: DType) -> None:
+    target = cuda_target(isa)
+    for sizes, shared in (((64, 64, 32768), True), ((512, 512, 16384), True), ((4096, 4096, 4096), False)):
+        p = find_product(fused([product("left", *sizes, dtype, "generic")]))
+        assert p is not None
+        found = space(p, target)
+        assert 0 < len(found) <= 200
+        assert any(split_of(c) > 1 for c in found) == shared
+        assert (split_of(choose(p, target)) > 1) == shared, choose(p, target)
+
+
+def test_why_a_sum_is_not_shared() -> None:
+    config = SPLIT[2]
+    k = Var("k")
+    for sizes, c, why in (
+        ((64, 64, k), config, "all sizes are known"),
+        ((64, 64, 96), config, "3 parts of k leave one of 4 blocks without any"),
+        ((8192, 8192, 4096), config, "take 1024 MiB"),
+        ((64, 64, 256), replace(config, split=0), "0 blocks cannot"),
+    ):
+        p = find_product(fused([product("plain", *sizes, f16, "generic")]))
+        assert p is not None
+        reason = validity(p, c, cuda())
+        assert reason is not None
+        assert why in reason
+
+
+SWIZZLED = (
+    *((form, f16, MatmulConfig("mma_m16n8k16_f16_f32", m, n, k, 16, 16, 2)) for form in ("plain", "left", "right")
+      for m, n, k in ((32, 16, 32), (64, 32, 64), (16, 128, 32))),
+    ("right", f32, MatmulConfig("mma_m16n8k8_tf32_f32", 32, 32, 16, 16, 16, 2)),
+    ("right", f32, MatmulConfig("mma_m16n8k8_tf32_f32", 32, 32, 32, 16, 16, 2)),
+    ("right", i8, MatmulConfig("mma_m16n8k32_i8_i32", 32, 32, 64, 16, 16, 2)),
+    ("right", i8, MatmulConfig("mma_m16n8k32_i8_i32", 32, 32, 128, 16, 16, 2)),
+)  # fmt: skip
+
+
+def conflicts(form: str, dtype: DType, config: MatmulConfig) -> tuple[CudaSource, int]:
+    """The source of a product, and the steps of shared memory that conflicts of banks add to it."""
+    node = integers(64, 64, 128, i8, i8) if dtype == i8 else product(form, 64, 64, 64, dtype, "generic")
+    task = fused([node])
+    p = find_product(task)
+    assert p is not None
+    kernel = schedule_product(p, config, replace(cuda(), tf32=True))
+    source = source_of(kernel)
+    arrays = [
+        np.zeros(size_of(span(b), {}), np.uint8 if b.dtype == i8 else f"i{b.dtype.bytes}") for b in kernel.buffers
+    ]
+    found = sim.run(source, arrays, outputs=[2]).counters
+    assert found["ldmatrix"]
+    return source, found["shared wavefronts"] - found["shared ideal"]
+
+
+@pytest.mark.parametrize(("form", "dtype", "config"), SWIZZLED, ids=str)
+def test_tiles_meet_no_bank_conflicts(form: str, dtype: DType, config: MatmulConfig) -> None:
+    source, more = conflicts(form, dtype, config)
+    assert "tm_cp_async_16" in source.text  # of every type
+    assert "tm_cp_async_8" not in source.text
+    assert more == 0
+    tiles = (config.block_m + config.block_n) * config.block_k * dtype.bytes * config.stages
+    assert source.shared_bytes == tiles  # nothing is padded
+
+
+def test_without_a_swizzle_banks_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_tile, "swizzled", lambda dtype, *shape: row_major(*shape))
+    assert conflicts(*SWIZZLED[0])[1] > 0
+
+
+def test_lines_that_cannot_be_swizzled_are_padded() -> None:
+    b = Builder()
+    padded = swizzled_tile(b, "tile", f16, 2, 32, 48, along_k=True, is_left=True)
+    assert padded.buffer.layout is None
+    assert padded.buffer.strides == (32 * 56, 56, 1)
+    assert swizzled_bytes(f16, 2, 32, 48, along_k=True) == 2 * 32 * 56 * 2
+    assert swizzled_bytes(f16, 2, 32, 64, along_k=True) == 2 * 32 * 64 * 2
+
+
 def integers(m: int, n: int, k: int, a: DType, b: DType) -> Node:
     """A product of bytes summed in i32, its second factor contiguous along k."""
 
@@ -189,8 +325,11 @@ def test_single_precision_rounded_to_tf32(form: str) -> None:
     task = fused([product(form, 40, 24, 40, f32, "generic")])
     p = find_product(task)
     assert p is not None
-    kernel = schedule_product(p, MatmulConfig("mma_m16n8k8_tf32_f32", 32, 16, 16, 16, 16, stages), cuda())
-    check_kernel(case_of(task), kernel, {"f32": 2e-2})
+    config, target = MatmulConfig("mma_m16n8k8_tf32_f32", 32, 16, 16, 16, 16, stages), replace(cuda(), tf32=True)
+    check_kernel(case_of(task), schedule_product(p, config, target), {"f32": 2e-2})
+    assert all(c.engine == "mma_m16n8k8_tf32_f32" for c in space(p, target))
+    assert "may not be rounded" in str(validity(p, config, cuda()))
+    assert all(c.engine == "simt" for c in space(p, cuda()))
 
 
 def test_an_older_gpu_copies_through_registers() -> None:
