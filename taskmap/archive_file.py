@@ -103,6 +103,8 @@ class ArchiveFile:
                 infos, comment, end = found.infolist(), found.comment, found.start_dir
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError) as error:
             raise self.error("is truncated or damaged", f"its directory cannot be read: {error}.") from error
+        if comment and _COMMENT.startswith(comment[: len(_COMMENT)]) and len(comment) != len(_COMMENT) + 64:
+            raise self.error("is truncated or damaged", "its last bytes are missing.")
         if not comment.startswith(_COMMENT):
             raise self.error("is no archive", "it is a zip file that taskmap did not write.")
         self._manifest_digest = comment[len(_COMMENT) :].decode("ascii", "replace")

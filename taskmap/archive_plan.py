@@ -118,7 +118,9 @@ class PlanSizes:
         behind |= {b: Source("weight", w) for b, w in zip(program.constants, self.plan.constants, strict=True)}
         for number, (buffer, size) in enumerate(zip(program.buffers, buffers, strict=True)):
             if buffer.kind is not BufferKind.ARENA:
-                fits = size <= sizes[behind[number].kind][behind[number].index]
+                source = behind[number]
+                there = sizes[source.kind][source.index]
+                fits = size == there if source.kind == "input" else size <= there
             elif number in memory.places:
                 region, offset = memory.places[number]
                 fits = offset * factors[region] + size <= memory.regions[region].units * factors[region]
