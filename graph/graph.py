@@ -71,13 +71,15 @@ class Graph:
 
     ``dims`` maps each symbolic size to where its value is found at run time: ("input", i) for the i-th argument when
     that is an integer, or ("size", i, d) for dimension d of the i-th argument. ``constant_inputs`` holds the
-    positions of inputs whose values stay the same from call to call (parameters and buffers).
+    positions of inputs whose values stay the same from call to call (parameters and buffers). ``hints``: what symbolic
+    sizes are likely to be, where something says so.
     """
 
     inputs: list[Node]
     outputs: list[Node | None]
     dims: dict[Var, tuple[object, ...]] = field(default_factory=dict)
     constant_inputs: frozenset[int] = frozenset()
+    hints: dict[Var, int] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
         """Every node reachable from the outputs, each after its inputs; then inputs not used by any are not listed."""

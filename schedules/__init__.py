@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lazy import lazily
-from taskmap.ir.nodes import Dim, Kernel
+from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
@@ -20,15 +21,32 @@ from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.spaces import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.stack import STACK_BYTES, local_bytes
 
-_find_matmul: Callable[[Task, Target], Problem | None] = lazily("taskmap.schedules.cpu.matmul_problem", "find_matmul")
+_find_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cpu.matmul_problem", "find_matmul")
 _read_matmul: Callable[[str, str, str], Problem] = lazily("taskmap.schedules.cpu.matmul_problem", "read_matmul")
+_find_convolution: Callable[..., Problem | None] = lazily(
+    "taskmap.schedules.cpu.convolution_problem", "find_convolution_problem"
+)
+_read_convolution: Callable[[str, str, str], Problem] = lazily(
+    "taskmap.schedules.cpu.convolution_problem", "read_convolution"
+)
+_find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cuda.matmul_problem", "find_cuda_matmul")
+_read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
+    "taskmap.schedules.cuda.matmul_problem", "read_cuda_matmul"
+)
 _schedule_cuda: Callable[[Task, Target], Kernel] = lazily("taskmap.schedules.cuda.choose", "schedule_cuda")
 
 
 _TUNABLE = {
-    "cpu": (Template("cpu.matmul", _find_matmul, _read_matmul),),
+    "cpu": (
+        Template("cpu.convolution", _find_convolution, _read_convolution),
+        Template("cpu.matmul", _find_matmul, _read_matmul),
+    ),
+    "cuda": (Template("cuda.matmul", _find_cuda_matmul, _read_cuda_matmul),),
 }
 """By kind of target, the templates whose configurations can be chosen."""
+_NO_HINTS: Mapping[Var, int] = MappingProxyType({})
+_ANY_SIZE = 64
+"""What stands for a symbolic size where only the template matters."""
 
 
 def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel:
@@ -37,7 +55,7 @@ def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel
 
     Raises ScheduleError when no template or rule takes the task, or not with ``config``.
     """
-    found = None if config is None else problem(task, target)
+    found = None if config is None else problem(task, target, dict.fromkeys(task.dims, _ANY_SIZE))
     if found is not None and config is not None:
         kernel = found.kernel(task, config, target)
         if local_bytes(kernel) > STACK_BYTES:
@@ -55,9 +73,10 @@ def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel
     return schedule_pointwise(task, target)
 
 
-def problem(task: Task, target: Target) -> Problem | None:
-    """What of a task can be tuned: its anchor, in a canonical form; None where no template's configuration is free."""
-    return next((p for t in _TUNABLE.get(target.kind, ()) if (p := t.find(task, target)) is not None), None)
+def problem(task: Task, target: Target, hints: Mapping[Var, int] = _NO_HINTS) -> Problem | None:
+    """What of a task can be tuned: its anchor, in a canonical form, at the likely values of symbolic sizes that
+    ``hints`` give; None where no template's configuration is free."""
+    return next((p for t in _TUNABLE.get(target.kind, ()) if (p := t.find(task, target, hints)) is not None), None)
 
 
 def read_problem(template: str, shapes: str, dtypes: str, layout: str) -> Problem:

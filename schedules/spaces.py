@@ -6,14 +6,19 @@ whichever model they stand in, and a machine that has only the form can measure 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Kernel
+from taskmap.ir.lazy import lazily
+from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs
+
+_size_of: Callable[[Dim, Mapping[Var, int]], int] = lazily("taskmap.ir.evaluate", "size_of")
 
 Config = Hashable
 """A template's own frozen dataclass, whose ``str`` its problem reads back."""
@@ -40,6 +45,9 @@ class Problem(Protocol):
 
     def task(self) -> Task:
         """The operator with nothing fused to it."""
+
+    def dims(self) -> tuple[int, ...]:
+        """Values of the task's symbolic sizes, for which it is tuned."""
 
     def default(self, target: Target) -> Config:
         """The configuration that is used untuned."""
@@ -86,8 +94,17 @@ class Template:
     """How problems of a template are found in tasks, and read back from their text."""
 
     name: str
-    find: Callable[[Task, Target], Problem | None]
+    find: Callable[[Task, Target, Mapping[Var, int]], Problem | None]
     read: Callable[[str, str, str], Problem]
+
+
+def likely(dim: Dim, hints: Mapping[Var, int]) -> int | None:
+    """A size, or what it is likely to be; None where nothing hints at it."""
+    known = constant_dim(dim)
+    if known is not None:
+        return known
+    names = {e for e in walk_exprs(dim) if isinstance(e, Var)} if isinstance(dim, Expr) else set()
+    return _size_of(dim, hints) if names <= hints.keys() else None
 
 
 def unreadable(template: str, text: str) -> ScheduleError:

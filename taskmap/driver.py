@@ -19,7 +19,7 @@ from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, a
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.memory_plan import plan_memory
 from taskmap.constants import FrozenGraph
-from taskmap.cpu_platform import CpuPlatform, cpu_platform
+from taskmap.cpu_platform import cpu_platform
 from taskmap.cuda_graphs import ReplayedGraph
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph, Node
@@ -112,8 +112,9 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
     else:
         platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
     session = Session(options, platform, TaskStore(platform.store.path / "tasks"))
-    if isinstance(platform, CpuPlatform):
-        session.choices = choices(platform.store.path / "tuning.sqlite", platform.target, platform.toolchain, options)
+    toolchain = getattr(platform, "toolchain", None)
+    if toolchain is not None:  # what the simulator runs is not timed
+        session.choices = choices(platform.store.path / "tuning.sqlite", platform.target, toolchain, options)
     return session
 
 
@@ -138,6 +139,8 @@ def compile_graph(
     imported, graph = graph, prepared(graph, session.platform, dump)
     planned = plan(graph)
     restore_random_order(planned)
+    if session.choices is not None:
+        session.choices.hints.update(graph.hints)
     dump.write("plan.txt", describe(planned))
     tune(planned, session)
     with closing(session.platform.builder()) as builder:

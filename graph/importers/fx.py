@@ -49,7 +49,8 @@ def import_fx(
     reader = _Reader(gm, example_inputs, device)
     for node in gm.graph.nodes:
         reader.read(node)
-    return Graph(reader.inputs, reader.outputs, reader.symbols.dims(), frozenset(constant_inputs))
+    symbols = reader.symbols
+    return Graph(reader.inputs, reader.outputs, symbols.dims(), frozenset(constant_inputs), dict(symbols.hints))
 
 
 class _Reader:

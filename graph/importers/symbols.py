@@ -18,11 +18,12 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 class Symbols:
-    """One variable for each symbolic size of a graph, and where a call finds its value."""
+    """One variable for each symbolic size of a graph, where a call finds its value, and what it was while tracing."""
 
     def __init__(self) -> None:
         self.variables: dict[sympy.Symbol, Var] = {}
         self.found: dict[Var, tuple[object, ...]] = {}
+        self.hints: dict[Var, int] = {}
         self._memo: dict[sympy.Basic, Expr] = {}
 
     def dim(self, value: Any) -> Dim:
@@ -48,9 +49,12 @@ class Symbols:
         return self._memo[e]
 
     def find(self, value: Any, place: tuple[object, ...]) -> None:
-        """Notes that a call finds ``value``, if that is a single symbol, at ``place``."""
+        """Notes that a call finds ``value``, if that is a single symbol, at ``place``, and what it was in tracing."""
         if isinstance(value, torch.SymInt) and isinstance(_simplified(value), sympy.Symbol):
-            self.found.setdefault(self.variable(_simplified(value)), place)
+            variable = self.variable(_simplified(value))
+            self.found.setdefault(variable, place)
+            if isinstance(value.node.hint, int):
+                self.hints.setdefault(variable, value.node.hint)
 
     def variable(self, symbol: sympy.Symbol) -> Var:
         """The variable of a symbol. Raises ImportGraphError for one that is not a size."""

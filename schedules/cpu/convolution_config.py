@@ -193,9 +193,9 @@ def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Til
     for vectors in sorted(widths):
         heights = [
             Tile(h, vectors)
-            for h in range(1, 25)
+            for h in range(1, min(24, extent) + 1)
             if registers(Tile(h, vectors), target) <= target.vector_registers
-            and (h * vectors >= _FEWEST_SUMS or h >= extent)
+            and (h * vectors >= _FEWEST_SUMS or h == extent)
         ]
         heights.sort(key=lambda t: (tile_cost(extent, c.out_channels, t, lanes), -t.rows))
         found += heights[:_HEIGHTS]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from taskmap.ir.construct import cast, constant_dim, index, product
+from taskmap.ir.construct import cast, ceil_div, constant_dim, index, product
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Reduce, Var
 from taskmap.ir.simplify import Simplifier
@@ -17,10 +18,12 @@ from taskmap.schedules.cpu.contraction import anchor_of, packed_panels, schedule
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, read_config, space, validity
 from taskmap.schedules.cpu.matmul_cost import cycles
 from taskmap.schedules.cpu.window import find_convolution, is_matrix_product
-from taskmap.schedules.spaces import Config, unreadable
+from taskmap.schedules.spaces import Config, likely, unreadable
 
 NAME = "cpu.matmul"
-_SHAPES = re.compile(r"([1-9]\d{0,11})x([1-9]\d{0,11})x([1-9]\d{0,11})x([1-9]\d{0,11})")
+_SHAPES = re.compile(r"(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})")
+_NAMES = ("batch", "m", "n", "k")
+_ANY = Var("any")
 _LAYOUT = re.compile(r"a=([mk]|computed) b=([nk]|computed|packed([1-9]\d{0,4}))")
 _LARGEST = 1 << 34
 """Elements of a factor that tuning accepts; text from elsewhere may ask for any number."""
@@ -31,7 +34,8 @@ class MatmulProblem:
     """out[b, i, j] = sum over s of A[b, i, s] · B[b, s, j].
 
     types: element types of A, B and the output. a: the axis along which A is contiguous, "k" or "m", or "computed"
-    where it is fused. b: "n", "k", "computed", or "packed32" for panels of 32 columns.
+    where it is fused. b: "n", "k", "computed", or "packed32" for panels of 32 columns. free: sizes that are known only
+    when the kernel runs; those that stand here are what they are likely to be.
     """
 
     batch: int
@@ -41,13 +45,14 @@ class MatmulProblem:
     types: tuple[DType, DType, DType]
     a: str = "k"
     b: str = "n"
+    free: tuple[str, ...] = ()
 
     template = NAME
 
     @property
     def shapes(self) -> str:
-        """Batch, m, n and k."""
-        return f"{self.batch}x{self.m}x{self.n}x{self.k}"
+        """Batch, m, n and k; a question mark before one that is known only when the kernel runs."""
+        return "x".join(f"{'?' * (name in self.free)}{getattr(self, name)}" for name in _NAMES)
 
     @property
     def dtypes(self) -> str:
@@ -72,26 +77,39 @@ class MatmulProblem:
     @property
     def sizes(self) -> Sizes:
         """As configurations see them."""
-        return Sizes(self.m, self.n, self.k, self.batch, self.accumulate.bytes, packed=self.packed)
+        m, n, k, batch = (_ANY if name in self.free else getattr(self, name) for name in ("m", "n", "k", "batch"))
+        k, batch = constant_dim(k), constant_dim(batch)
+        return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed)
+
+    @property
+    def likely(self) -> MatmulProblem:
+        """The same product with all sizes known."""
+        return replace(self, free=())
 
     @property
     def accumulate(self) -> DType:
         """The type of the sums."""
         return compute_type(self.types[0])
 
+    def dims(self) -> tuple[int, ...]:
+        """Values of the task's symbolic sizes."""
+        return tuple(getattr(self, name) for name in self.free)
+
     def task(self) -> Task:
         """The product alone, on arrays as ``layout`` says."""
-        a = _stored("a", self.types[0], (self.batch, self.m, self.k), self.a == "m")
+        dims = {name: Var(name) for name in self.free}
+        batch, m, n, k = (dims.get(name, getattr(self, name)) for name in _NAMES)
+        a = _stored("a", self.types[0], (batch, m, k), self.a == "m")
         if self.packed:
-            b = Buffer("b", self.types[1], (-(-self.n // self.packed), self.k, self.packed))
+            b = Buffer("b", self.types[1], (ceil_div(n, self.packed), k, self.packed))
         else:
-            b = _stored("b", self.types[1], (self.batch, self.k, self.n), self.b == "k")
-        out = Buffer("out", self.types[2], (self.batch, self.m, self.n))
+            b = _stored("b", self.types[1], (batch, k, n), self.b == "k")
+        out = Buffer("out", self.types[2], (batch, m, n))
         z, i, j, s = Var("z"), Var("i"), Var("j"), Var("s")
         right = b[j // self.packed, s, j % self.packed] if self.packed else b[z, s, j]
         terms = cast(a[z, i, s], self.accumulate) * cast(right, self.accumulate)
-        body = cast(Reduce("sum", ((s, index(self.k)),), terms, self.accumulate), self.types[2])
-        return Task("matmul", (a, b), (Stage(out, (z, i, j), body, "matmul"),), (out,), (), 0)
+        body = cast(Reduce("sum", ((s, index(k)),), terms, self.accumulate), self.types[2])
+        return Task("matmul", (a, b), (Stage(out, (z, i, j), body, "matmul"),), (out,), tuple(dims.values()), 0)
 
     def default(self, target: Target) -> MatmulConfig:
         """The configuration that is used untuned."""
@@ -104,7 +122,7 @@ class MatmulProblem:
     def cycles(self, config: Config, target: Target) -> float:
         """Cycles by the cost model."""
         assert isinstance(config, MatmulConfig)
-        return cycles(config, self.sizes, target)
+        return cycles(config, self.likely.sizes, target)
 
     def read(self, text: str, target: Target) -> MatmulConfig | None:
         """The configuration with this text, if it is valid here."""
@@ -120,9 +138,9 @@ class MatmulProblem:
         return kernel
 
 
-def find_matmul(task: Task, target: Target) -> MatmulProblem | None:
-    """The product that anchors a task; None where there is none, where a size is symbolic, and where it is summed along
-    several axes."""
+def find_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> MatmulProblem | None:
+    """The product that anchors a task; None where there is none, where nothing hints at a symbolic size, and where it
+    is summed along several axes."""
     found = anchor_of(task)
     if found is None:
         return None
@@ -130,10 +148,12 @@ def find_matmul(task: Task, target: Target) -> MatmulProblem | None:
     conv = find_convolution(task)
     if not c.reduce.dtype.is_float or "correlation" in dict(stage.attrs) or (conv and not is_matrix_product(conv)):
         return None
-    sizes = [constant_dim(product([d for _, d in axes])) for axes in (c.batch, c.m, c.n, c.k)]
+    extents = [product([d for _, d in axes]) for axes in (c.batch, c.m, c.n, c.k)]
+    sizes = [likely(d, hints) for d in extents]
     if sum(constant_dim(d) != 1 for _, d in c.k) != 1 or not all(sizes):
         return None
     batch, m, n, k = (s or 0 for s in sizes)
+    free = tuple(name for name, d in zip(_NAMES, extents, strict=True) if constant_dim(d) is None)
     summed = next(v for v, d in c.k if constant_dim(d) != 1)
     left, right = _read(c.a, summed), _read(c.b, summed)
     if left is None or right is None:
@@ -144,7 +164,7 @@ def find_matmul(task: Task, target: Target) -> MatmulProblem | None:
         simplifier.bind(v, extent)
     b = f"packed{width}" if width else _along(right, {"n": c.n[-1][0], "k": summed}, task, simplifier)
     a = _along(left, {"k": summed, "m": c.m[-1][0]}, task, simplifier)
-    return MatmulProblem(batch, m, n, k, (left.buffer.dtype, right.buffer.dtype, stage.out.dtype), a, b)
+    return MatmulProblem(batch, m, n, k, (left.buffer.dtype, right.buffer.dtype, stage.out.dtype), a, b, free)
 
 
 def read_matmul(shapes: str, dtypes: str, layout: str) -> MatmulProblem:
@@ -156,17 +176,18 @@ def read_matmul(shapes: str, dtypes: str, layout: str) -> MatmulProblem:
         types = []
     if sizes is None or where is None or len(types) != 3 or not all(t.is_float for t in types):
         raise unreadable(NAME, f"{shapes} {dtypes} {layout}")
-    batch, m, n, k = (int(s) for s in sizes.groups())
-    if where[3] is not None and batch != 1:
+    batch, m, n, k = (int(s.removeprefix("?")) for s in sizes.groups())
+    free = tuple(name for name, text in zip(_NAMES, sizes.groups(), strict=True) if text.startswith("?"))
+    if where[3] is not None and (batch != 1 or "batch" in free):
         raise unreadable(NAME, f"{shapes} {dtypes} {layout}")
     if batch * max(m * n, m * k, n * k) > _LARGEST:
         raise ScheduleError(
             f"a product of {shapes} is too large to be tuned", why=f"an operand has more than {_LARGEST:g} elements."
         )
-    return MatmulProblem(batch, m, n, k, (types[0], types[1], types[2]), where[1], where[2])
+    return MatmulProblem(batch, m, n, k, (types[0], types[1], types[2]), where[1], where[2], free)
 
 
-def _stored(name: str, dtype: DType, shape: tuple[int, int, int], turned: bool) -> Buffer:
+def _stored(name: str, dtype: DType, shape: tuple[Dim, Dim, Dim], turned: bool) -> Buffer:
     outer, rows, columns = shape
     return Buffer(name, dtype, (outer, rows, columns), strides=(rows * columns, 1, rows) if turned else None)
 

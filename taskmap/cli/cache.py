@@ -5,17 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from taskmap.cli import cache_care, cache_kernels, cache_records, cache_share
+from taskmap.cli.operators import OPERATORS, machine
 from taskmap.cli.output import bytes_of, command, positive, seconds
 
 Action = Callable[[argparse.Namespace], int]
+Make = Callable[[argparse.ArgumentParser], Action]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one action; its exit status."""
-    actions = {
+    name = arguments[0] if arguments else ""
+    operator = "matmul"
+    if name == "explain-miss" and len(arguments) > 1 and arguments[1] in OPERATORS:
+        operator, arguments = arguments[1], [name, *arguments[2:]]
+    actions: dict[str, tuple[Make, str, str]] = {
         "list": (_list, "the records, filtered and sorted", "taskmap cache list --shapes 1x128x768x768 --sort time"),
         "show": (
             _show,
@@ -29,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
         "merge": (_merge, "add the records of other databases or files", "taskmap cache merge other/tuning.sqlite"),
         "diff": (_diff, "where this cache and another, or two others, differ", "taskmap cache diff records.jsonl"),
         "explain-miss": (
-            _miss,
+            partial(_miss, operator=operator),
             "why nothing is known of an operator here",
-            "taskmap cache explain-miss --m 128 --n 768 --k 768",
+            "taskmap cache explain-miss matmul --m 128 --n 768 --k 768",
         ),
         "verify": (_verify, "check every record, and measure some again", "taskmap cache verify --measure 3"),
         "prune": (_prune, "forget records by age, number or target", "taskmap cache prune --older 90 --dry-run"),
@@ -39,7 +46,6 @@ def main(arguments: Sequence[str]) -> int:
         "clear": (_clear, "forget everything", "taskmap cache clear --yes"),
         "path": (_path, "where it lies", "taskmap cache path"),
     }
-    name = arguments[0] if arguments else ""
     if name in actions:
         make, purpose, example = actions[name]
         parser = command(f"cache {name}", f"{purpose[0].upper()}{purpose[1:]}.", example)
@@ -70,24 +76,6 @@ def selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verdict", choices=["ok", "wrong", "crashed", "hung", "refused"], help="what became of it")
     parser.add_argument(
         "--stale", action=argparse.BooleanOptionalAction, help="only those that do not count here, or do"
-    )
-
-
-def product(parser: argparse.ArgumentParser, required: bool) -> None:
-    """The options that say a matrix product."""
-    for name in ("m", "n", "k"):
-        parser.add_argument(f"--{name}", type=positive, required=required, help="a size of the product m×k · k×n")
-    parser.add_argument("--batch", type=positive, default=1, help="so many products")
-    parser.add_argument(
-        "--dtype", default="f32", choices=["f64", "f32", "f16", "bf16"], help="of both factors and the result"
-    )
-    parser.add_argument("--a", default="k", choices=["k", "m"], help="the axis along which A is contiguous (k)")
-    parser.add_argument(
-        "--b", default="n", help="the axis along which B is contiguous: n, k, or packed32 for panels of 32 columns"
-    )
-    parser.add_argument("--threads", type=positive, help="of a kernel; else all cores")
-    parser.add_argument(
-        "--isa", choices=["avx512", "avx2", "generic"], help="vector instructions; else the best there are"
     )
 
 
@@ -144,8 +132,10 @@ def _diff(parser: argparse.ArgumentParser) -> Action:
     return cache_share.diff
 
 
-def _miss(parser: argparse.ArgumentParser) -> Action:
-    product(parser, required=True)
+def _miss(parser: argparse.ArgumentParser, operator: str) -> Action:
+    parser.set_defaults(operator=operator)
+    OPERATORS[operator].options(parser)
+    machine(parser)
     return cache_records.explain_miss
 
 

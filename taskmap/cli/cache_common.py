@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -13,9 +13,16 @@ from typing import Any
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.errors import TaskmapError
+from taskmap.ir.lazy import lazily
+from taskmap.ir.target import Target, cuda_target
+from taskmap.options import Options
+from taskmap.target import host_target
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
+from taskmap.tuning.job import Setting
 from taskmap.tuning.record import Conditions, Operator, Record
+
+_gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuning.cuda_bench", "gpu_here")
 
 
 @contextmanager
@@ -44,8 +51,32 @@ def isa_of(record: Record) -> str | None:
     return isa if isa in ("avx512", "avx2", "generic") and host.supports(isa) else None  # type: ignore[arg-type]
 
 
+def target_of(record: Record) -> Target:
+    """What a record's kernel was made for, as far as it can be told here; the data of a GPU that is not here are those
+    of a typical one. Raises UnsupportedError and InvalidOptionError."""
+    kind, _, isa = record.operator.target.partition(":")
+    if kind == "cuda":
+        here = gpu_here()
+        return here[0] if here is not None and here[0].isa == isa else cuda_target(isa)
+    return host_target(Options(isa=isa_of(record), threads=record.conditions.threads or 1), 1)
+
+
+@lru_cache(maxsize=1)
+def gpu_here() -> tuple[Target, Conditions] | None:
+    """The GPU that measures here; None where there is none, or nothing to compile for it."""
+    try:
+        return _gpu_here(Setting(1))
+    except TaskmapError:
+        return None
+
+
 def stale(record: Record, now: float | None = None) -> str | None:
     """Why a record says nothing about this machine; None when it does."""
+    if record.operator.target.startswith("cuda:"):
+        gpu = gpu_here()
+        if gpu is None or str(gpu[0]) != record.operator.target:
+            return f"this machine does not run {record.operator.target}"
+        return record.stale(gpu[1], time.time() if now is None else now)
     isa = isa_of(record)
     if isa is None:
         return f"this machine does not run {record.operator.target}"

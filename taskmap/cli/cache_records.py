@@ -7,15 +7,25 @@ import os
 import sys
 import time
 
-from taskmap.cli.cache_common import age, as_json, by_operator, chosen, conditions_here, isa_of, opened, stale
+from taskmap.cli.cache_common import (
+    age,
+    as_json,
+    by_operator,
+    chosen,
+    conditions_here,
+    isa_of,
+    opened,
+    stale,
+    target_of,
+)
+from taskmap.cli.operators import problem_of
 from taskmap.cli.output import duration, paint, plain, print_json, table
 from taskmap.cli.plot import distribution
-from taskmap.cli.tuning import problem_of, report, tune_one
+from taskmap.cli.tuning import Machine, cpu_machine, cuda_machine, report, tune_one
 from taskmap.ir.errors import TaskmapError, TuningError
 from taskmap.options import Options
 from taskmap.schedules import read_problem
 from taskmap.target import host_target
-from taskmap.tuning.job import Setting
 from taskmap.tuning.miss import Miss, nearest
 from taskmap.tuning.record import Operator, Record, Verdict
 from taskmap.tuning.tune import Budget, operator_of
@@ -99,24 +109,34 @@ def tune_again(a: argparse.Namespace) -> int:
         groups = by_operator(chosen(database.records(), a))
         found = []
         for operator, records in groups.items():
-            isa = isa_of(records[0])
-            if isa is None:
+            where = _machine(records[0], None if a.cache_dir is None else str(a.cache_dir))
+            if where is None:
                 print(f"taskmap: passed over {operator}: this machine does not run it", file=sys.stderr)
                 continue
-            threads = records[0].conditions.threads
-            folder = None if a.cache_dir is None else str(a.cache_dir)
             problem = read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
             budget = Budget(a.seconds, None, again=True) if a.all else Budget(a.seconds, again=True)
-            found.append(tune_one(problem, Setting(threads, isa, cache_dir=folder), database, budget, quiet=a.json))
+            found.append(tune_one(problem, where, database, budget, quiet=a.json))
     report(found, a.json)
     return 0 if found else 1
+
+
+def _machine(record: Record, folder: str | None) -> Machine | None:
+    """What measures a record's operator here; None where this machine does not run it."""
+    if record.operator.target.startswith("cuda:"):
+        try:
+            where = cuda_machine(None, folder)
+        except TaskmapError:
+            return None
+        return where if str(where.target) == record.operator.target else None
+    isa = isa_of(record)
+    return None if isa is None else cpu_machine(record.conditions.threads, isa, folder)
 
 
 def explain_miss(a: argparse.Namespace) -> int:
     """Why nothing is known of a product here."""
     threads = a.threads or os.cpu_count() or 1
     target = host_target(Options(isa=a.isa, threads=threads), threads)
-    operator = operator_of(problem_of(a), target)
+    operator = operator_of(problem_of(a, target), target)
     here = conditions_here(threads, target.isa)
     if here is None:
         raise TuningError("records cannot be compared", why="there is no C compiler here, which records depend on.")
@@ -169,10 +189,9 @@ def _only(groups: dict[Operator, list[Record]]) -> tuple[Operator, list[Record]]
 
 def _space(operator: Operator, records: list[Record]) -> tuple[str, str, int]:
     """The default, the cost model's pick, and the size of the space; nothing where this machine cannot tell."""
-    isa = isa_of(records[0])
     try:
         problem = read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
-        target = host_target(Options(isa=isa, threads=records[0].conditions.threads), 1)
+        target = target_of(records[0])
     except TaskmapError:
         return "", "", 0
     configs = problem.configs(target)

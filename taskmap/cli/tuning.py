@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.cli.output import Bar, duration, paint, plain, print_json, table
-from taskmap.ir.types import dtype_named
+from taskmap.ir.lazy import lazily
+from taskmap.ir.target import Target
 from taskmap.options import Options
-from taskmap.schedules import Problem, read_problem
+from taskmap.schedules import Problem
 from taskmap.target import host_target
+from taskmap.tuning.choice import Choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions
 from taskmap.tuning.job import Setting
+from taskmap.tuning.record import Conditions
 from taskmap.tuning.tune import Budget, Progress, Tuned, tune
 
-
-def problem_of(a: argparse.Namespace) -> Problem:
-    """The matrix product that the options say. Raises ScheduleError for a layout that does not exist."""
-    kind = dtype_named(a.dtype).name
-    return read_problem("cpu.matmul", f"{a.batch}x{a.m}x{a.n}x{a.k}", f"{kind},{kind},{kind}", f"a={a.a} b={a.b}")
+_gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuning.cuda_bench", "gpu_here")
 
 
-def tune_one(problem: Problem, setting: Setting, database: Database, budget: Budget, quiet: bool = False) -> Tuned:
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is tuned for, how kernels are made, and the conditions under which they are measured."""
+
+    target: Target
+    setting: Setting
+    here: Conditions
+
+
+def cpu_machine(threads: int, isa: str | None, folder: str | None) -> Machine:
+    """This machine's CPU. Raises UnsupportedError and CompilerNotFoundError."""
+    target = host_target(Options(isa=isa, threads=threads), threads)
+    return Machine(target, Setting(threads, isa, cache_dir=folder), conditions(find_toolchain(isa=isa), threads))
+
+
+def cuda_machine(gpu: str | None, folder: str | None) -> Machine:
+    """This machine's GPU. Raises NoDeviceError and CompilerNotFoundError, which say what is missing."""
+    setting = Setting(1, cache_dir=folder, gpu=gpu)
+    target, here = _gpu_here(setting)
+    return Machine(target, setting, here)
+
+
+def tune_one(problem: Problem, where: Machine, database: Database, budget: Budget, quiet: bool = False) -> Tuned:
     """Tune one operator, showing how far it is."""
-    target = host_target(Options(isa=setting.isa, threads=setting.threads), setting.threads)
-    here = conditions(find_toolchain(isa=setting.isa, fast_math=setting.fast_math), setting.threads)
     bar = Bar(f"{problem.template} {problem.shapes}", quiet)
 
     def show(p: Progress) -> None:
         bar.show(p.done, p.total, f"best {duration(p.seconds)} {p.best}" if p.best else "")
 
     try:
-        return tune(problem, target, setting, here, database, budget, show=show)
+        return tune(problem, where.target, where.setting, where.here, database, budget, show=show)
     finally:
         bar.close()
 
@@ -82,3 +102,17 @@ def _content(t: Tuned) -> dict[str, object]:
         "configs": t.total,
         "seconds": t.seconds,
     }
+
+
+def report_model(choices: Choices | None, assumed: Mapping[str, int], as_json: bool) -> int:
+    """What tuning found of a model's operators; the exit status, 1 where none can be tuned."""
+    found = [] if choices is None else list(choices.tuned)
+    for name, n in assumed.items():
+        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)", file=sys.stderr)
+    if found or as_json:
+        report(found, as_json)
+    if choices is not None and choices.left and not as_json:
+        print(f"{choices.left} operators were not measured: the time was up (--seconds)")
+    if not found and not as_json:
+        print("no operator has configurations to choose from, or there was no time to measure any")
+    return 0 if found else 1

@@ -22,9 +22,10 @@ from taskmap.ir.lower import lower
 from taskmap.options import Options
 from taskmap.schedules import read_problem
 from taskmap.target import host_target
+from taskmap.tuning.expected import expected
 from taskmap.tuning.here import conditions
 from taskmap.tuning.job import Job
-from taskmap.tuning.operands import Array, Operand, expected, operand
+from taskmap.tuning.operands import Array, Operand, operand
 
 _SERIES_SECONDS = 100e-6
 _FEWEST_SERIES = 3
@@ -111,14 +112,15 @@ class Bench:
         return fastest
 
     def _addresses(self) -> list[int]:
-        """Of the operands, which are made when they are first needed."""
+        """Of the operands, which are made when they are first needed; then the symbolic sizes."""
         if not self._operands:
             draw = np.random.default_rng()
-            inputs = [operand(b, draw) for b in self._task.inputs]
-            (out,) = (operand(b, None) for b in self._task.outputs)
+            dims = dict(zip(self._task.dims, self.problem.dims(), strict=True))
+            inputs = [operand(b, draw, dims) for b in self._task.inputs]
+            (out,) = (operand(b, None, dims) for b in self._task.outputs)
             self._operands = [*inputs, out]
-            self._compare = _comparison(out, *expected(self.problem, inputs))
-        return [x.address for x in self._operands]
+            self._compare = _comparison(out, *expected(self.problem, [x.values() for x in inputs]))
+        return [*(x.address for x in self._operands), *self.problem.dims()]
 
     def _source(self, text: str) -> KernelSource:
         config = self.problem.read(text, self.target)
@@ -138,8 +140,9 @@ class Bench:
         return kernel_key(parts), source.symbol
 
     def _function(self, address: int) -> Callable[..., None]:
-        kinds = [ctypes.c_void_p] * (len(self._task.inputs) + len(self._task.outputs))
-        return ctypes.CFUNCTYPE(None, *kinds)(address)
+        pointers = [ctypes.c_void_p] * (len(self._task.inputs) + len(self._task.outputs))
+        sizes = [ctypes.c_longlong] * len(self._task.dims)
+        return ctypes.CFUNCTYPE(None, *pointers, *sizes)(address)
 
 
 def _comparison(out: Operand, want: Array, limit: float) -> Callable[[], None]:

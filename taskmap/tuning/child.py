@@ -11,19 +11,47 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Protocol
 
 from taskmap.ir.errors import TaskmapError
+from taskmap.ir.lazy import lazily
 from taskmap.tuning.bench import Bench, WrongResultError
 from taskmap.tuning.job import Job
-from taskmap.tuning.record import Verdict
+from taskmap.tuning.record import Conditions, Verdict
+
+
+class Measuring(Protocol):
+    """What builds and measures an operator: ``Bench`` on the CPU, ``CudaBench`` on a GPU."""
+
+    conditions: Conditions
+    refused: dict[str, str]
+
+    def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
+        """Load kernels that the store has under these names."""
+
+    def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
+        """Build what is not there yet; its names in the store."""
+
+    def check(self, config: str) -> None:
+        """Compute once, on poisoned memory. Raises WrongResultError."""
+
+    def sample(self, config: str, seconds: float) -> float:
+        """Seconds of one run, found in about ``seconds``."""
+
 
 Say = Callable[..., None]
-Make = Callable[[Job], Bench]
+Make = Callable[[Job], Measuring]
+_cuda: Make = lazily("taskmap.tuning.cuda_bench", "CudaBench")
 
 
-def main(make: Make = Bench) -> None:
+def bench_of(job: Job) -> Measuring:
+    """What builds and measures a job's operator."""
+    return _cuda(job) if job.operator.target.startswith("cuda:") else Bench(job)
+
+
+def main(make: Make = bench_of) -> None:
     """Serve one job. ``make`` gives what builds and measures."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash here is a finding, not something to be debugged
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -39,7 +67,7 @@ def main(make: Make = Bench) -> None:
     say("end")
 
 
-def serve(job: Job, bench: Bench, say: Say) -> None:
+def serve(job: Job, bench: Measuring, say: Say) -> None:
     """Build what is not built, check what is to be measured, measure it in rounds."""
     say("here", conditions=asdict(bench.conditions))
     bench.adopt({config: name for config, name in job.built.items() if config in job.configs})

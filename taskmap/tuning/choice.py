@@ -9,14 +9,16 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from taskmap.backend.cpu.toolchain import Toolchain
+from taskmap.backend.cuda.toolchain import CudaToolchain
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.lazy import lazily
+from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.options import Options
@@ -25,6 +27,7 @@ from taskmap.schedules import Config, Problem, problem
 # Most processes have nothing tuned, and wait for neither SQLite nor what measures.
 _open: Callable[..., Any] = lazily("taskmap.tuning.database", "Database")
 _conditions: Callable[..., Any] = lazily("taskmap.tuning.here", "conditions")
+_gpu_conditions: Callable[..., Any] = lazily("taskmap.tuning.cuda_bench", "conditions_with")
 _operator_of: Callable[..., Any] = lazily("taskmap.tuning.tune", "operator_of")
 _tune: Callable[..., Any] = lazily("taskmap.tuning.tune", "tune")
 _budget: Callable[..., Any] = lazily("taskmap.tuning.tune", "Budget")
@@ -38,12 +41,20 @@ Show = Callable[[int, int], None]
 
 @dataclass(slots=True, eq=False)
 class Choices:
-    """The configurations that the tasks of one session get, from the database at ``path``."""
+    """The configurations that the tasks of one session get, from the database at ``path``.
+
+    hints: what symbolic sizes are likely to be. budget: how much to measure of each operator, instead of what is usual.
+    tuned: what became of the operators that were tuned; left: how many there was no time for.
+    """
 
     path: Path
     target: Target
-    toolchain: Toolchain
+    toolchain: Toolchain | CudaToolchain
     options: Options
+    hints: dict[Var, int] = field(default_factory=dict)
+    budget: Any = None
+    tuned: list[Any] = field(default_factory=list)
+    left: int = 0
     _found: dict[Problem, Config | None] = field(default_factory=dict, init=False, repr=False)
     _database: Any = field(default=None, init=False, repr=False)
     _here: Any = field(default=None, init=False, repr=False)
@@ -53,7 +64,7 @@ class Choices:
         """The best configuration known for a task; None for its template's default."""
         if not self._usable():
             return None
-        found = problem(task, self.target)
+        found = problem(task, self.target, self.hints)
         if found is None:
             return None
         if found not in self._found:
@@ -64,13 +75,15 @@ class Choices:
         """Measure what is not known of ``tasks``, within the option ``tune_seconds`` for all of them together."""
         if self.options.tune_seconds is None or self._broken:
             return
-        problems = list(dict.fromkeys(p for task in tasks if (p := problem(task, self.target)) is not None))
+        every = (problem(task, self.target, self.hints) for task in tasks)
+        problems = list(dict.fromkeys(p for p in every if p is not None))
         problems.sort(key=lambda p: -p.operations)  # where there is most to be gained
         deadline = time.monotonic() + self.options.tune_seconds
         for number, one in enumerate(problems):
             show(number, len(problems))
             left = deadline - time.monotonic()
             if left <= 0:
+                self.left += len(problems) - number
                 break
             self._guarded(partial(self._tune, one, left / (len(problems) - number)))
         self._found.clear()
@@ -92,8 +105,10 @@ class Choices:
 
     def _tune(self, found: Problem, seconds: float) -> None:
         o = self.options
-        setting = _setting(self.target.cores, self.toolchain.isa, o.fast_math, o.cache_dir)
-        _tune(found, self.target, setting, self._here_now(), self._opened(), _budget(seconds))
+        isa = self.toolchain.isa if isinstance(self.toolchain, Toolchain) else None
+        setting = _setting(self.target.cores, isa, o.fast_math, o.cache_dir, o.gpu)
+        budget = _budget(seconds) if self.budget is None else replace(self.budget, seconds=seconds)
+        self.tuned.append(_tune(found, self.target, setting, self._here_now(), self._opened(), budget))
 
     def _opened(self) -> Any:
         if self._database is None:
@@ -103,7 +118,8 @@ class Choices:
 
     def _here_now(self) -> Any:
         if self._here is None:
-            self._here = _conditions(self.toolchain, self.target.cores)
+            gpu = self.target.kind == "cuda"
+            self._here = _gpu_conditions(self.toolchain) if gpu else _conditions(self.toolchain, self.target.cores)
         return self._here
 
     def _guarded(self, do: Callable[[], Any]) -> Any:
@@ -116,7 +132,7 @@ class Choices:
             return None
 
 
-def choices(path: Path, target: Target, toolchain: Toolchain, options: Options) -> Choices | None:
+def choices(path: Path, target: Target, toolchain: Toolchain | CudaToolchain, options: Options) -> Choices | None:
     """The choices of a session; None where the environment variable TASKMAP_TUNING is "off"."""
     if os.environ.get("TASKMAP_TUNING", "").lower() in _OFF:
         return None

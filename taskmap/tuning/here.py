@@ -25,9 +25,14 @@ def conditions(toolchain: Toolchain, threads: int) -> Conditions:
         device=device(),
         threads=threads,
         compiler=f"{toolchain.identity} flags {flags}",
-        version=f"{__version__} templates {TEMPLATES}",
+        version=version(),
         clock=clock(),
     )
+
+
+def version() -> str:
+    """Of taskmap and its templates."""
+    return f"{__version__} templates {TEMPLATES}"
 
 
 @lru_cache(maxsize=1)

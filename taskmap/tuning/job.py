@@ -11,12 +11,14 @@ from taskmap.tuning.record import Conditions, Operator, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How kernels are made and run: None is what the measuring machine has. ``cache_dir``: of its kernel store."""
+    """How kernels are made and run: None is what the measuring machine has. ``cache_dir``: of its kernel store. gpu:
+    the one that kernels are made for, where the operator is a GPU's."""
 
     threads: int
     isa: str | None = None
     fast_math: bool = False
     cache_dir: str | None = None
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,164 @@
+"""The operators that a command can name, with their sizes as options: `matmul --m 128 --n 256 --k 256`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from taskmap.cli.output import positive
+from taskmap.ir.errors import InputError
+from taskmap.ir.target import Target
+from taskmap.ir.types import DType, dtype_named
+from taskmap.schedules import Problem, packed_width, read_problem
+
+_SIZES = re.compile(r"\d{1,9}(?:x\d{1,9}){0,2}")
+_DTYPES = ["f64", "f32", "f16", "bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An operator of the command line: ``options`` adds its sizes to a parser, ``problem`` reads them for a target.
+
+    targets: the kinds for which its configurations can be chosen.
+    """
+
+    options: Callable[[argparse.ArgumentParser], None]
+    problem: Callable[[argparse.Namespace, Target], Problem]
+    example: str
+    targets: tuple[str, ...] = ("cpu",)
+
+
+def machine(parser: argparse.ArgumentParser) -> None:
+    """The options that say what an operator runs with."""
+    parser.add_argument("--threads", type=positive, help="of a kernel; else all cores")
+    parser.add_argument(
+        "--isa", choices=["avx512", "avx2", "generic"], help="vector instructions; else the best there are"
+    )
+
+
+def problem_of(a: argparse.Namespace, target: Target) -> Problem:
+    """The operator ``a.operator`` with the sizes that the options say. Raises InputError for a target on which nothing
+    of it is free, and ScheduleError for sizes or a layout that do not exist."""
+    named = OPERATORS[a.operator]
+    if target.kind not in named.targets:
+        raise InputError(
+            f"{a.operator} cannot be tuned for {target.kind}",
+            why=f"only the configurations of {_list(target.kind)} can be chosen there.",
+        )
+    return named.problem(a, target)
+
+
+def _list(kind: str) -> str:
+    return " and ".join(name for name, named in OPERATORS.items() if kind in named.targets) or "nothing"
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=positive, default=1, help="so many at once (1)")
+    parser.add_argument("--dtype", default="f32", choices=_DTYPES, help="of all operands and the result (f32)")
+
+
+def _matmul_options(parser: argparse.ArgumentParser) -> None:
+    for name in ("m", "n", "k"):
+        parser.add_argument(f"--{name}", type=positive, required=True, help="a size of the product m×k · k×n")
+    _common(parser)
+    parser.add_argument("--a", default="k", choices=["k", "m"], help="the axis along which A is contiguous (k)")
+    parser.add_argument(
+        "--b", default="n", help="the axis along which B is contiguous: n, k, or packed32 for panels of 32 columns (n)"
+    )
+
+
+def _matmul(a: argparse.Namespace, target: Target) -> Problem:
+    shapes, layout = f"{a.batch}x{a.m}x{a.n}x{a.k}", f"a={a.a} b={a.b}"
+    return read_problem(f"{target.kind}.matmul", shapes, _types(a), layout)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Sizes such as 56x56, for argparse."""
+    if _SIZES.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 56x56, or 7 for one dimension")
+    return tuple(int(digits) for digits in text.split("x"))
+
+
+def _convolution_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--image", type=sizes, required=True, metavar="HxW", help="the image; one to three dimensions")
+    parser.add_argument("--channels", type=positive, required=True, help="of the image")
+    parser.add_argument("--out-channels", type=positive, required=True, help="of the output")
+    parser.add_argument("--kernel", type=sizes, required=True, metavar="HxW", help="the window")
+    for name, usual in (("stride", "1"), ("padding", "0"), ("dilation", "1")):
+        text = f"in each dimension, or one number for all ({usual})"
+        parser.add_argument(f"--{name}", type=sizes, default=usual, metavar="HxW", help=text)
+    parser.add_argument("--groups", type=positive, default=1, help="of channels that see only each other (1)")
+    parser.add_argument("--transposed", action="store_true", help="a transposed convolution")
+    parser.add_argument("--output-padding", type=sizes, default="0", metavar="HxW", help="of a transposed one (0)")
+    _common(parser)
+    along = "what is contiguous in memory, channels or columns (channels)"
+    parser.add_argument("--x", default="channels", choices=["channels", "columns"], help=f"of the image, {along}")
+    parser.add_argument("--out", default="channels", choices=["channels", "columns"], help=f"of the output, {along}")
+    parser.add_argument(
+        "--w", default="packed", help="weights: plain, packed as compiled models have them, or packed48 (packed)"
+    )
+
+
+def _convolution(a: argparse.Namespace, target: Target) -> Problem:
+    rank, dtype = len(a.kernel), dtype_named(a.dtype)
+    stride, padding, dilation, extra = (
+        _spread(name, getattr(a, name), rank) for name in ("stride", "padding", "dilation", "output_padding")
+    )
+    if len(a.image) != rank:
+        raise InputError(
+            f"an image of {len(a.image)} dimensions and a window of {rank}", hint="--image 56x56 --kernel 3x3"
+        )
+    if a.channels % a.groups or a.out_channels % a.groups:
+        raise InputError(f"{a.groups} groups do not divide {a.channels} and {a.out_channels} channels")
+    w = (a.channels, a.out_channels // a.groups) if a.transposed else (a.out_channels, a.channels // a.groups)
+    turned = f" transposed={_text(extra)}" if a.transposed else ""
+    slide = f"stride={_text(stride)} padding={_text(padding)} dilation={_text(dilation)} groups={a.groups}{turned}"
+
+    def read(weights: str) -> Problem:
+        shapes = f"{_text((a.batch, a.channels, *a.image))}*{_text((*w, *a.kernel))}"
+        return read_problem("cpu.convolution", shapes, _types(a), f"{slide} x={a.x} w={weights} out={a.out}")
+
+    if a.w != "packed":
+        return read(a.w)
+    return read(_weights(a.out_channels // a.groups, a.groups, _row(a, stride, padding, dilation), dtype, target))
+
+
+def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]) -> int:
+    """How many neighbouring outputs one phase of the convolution has in a row."""
+    image, kernel, s, p, d = a.image[-1], a.kernel[-1], stride[-1], padding[-1], dilation[-1]
+    if a.transposed:
+        return max(1, -(-((image - 1) * s + d * (kernel - 1) + 1 - 2 * p) // max(s, 1)))
+    return max(1, (image + 2 * p - d * (kernel - 1) - 1) // max(s, 1) + 1)
+
+
+def _weights(columns: int, groups: int, row: int, dtype: DType, target: Target) -> str:
+    """How compiled models have the weights of so many output channels per group."""
+    if columns < (2 if groups == 1 else 4):
+        return "plain"
+    return f"packed{packed_width(row, columns, dtype, target)}"
+
+
+def _spread(name: str, given: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    if len(given) not in (1, rank):
+        raise InputError(f"--{name.replace('_', '-')} has {len(given)} numbers, and the window {rank} dimensions")
+    return given * rank if len(given) == 1 else given
+
+
+def _text(numbers: tuple[int, ...]) -> str:
+    return "x".join(map(str, numbers))
+
+
+def _types(a: argparse.Namespace) -> str:
+    name = dtype_named(a.dtype).name
+    return f"{name},{name},{name}"
+
+
+OPERATORS: dict[str, Named] = {
+    "matmul": Named(_matmul_options, _matmul, "--m 2039 --n 2048 --k 1024 --dtype f32", ("cpu", "cuda")),
+    "conv": Named(
+        _convolution_options, _convolution, "--image 56x56 --channels 64 --out-channels 64 --kernel 3x3 --padding 1"
+    ),
+}
+"""By name."""

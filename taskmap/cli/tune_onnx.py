@@ -1,0 +1,51 @@
+"""`taskmap tune model.onnx`: compile a model, measuring configurations of its operators on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import torch
+
+from taskmap.cli.output import command
+from taskmap.cli.run import model_options
+from taskmap.cli.run_inputs import Wanted, inputs_for
+from taskmap.cli.run_onnx import specs_of
+from taskmap.cli.tune import budget_of, budget_options
+from taskmap.cli.tuning import report_model
+from taskmap.ir.errors import InputError
+from taskmap.onnx_model import load_model
+from taskmap.options import Options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Tune the operators of a model; 1 when it has none that can be tuned."""
+    parser = command(
+        "tune",
+        "Measure configurations of the operators of an ONNX model, and remember the best. Symbolic dimensions are\n"
+        "measured at the sizes that --shape and the inputs give.",
+        "taskmap tune model.onnx --seconds 120 --shape batch=8",
+    )
+    model_options(parser)
+    budget_options(parser)
+    a = parser.parse_args(arguments)
+    if a.target == "cuda-sim":
+        raise InputError(
+            "a model is not tuned in the simulator",
+            why="its times are not a GPU's.",
+            hint="taskmap tune matmul --target cuda-sim orders the configurations of an operator by estimates.",
+        )
+    folder = None if a.cache_dir is None else str(a.cache_dir)
+    with ExitStack() as stack:
+        if a.threads is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(a.threads)
+        model = load_model(
+            a.model, Options(target=a.target, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder)
+        )
+        choices = None if model.session is None else model.session.choices
+        if choices is not None:
+            choices.budget = budget_of(a)
+        inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+        model(inputs)
+        return report_model(choices, assumed, a.json)

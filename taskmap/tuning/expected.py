@@ -1,0 +1,104 @@
+"""What operators that are tuned compute, by numpy in float64, and how far from it a result may lie anywhere.
+
+Operands are uniform in [-1, 1): a sum of k products of such numbers is about sqrt(k) / 3.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from math import prod, sqrt
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from taskmap.ir.types import DType
+from taskmap.schedules import Problem
+from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
+from taskmap.schedules.cpu.matmul_problem import MatmulProblem
+
+Array = npt.NDArray[Any]
+Expected = tuple[Array, float]
+_DIGITS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+
+
+def expected(problem: Problem, inputs: Sequence[Array]) -> Expected:
+    """The output, and how far from it a result may lie, for the logical tensors ``inputs``."""
+    return _EXPECTED[problem.template](problem, inputs)
+
+
+def _allowed(terms: int, accumulate: DType, stored: DType, out: Array) -> float:
+    """Rounding errors of sums of ``terms`` products, far less than this, and of storing them."""
+    sums = _DIGITS[accumulate.name] * (4 + terms) * max(1.0, sqrt(terms) / 8)
+    return sums + _DIGITS[stored.name] * float(np.abs(out).max(initial=1.0))
+
+
+def _matmul(problem: Problem, inputs: Sequence[Array]) -> Expected:
+    p = cast(MatmulProblem, problem)
+    a, b = inputs
+    if p.packed is not None:
+        b = b.transpose(1, 0, 2).reshape(p.k, -1)[None, :, : p.n]
+    out = a @ b
+    return out, _allowed(p.k, p.accumulate, p.types[2], out)
+
+
+def _convolution(problem: Problem, inputs: Sequence[Array]) -> Expected:
+    p = cast(ConvolutionProblem, problem)
+    x, w = inputs[0], unpacked(p, inputs[1])
+    out = (_transposed if p.transposed is not None else _direct)(p, x, w)
+    terms = prod(p.w[2:]) * p.x[1] // p.groups
+    return out, _allowed(terms, p.accumulate, p.types[2], out)
+
+
+def unpacked(p: ConvolutionProblem, w: Array) -> Array:
+    """Weights [oc, c / groups, kernel...] ([c, oc / groups, kernel...] transposed), wherever they came from."""
+    if p.packed is None:
+        return w
+    if p.transposed is not None or p.groups == 1:
+        w = w[None]
+    # [groups, panels, kernel..., inputs, width] to [groups, inputs, panels * width, kernel...]
+    taps = range(2, 2 + p.rank)
+    w = w.transpose(0, 2 + p.rank, 1, 3 + p.rank, *taps)
+    w = w.reshape(w.shape[0], w.shape[1], -1, *w.shape[4:])[:, :, : p.out[1] // p.groups]
+    return w[0] if p.transposed is not None else w.swapaxes(1, 2).reshape(p.w)
+
+
+def _direct(p: ConvolutionProblem, x: Array, w: Array) -> Array:
+    padded = np.pad(x, [(0, 0), (0, 0), *((n, n) for n in p.padding)])
+    per_group, of_group = p.x[1] // p.groups, p.out[1] // p.groups
+    out = np.zeros((p.x[0], p.groups, of_group, prod(p.out[2:])))
+    for tap in itertools.product(*(range(k) for k in p.w[2:])):
+        spans = (
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, p.dilation, p.out[2:], p.stride, strict=True)
+        )
+        seen = padded[(slice(None), slice(None), *spans)].reshape(p.x[0], p.groups, per_group, -1)
+        out += w[(slice(None), slice(None), *tap)].reshape(p.groups, of_group, per_group) @ seen
+    return out.reshape(p.out)
+
+
+def _transposed(p: ConvolutionProblem, x: Array, w: Array) -> Array:
+    per_group, of_group = p.x[1] // p.groups, p.out[1] // p.groups
+    image = x.reshape(p.x[0], p.groups, per_group, -1)
+    room = [n + 2 * q + s for n, q, s in zip(p.out[2:], p.padding, p.stride, strict=True)]
+    room = [
+        max(r, (n - 1) * s + d * (k - 1) + 1)
+        for r, n, s, d, k in zip(room, p.x[2:], p.stride, p.dilation, p.w[2:], strict=True)
+    ]
+    out = np.zeros((p.x[0], p.out[1], *room))
+    for tap in itertools.product(*(range(k) for k in p.w[2:])):
+        weights = w[(slice(None), slice(None), *tap)].reshape(p.groups, per_group, of_group).swapaxes(1, 2)
+        spans = (
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, p.dilation, p.x[2:], p.stride, strict=True)
+        )
+        out[(slice(None), slice(None), *spans)] += (weights @ image).reshape(p.x[0], p.out[1], *p.x[2:])
+    kept = (slice(q, q + n) for q, n in zip(p.padding, p.out[2:], strict=True))
+    return out[(slice(None), slice(None), *kept)]
+
+
+_EXPECTED: dict[str, Callable[[Problem, Sequence[Array]], Expected]] = {
+    "cpu.matmul": _matmul,
+    "cpu.convolution": _convolution,
+}
