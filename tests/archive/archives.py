@@ -40,12 +40,11 @@ def host_operators() -> onnx.ModelProto:
     """Two operators that run on the host, and one whose result's size depends on data."""
     nodes = [
         helper.make_node("TopK", ["x", "two"], ["top", "where"]),
-        helper.make_node("CumSum", ["x", "axis"], ["sums"]),
+        helper.make_node("Pow", ["i", "two"], ["squares"]),
         helper.make_node("NonZero", ["x"], ["places"]),
     ]
-    return model(
-        nodes, {"x": (FLOAT, [4])}, ["top", "where", "sums", "places"], {"two": np.array([2]), "axis": np.array(0)}
-    )
+    inputs: dict[str, tuple[int, list[Any]]] = {"x": (FLOAT, [4]), "i": (INT64, [2])}
+    return model(nodes, inputs, ["top", "where", "squares", "places"], {"two": np.array([2])})
 
 
 def flags() -> onnx.ModelProto:

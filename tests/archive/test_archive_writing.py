@@ -1,0 +1,188 @@
+"""Writing an archive leaves the whole file or nothing; what cannot be archived is refused with every reason."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import taskmap
+from taskmap import archive_file
+from taskmap.archive_file import ArchiveFile, Entry, replaced, write_archive
+from taskmap.archive_sizes import record_of, size_from
+from taskmap.backend.sizes import sizes_function
+from taskmap.ir.construct import binary, cast, compare, minimum, select, unary
+from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.ir.nodes import Call, Dim, Expr, Var
+from taskmap.ir.types import f64, i64
+from tests.archive.archives import flags, host_operators
+from tests.onnx.models import FLOAT, branch, detections, loop, mlp, model
+
+ROOT = Path(__file__).parents[2]
+BEFORE = b"what was there before"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """A file that is to be replaced."""
+    path = tmp_path / "model.taskmap"
+    path.write_bytes(BEFORE)
+    return path
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_full_disk_leaves_what_was_there(target: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    """On file systems that have files without names, and on those that have not."""
+    if named:
+        monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="cannot be written") as caught:
+        write_archive(target, b"{}", [Entry("weights.bin", 3, [b"abc"])])
+    assert "No space left on device" in str(caught.value)
+    assert "Make room" in str(caught.value)
+    assert target.read_bytes() == BEFORE
+    assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_interrupt_leaves_what_was_there(target: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    if named:
+        monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
+
+    def content() -> Iterator[bytes]:
+        yield b"a"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_archive(target, b"{}", [Entry("weights.bin", 2, content())])
+    assert target.read_bytes() == BEFORE
+    assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+def test_what_is_written_takes_the_place_at_once(target: Path) -> None:
+    write_archive(target, b"{}", [Entry("weights.bin", 5, [b"ab", b"cde"], 4096)])
+    assert bytes(ArchiveFile(target).entry("weights.bin")) == b"abcde"
+    assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("after", [b"a", b"a" * 100_000])
+def test_kill_leaves_what_was_there(target: Path, after: bytes) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom taskmap.archive_file import Entry, write_archive\n"
+        f"def content():\n    yield bytes({len(after)})\n    print('half', flush=True)\n    time.sleep(60)\n"
+        f"write_archive(Path({str(target)!r}), b'{{}}', [Entry('weights.bin', {len(after) + 1}, content())])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half\n"
+        process.send_signal(signal.SIGKILL)
+    assert target.read_bytes() == BEFORE
+    assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    onnx.save(mlp()[0], tmp_path / "model.onnx")
+    for place, message in ((tmp_path, "it is a folder"), (tmp_path / "no" / "a.taskmap", "there is no folder")):
+        with pytest.raises(InputError) as caught:
+            taskmap.compile_onnx(tmp_path / "model.onnx", place)
+        assert message in str(caught.value)
+
+
+def test_replacing_a_file_on_another_kind_of_file_system(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
+    with replaced(target) as file:
+        file.write(b"new")
+    assert target.read_bytes() == b"new"
+    assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize(
+    ("proto", "reasons"),
+    [
+        (host_operators(), ["TopK: runs on the host (sorting)", "Pow: runs on the host", "NonZero", "depends on data"]),
+        (loop()[0], ["Loop", "depends on data"]),
+        (branch()[0], ["the values of the input 'x' decide"]),
+        (detections()[0], ["Compress"]),
+        (flags(), ["the values of the input 'flag' decide"]),
+    ],
+)
+def test_models_that_cannot_be_archived(
+    tmp_path: Path, shared_cache: Path, proto: onnx.ModelProto, reasons: list[str]
+) -> None:
+    onnx.save(proto, tmp_path / "model.onnx")
+    with pytest.raises(UnsupportedError, match="the model cannot be archived") as caught:
+        taskmap.compile_onnx(
+            tmp_path / "model.onnx", tmp_path / "a.taskmap", options=taskmap.Options(cache_dir=str(shared_cache))
+        )
+    assert [r for r in reasons if r not in str(caught.value)] == []
+    assert "taskmap run model.onnx" in str(caught.value)
+    assert not (tmp_path / "a.taskmap").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"options": taskmap.Options(target="cuda-sim")}, "an archive for the target 'cuda-sim' cannot be made"),
+        ({"sizes": {"barch": [1]}}, "the model has no dimension 'barch'"),
+    ],
+)
+def test_what_cannot_be_asked_for(tmp_path: Path, more: dict[str, Any], message: str) -> None:
+    onnx.save(mlp()[0], tmp_path / "model.onnx")
+    with pytest.raises(taskmap.TaskmapError, match=message):
+        taskmap.compile_onnx(tmp_path / "model.onnx", tmp_path / "a.taskmap", **more)
+
+
+def test_inputs_that_an_archive_cannot_take(tmp_path: Path) -> None:
+    strings = model([onnx.helper.make_node("Identity", ["s"], ["t"])], {"s": (8, [1])}, ["t"])
+    unranked = model([onnx.helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, [1])}, ["y"])
+    unranked.graph.input[0].type.tensor_type.ClearField("shape")
+    for proto, message in ((strings, "'s' is a tensor of strings"), (unranked, "the inputs 'x' have no shape")):
+        onnx.save(proto, tmp_path / "model.onnx")
+        with pytest.raises(taskmap.TaskmapError) as caught:
+            taskmap.compile_onnx(tmp_path / "model.onnx", tmp_path / "a.taskmap")
+        assert message in str(caught.value)
+
+
+N0, N1 = Var("batch; rm -rf /"), Var("\n")
+NAMES = {N0: "n0", N1: "n1"}
+LEAVES: st.SearchStrategy[Dim] = st.one_of(st.integers(1, 50), st.sampled_from([N0, N1]))
+OPERATIONS = ("add", "sub", "mul", "floordiv", "mod", "max")
+
+
+def _combined(parts: st.SearchStrategy[Dim]) -> st.SearchStrategy[Dim]:
+    pairs = st.tuples(parts, parts)
+    return st.one_of(
+        st.tuples(st.sampled_from(OPERATIONS), parts, st.integers(1, 9)).map(lambda t: binary(*t)),
+        pairs.map(lambda t: minimum(*t)),
+        pairs.map(lambda t: select(compare("lt", *t), *t)),
+        parts.map(lambda e: unary("neg", e)),
+        parts.map(lambda e: cast(Call("floor", (cast(e, f64) * 1.5,), f64, 1), i64)),
+    )
+
+
+@given(st.recursive(LEAVES, _combined, max_leaves=12), st.integers(1, 99), st.integers(1, 99))
+def test_sizes_survive_being_written(size: Dim, a: int, b: int) -> None:
+    variables = {"n0": Var("n0"), "n1": Var("n1")}
+    read = size_from(record_of(size, NAMES), variables)
+    assert sizes_function([read], list(variables.values()))((a, b)) == sizes_function([size], [N0, N1])((a, b))
+
+
+def test_sizes_that_cannot_be_written() -> None:
+    deep: Expr = N0 + 1
+    for _ in range(100):
+        deep = deep * N0
+    for size in (deep, Var("unknown") + 1, N0 << 2):
+        with pytest.raises(UnsupportedError, match="size"):
+            record_of(size, NAMES)

@@ -1,0 +1,129 @@
+"""`taskmap compile` and `taskmap run model.taskmap` from the shell."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from taskmap.cli import main
+from tests.onnx.models import mlp
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with model.onnx."""
+    folder = tmp_path_factory.mktemp("archives")
+    onnx.save(mlp()[0], folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture
+def archive(folder: Path, kernel_store: None) -> Path:
+    """Its archive, which is compiled once."""
+    path = folder / "model.taskmap"
+    if not path.exists():
+        assert main(["compile", str(folder / "model.onnx"), "--threads", "2", "--shape", "batch=2,2"]) == 0
+    return path
+
+
+def run(capsys: Capture, *arguments: object) -> Any:
+    """What --json says."""
+    capsys.readouterr()
+    assert main([*(str(a) for a in arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_compile_says_what_it_wrote(folder: Path, capsys: Capture) -> None:
+    assert main(["compile", str(folder / "model.onnx"), "-o", str(folder / "other.taskmap")]) == 0
+    out, err = capsys.readouterr()
+    assert "plan for [batch, 8]: 3 launches" in out
+    assert "sha256 " in out
+    assert err.splitlines() == ["taskmap: compiling for all sizes", "taskmap: writing"]
+    found = run(capsys, "compile", folder / "model.onnx", "-o", folder / "other.taskmap", "--isa", "generic")
+    assert found["target"]["isa"] == "generic"
+    assert found["bytes"] == (folder / "other.taskmap").stat().st_size
+    digest = found["sha256"]
+    assert main(["run", str(folder / "other.taskmap"), "--sha256", digest]) == 0
+    assert main(["run", str(folder / "other.taskmap"), "--sha256", "0" * 64]) == 2
+
+
+def test_run_as_a_model_is_run(archive: Path, tmp_path: Path, capsys: Capture) -> None:
+    saved = tmp_path / "out.npz"
+    x = np.linspace(-1, 1, 40, dtype=np.float32).reshape(5, 8)
+    np.save(tmp_path / "x.npy", x)
+    more = ["--compare", "reference", "--onnx", archive.with_suffix(".onnx"), "--repeat", 3, "--save", saved]
+    found = run(capsys, "run", archive, "--input", f"x={tmp_path / 'x.npy'}", *more)
+    assert found["inputs"]["x"]["shape"] == [5, 8]
+    assert found["seconds"]["runs"] == 3
+    assert [c["equal"] for c in found["compared"]] == [True]
+    with np.load(saved) as outputs:
+        np.testing.assert_allclose(outputs["y"].sum(axis=1), np.ones(5), rtol=1e-5)
+
+
+def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> None:
+    trace = tmp_path / "trace.json"
+    assert main(["run", str(archive), "--shape", "batch=2", "--profile", "--trace", str(trace), "--repeat", "2"]) == 0
+    assert "cpu.matmul" in capsys.readouterr().out
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [e["dur"] > 0 for e in events] == [True] * 3
+    found = run(capsys, "run", archive, "--profile", "--threads", 1)
+    assert sum(s["share"] for s in found["profile"]["steps"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--compare", "reference"], "nothing to be compared with"),
+        (["--trace", "t.json"], "a trace needs a profile"),
+        (["--tune", "5"], "an archive cannot be tuned"),
+        (["--target", "cuda"], "an archive does not run on the target 'cuda'"),
+        (["--shape", "barch=8"], "the model has no dimension 'barch'"),
+        (["--input", "z=z.npy"], "is of no input"),
+    ],
+)
+def test_what_an_archive_does_not_do(archive: Path, capsys: Capture, more: list[str], message: str) -> None:
+    assert main(["run", str(archive), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_options_of_archives_alone(folder: Path, capsys: Capture) -> None:
+    assert main(["run", str(folder / "model.onnx"), "--sha256", "0"]) == 2
+    assert "are for archives" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["-o", "model.onnx"], "would take the place of the model"),
+        (["--target", "cuda"], "an archive for the target 'cuda' cannot be made"),
+        (["--shape", "barch=8"], "the model has no dimension 'barch'"),
+        (["-o", "no/such/folder/a.taskmap"], "cannot be written"),
+    ],
+)
+def test_what_compile_refuses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, more: list[str], message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(["compile", "model.onnx", *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [["--shape", "8"], ["--shape", "batch=0"], ["--shape", "batch=1,"], ["--threads", "0"]]
+)
+def test_bad_options(folder: Path, capsys: Capture, more: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["compile", str(folder / "model.onnx"), *more])
+    assert "usage: taskmap compile" in capsys.readouterr().err
+
+
+def test_help_says_whom_to_trust(capsys: Capture) -> None:
+    for command in ("compile", "run"):
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "--help"])
+        assert "only those that you trust" in " ".join(capsys.readouterr().out.split())
