@@ -6,7 +6,7 @@
 // left_tile: f16[16, 16] is held by repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, 2)
 // right_tile: f16[16, 8] is held by repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(2, 1)
 // 8192 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_2121a80e(
+extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_b9616f82(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<tm_f16> c,
@@ -36,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_2121a80e(
       const int j = thread % 4;
       const int left = row + i < m ? tm_max<long long>(tm_min<long long>(k - step * 32 - j * 8, 8), 0) : 0;  // cuda_kernels.py:98
       const int below = step * 32 + i < k ? tm_max<long long>(tm_min<long long>(n - j * 8 - col, 8), 0) : 0;  // cuda_kernels.py:99
-      tm_cp_async_zfill_16(tile_a + ((stage * 1024 + r0 * 512 + thread * 8) ^ (thread / 8 % 4 * 8)), a + k * tm_min<long long>(row + i, m - 1) + tm_min<long long>(step * 32 + j * 8, k - 8), left * 2);  // cuda_kernels.py:102
-      tm_cp_async_zfill_16(tile_b + ((stage * 1024 + r0 * 512 + thread * 8) ^ (thread / 8 % 4 * 8)), b + n * tm_min<long long>(step * 32 + i, k - 1) + tm_min<long long>(j * 8 + col, n - 8), below * 2);  // cuda_kernels.py:103
+      tm_cp_async_zfill_16(tile_a + stage * 1024 + r0 * 512 + ((thread * 8) ^ (thread / 8 % 4 * 8)), a + k * tm_min<long long>(row + i, m - 1) + tm_min<long long>(step * 32 + j * 8, k - 8), left * 2);  // cuda_kernels.py:102
+      tm_cp_async_zfill_16(tile_b + stage * 1024 + r0 * 512 + ((thread * 8) ^ (thread / 8 % 4 * 8)), b + n * tm_min<long long>(step * 32 + i, k - 1) + tm_min<long long>(j * 8 + col, n - 8), below * 2);  // cuda_kernels.py:103
     }
     tm_cp_async_commit();  // cuda_kernels.py:104
     tm_cp_async_wait<0>();  // cuda_kernels.py:105
@@ -45,11 +45,11 @@ extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_2121a80e(
     #pragma unroll
     for (int kk = 0; kk < 2; kk++) {  // cuda_kernels.py:107
       alignas(4) tm_f16 left_tile[8];  // cuda_kernels.py:108
-      tm_ldmatrix_x4(left_tile, tile_a + ((stage * 1024 + warp * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + kk * 16 + lane / 16 * 8) ^ (thread % 8 / 2 * 8)));  // cuda_kernels.py:109
+      tm_ldmatrix_x4(left_tile, tile_a + stage * 1024 + warp * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + ((kk * 16 + lane / 16 * 8) ^ (thread % 8 / 2 * 8)));  // cuda_kernels.py:109
       #pragma unroll
       for (int j = 0; j < 4; j++) {  // cuda_kernels.py:110
         alignas(4) tm_f16 right_tile[4];  // cuda_kernels.py:111
-        tm_ldmatrix_x2_trans(right_tile, tile_b + ((stage * 1024 + kk * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + j * 8) ^ (thread % 8 / 2 * 8)));  // cuda_kernels.py:112
+        tm_ldmatrix_x2_trans(right_tile, tile_b + stage * 1024 + kk * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + ((j * 8) ^ (thread % 8 / 2 * 8)));  // cuda_kernels.py:112
         tm_mma_m16n8k16_f16_f32(acc + j * 4, left_tile, right_tile);  // cuda_kernels.py:113
       }
     }

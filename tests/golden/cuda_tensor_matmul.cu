@@ -3,7 +3,7 @@
 // tile_b: f16[32, 32] lies as row_major(32, 32).swizzled(2, 3, 3)
 // acc: f32[32, 32] is held by spatial(2, 1) * repeat(1, 4) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 // 4096 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_bcf7bec9(
+extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_f1b37b9d(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<float> c)
@@ -26,13 +26,13 @@ extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_bcf7bec9(
     for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:78
       const int i0 = r0 * 16 + thread / 4;
       const int i1 = thread % 4;
-      tm_cp_async_16(tile_a + ((r0 * 512 + thread * 8) ^ (thread / 8 % 4 * 8)), a + (row + i0) * 64 + step * 32 + i1 * 8);
+      tm_cp_async_16(tile_a + r0 * 512 + ((thread * 8) ^ (thread / 8 % 4 * 8)), a + (row + i0) * 64 + step * 32 + i1 * 8);
     }
     #pragma unroll
     for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:79
       const int i0 = r0 * 16 + thread / 4;
       const int i1 = thread % 4;
-      tm_store(tile_b + ((r0 * 512 + thread * 8) ^ (thread / 8 % 4 * 8)), tm_load<8>(b + step * 2048 + i0 * 64 + i1 * 8 + col));
+      tm_store(tile_b + r0 * 512 + ((thread * 8) ^ (thread / 8 % 4 * 8)), tm_load<8>(b + step * 2048 + i0 * 64 + i1 * 8 + col));
     }
     tm_cp_async_commit();  // cuda_kernels.py:80
     tm_cp_async_wait<0>();  // cuda_kernels.py:81
@@ -41,11 +41,11 @@ extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_bcf7bec9(
     #pragma unroll
     for (int k = 0; k < 2; k++) {
       alignas(4) tm_f16 fragment[8];
-      tm_ldmatrix_x4(fragment, tile_a + ((warp * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + k * 16 + lane / 16 * 8) ^ (thread % 8 / 2 * 8)));
+      tm_ldmatrix_x4(fragment, tile_a + warp * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + ((k * 16 + lane / 16 * 8) ^ (thread % 8 / 2 * 8)));
       alignas(4) tm_f16 fragment_1[16];
       #pragma unroll
       for (int t = 0; t < 2; t++) {
-        tm_ldmatrix_x4_trans(fragment_1 + t * 8, tile_b + ((k * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + t * 16 + lane / 16 * 8) ^ (thread % 8 / 2 * 8)));
+        tm_ldmatrix_x4_trans(fragment_1 + t * 8, tile_b + k * 512 + lane / 8 % 2 * 256 + thread % 8 * 32 + ((t * 16 + lane / 16 * 8) ^ (thread % 8 / 2 * 8)));
       }
       #pragma unroll
       for (int n = 0; n < 4; n++) {
