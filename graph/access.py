@@ -13,7 +13,7 @@ from taskmap.graph.classify import definition, same_position
 from taskmap.graph.graph import Node
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import as_expr, constant_dim, index, product
-from taskmap.ir.nodes import Dim, Expr, Load, Reduce, Var
+from taskmap.ir.nodes import Dim, Expr, Load, Reduce, Scatter, Var
 from taskmap.ir.polynomial import Poly
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
@@ -94,8 +94,9 @@ def _loads(body: Expr) -> list[tuple[Load, tuple[tuple[Var, Dim], ...]]]:
         seen.add(key)
         if isinstance(e, Load):
             found[key] = (e, folded)
-        inner = e.axes if isinstance(e, Reduce) else folded
-        stack.extend((k, inner) for k in reversed(children(e)))
+        inner = e.axes if isinstance(e, (Reduce, Scatter)) else folded
+        outer = (e.initial, *e.here) if isinstance(e, Scatter) else ()
+        stack.extend((k, folded if k in outer else inner) for k in reversed(children(e)))
     return list(found.values())
 
 

@@ -22,6 +22,7 @@ What a cluster welcomes depends on its kind, and so on the loops its kernel will
     attention     the same
     row           nodes over the same rows (of ``length`` elements), and over one element a row: softmax, layer norm
     reduce        element-wise nodes at the positions of the reduced result
+    scatter       nothing: an element is finished only when the kernel is; but it absorbs what it is made from
     pointwise     element-wise nodes at the same positions; a row reduction of them makes the cluster a row cluster
 
 "The same position" means the same row-major number, so reshapes in between do not matter (``graph.access``). Values
@@ -35,18 +36,17 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.graph.access import Access, Accesses, size_of
-from taskmap.graph.classify import arithmetic_cost, definition, is_injective
+from taskmap.graph.classify import arithmetic_cost, definition, is_injective, is_scatter
 from taskmap.graph.graph import Node
 from taskmap.graph.inlining import CHEAP, is_anchor
 from taskmap.graph.partition import Cluster, Partition, Rows
 from taskmap.graph.rows import row_reduction
 from taskmap.ir import polynomial as poly
 from taskmap.ir.nodes import Dim
-from taskmap.ir.polynomial import Poly
 
 MAX_INPUTS = 40
 MAX_NODES = 100
-PREFERENCE = {"contraction": 3, "attention": 3, "row": 2, "reduce": 1, "pointwise": 0}
+PREFERENCE = {"contraction": 3, "attention": 3, "row": 2, "reduce": 1, "pointwise": 0, "scatter": 0}
 
 Refusal = str | None
 
@@ -123,6 +123,10 @@ class Fusion:
     # Rules: each returns None, or the reason why a node stays outside.
 
     def _why_not_join(self, cluster: Cluster, node: Node, rows: Rows | None) -> Refusal:
+        if cluster.kind == "scatter":
+            return "the elements of a scatter are finished only when its kernel is"
+        if self.kinds[node] == "scatter":
+            return "a scatter has loops of its own"
         if self.kinds[node] in ("contraction", "attention"):
             return "an anchor reads its operands tile by tile, many times over, so they must be in memory"
         if cluster.once != (node in self.once):
@@ -208,7 +212,8 @@ class Fusion:
             return reason
         if self.parts.depends(self.parts.before(home) - {part}, part):
             return "a third kernel stands between them"
-        return None if self._same_loops(part, home) else self._why_not_prologue(part, home, node)
+        shared = home.kind != "scatter" and self._same_loops(part, home)
+        return None if shared else self._why_not_prologue(part, home, node)
 
     def _same_loops(self, part: Cluster, home: Cluster) -> bool:
         """Whether the cluster's nodes run in the loops of ``home``: every member reads them at its own position."""
@@ -228,7 +233,7 @@ class Fusion:
 
     def _why_not_prologue(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
         """Whether the cluster's one result may be computed anew wherever ``node`` reads it."""
-        if home.kind not in ("pointwise", "reduce"):
+        if home.kind not in ("pointwise", "reduce", "scatter"):
             return f"a {home.kind} kernel reads from memory what is not at its own positions"
         members = set(part.nodes)
         if any(n in self.kept or any(u is not node and u not in members for u in self.users[n]) for n in part.nodes):
@@ -251,6 +256,8 @@ _REDUCTION_REFUSED = {
 def _kind(node: Node, rows: Rows | None) -> str:
     if is_anchor(node):
         return "attention" if node.op == "attention" else "contraction"
+    if is_scatter(definition(node)):
+        return "scatter"
     if is_injective(definition(node)):
         return "pointwise"
     return "row" if rows else "reduce"
@@ -260,7 +267,9 @@ def _read_at_most_once(node: Node, reads: Sequence[Access]) -> bool:
     """Whether ``node`` makes no more reads than there are elements to read."""
     if len(reads) != 1:
         return False
-    count: Poly = poly.multiply(size_of(node.shape), size_of([n for _, n in reads[0].folded]))
+    count = size_of([n for _, n in reads[0].folded])
+    if not (reads[0].folded and is_scatter(definition(node))):  # a scatter walks its source, and not its result too
+        count = poly.multiply(size_of(node.shape), count)
     there = size_of(reads[0].source.shape)
     made, present = poly.constant_value(count), poly.constant_value(there)
     return count == there if made is None or present is None else made <= present

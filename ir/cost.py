@@ -13,7 +13,22 @@ from math import prod
 
 from taskmap.ir.construct import constant_dim, index
 from taskmap.ir.errors import InputError
-from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Const, Dim, Expr, Load, Reduce, Select, Unary, Var
+from taskmap.ir.nodes import (
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    Load,
+    Reduce,
+    Scatter,
+    Select,
+    Unary,
+    Var,
+)
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import children, substitute
 
@@ -21,6 +36,7 @@ Sizes = Mapping[Var, int]
 Axis = tuple[int, int]
 """An axis by its extent and by its number among the axes of that extent that are in sight together."""
 _ARITHMETIC = (Unary, Binary, Compare, Select, Call, Reduce)
+_FOLDS = (Reduce, Scatter)
 _NO_SIZES: Sizes = {}
 
 
@@ -44,6 +60,8 @@ def stage_operations(stage: Stage, sizes: Sizes = _NO_SIZES) -> int:
         if isinstance(e, _ARITHMETIC) and parts.on_data[id(e)] and parts.number[id(e)] not in counted:
             counted.add(parts.number[id(e)])
             total += parts.points(e.body if isinstance(e, Reduce) else e, e.axes if isinstance(e, Reduce) else ())
+        elif isinstance(e, Scatter) and e.op != "last":
+            total += parts.points(e.body, e.axes)
     return total
 
 
@@ -102,7 +120,7 @@ class _Parts:
         self._axes: dict[Var, Axis] = {}
         self._name(zip(stage.axes, stage.shape, strict=True), set(), sizes)
         for e in reversed(self.expressions):
-            if isinstance(e, Reduce):
+            if isinstance(e, _FOLDS):
                 self._name(e.axes, {self._axes[v] for v in self._free[id(e)] if v in self._axes}, sizes)
         numbers: dict[object, int] = {}
         for e in self.expressions:
@@ -117,7 +135,7 @@ class _Parts:
         if isinstance(e, Var):
             return frozenset((e,))
         found = frozenset[Var]().union(*(self._free[id(part)] for part in children(e)))
-        return found - {v for v, _ in e.axes} if isinstance(e, Reduce) else found
+        return found - {v for v, _ in e.axes} if isinstance(e, _FOLDS) else found
 
     def _name(self, axes: Iterable[tuple[Var, Dim]], taken: set[Axis], sizes: Sizes) -> None:
         """Names axes that come into sight together; ``taken`` are the names of those that are in sight already."""
@@ -171,3 +189,5 @@ def _values(root: Expr) -> Iterator[Expr]:
             stack.extend(children(e))
         elif isinstance(e, Reduce):
             stack.append(e.body)
+        elif isinstance(e, Scatter):
+            stack += [e.initial, e.body]

@@ -28,6 +28,7 @@ from taskmap.ir.nodes import (
     Expr,
     Load,
     Reduce,
+    Scatter,
     Select,
     Unary,
     Var,
@@ -123,6 +124,8 @@ class _Grid:
             return self._load(e)
         if isinstance(e, Reduce):
             return self._reduce(e)
+        if isinstance(e, Scatter):
+            return self._scatter(e)
         if isinstance(e, Cast):
             return convert(self.value(e.a), e.dtype)
         if isinstance(e, Select):
@@ -203,6 +206,21 @@ class _Grid:
             return convert(getattr(np, e.op)(body, axis=axis, dtype=np.float64), e.dtype)
         return np.asarray(getattr(np, e.op)(body, axis=axis)).astype(NUMPY_TYPES[e.dtype.name])
 
+    def _scatter(self, e: Scatter) -> Array:
+        if tuple(e.here) != tuple(var for var, _ in self.axes):
+            raise VerifyError("a scatter is a part of a larger definition", why="it has to be a definition of its own.")
+        inner = _Grid(self.arrays, [(var, size_of(extent, self.dims)) for var, extent in e.axes], self.dims)
+        shape = tuple(n for _, n in inner.axes)
+        out = np.array(np.broadcast_to(self.value(e.initial), tuple(n for _, n in self.axes)))
+        out = out.astype(np.float64) if e.dtype.is_float else out
+        at = tuple(np.broadcast_to(inner.value(i), shape).reshape(-1) for i in e.at)
+        body = np.broadcast_to(inner.value(e.body), shape).reshape(-1)
+        if e.op == "last":
+            out[at] = body
+        else:
+            _SCATTER[e.op].at(out, at, body)
+        return convert(out, e.dtype)
+
     def _contraction(self, inner: _Grid, product: Binary, count: int, dtype: DType) -> Array:
         """sum(a * b) without forming a * b: each factor drops its axes of extent one, and einsum does the rest."""
         a, b = inner.value(product.a), inner.value(product.b)
@@ -243,6 +261,15 @@ _BINARY: dict[str, Any] = {
     "xor": _bitwise("xor"),
     "shl": np.left_shift,
     "shr": np.right_shift,
+}
+
+_SCATTER: dict[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": np.logical_or,
+    "all": np.logical_and,
 }
 
 _COMPARE: dict[str, Any] = {

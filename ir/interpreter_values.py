@@ -33,6 +33,7 @@ from taskmap.ir.nodes import (
     Load,
     Ramp,
     Reduce,
+    Scatter,
     Scope,
     Select,
     Unary,
@@ -325,7 +326,7 @@ class Expressions:
 
         return run
 
-    def reduce(self, e: Reduce) -> Eval:
+    def reduce(self, e: Reduce | Scatter) -> Eval:
         raise VerifyError("a reduction of a compute definition stands in a kernel", why="kernels reduce by loops.")
 
 
@@ -344,4 +345,5 @@ _COMPILE: dict[type, Callable[[Expressions, Any], Eval]] = {
     LaneReduce: Expressions.lane_reduce,
     Intrinsic: Expressions.intrinsic,
     Reduce: Expressions.reduce,
+    Scatter: Expressions.reduce,
 }

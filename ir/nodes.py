@@ -2,7 +2,7 @@
 
 expressions   Const Var Unary Binary Compare Select Cast Load Call      scalar, or vector when lanes > 1
               Ramp Broadcast LaneReduce                                 vector only
-              Reduce                                                    only inside compute definitions
+              Reduce Scatter                                            only inside compute definitions
               Intrinsic                                                 one instruction, made by lowering
 statements    Store For MappedFor If Let Allocate Barrier Evaluate
               Invoke                                                    one instruction with effects
@@ -274,6 +274,25 @@ class Reduce(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter(Expr):
+    """The element at ``here`` of a tensor that is ``initial`` and then takes, for every position of ``axes`` in
+    row-major order, ``body`` at ``at``: out[here] = initial; for axes: out[at] = out[at] op body.
+
+    op: sum prod max min any all of Reduce, or last, which replaces. Only as a whole compute definition, whose axes are
+    ``here``; at and body do not depend on them.
+    """
+
+    op: str
+    here: tuple[Expr, ...]
+    initial: Expr
+    axes: tuple[tuple[Var, Dim], ...]
+    at: tuple[Expr, ...]
+    body: Expr
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Intrinsic(Expr):
     """The value of one instruction of the table (``taskmap.ir.instructions``).
 
@@ -525,6 +544,13 @@ class Kernel:
     cluster: tuple[int, ...] = ()
     min_blocks: int = 0
     maps: tuple[TensorMap, ...] = ()
+    workspace: tuple[Buffer, ...] = ()
+    counters: tuple[Buffer, ...] = ()
+
+    @property
+    def own(self) -> tuple[Buffer, ...]:
+        """The memory that a launch has for itself."""
+        return (*self.workspace, *self.counters)
 
 
 def _hash_once(kind: type[Expr], *names: str) -> None:
@@ -544,13 +570,6 @@ def _hash_once(kind: type[Expr], *names: str) -> None:
 
 
 _hash_once(Unary, "op", "a")
-    workspace: tuple[Buffer, ...] = ()
-    counters: tuple[Buffer, ...] = ()
-
-    @property
-    def own(self) -> tuple[Buffer, ...]:
-        """The memory that a launch has for itself."""
-        return (*self.workspace, *self.counters)
 _hash_once(Binary, "op", "a", "b")
 _hash_once(Compare, "op", "a", "b")
 _hash_once(Select, "cond", "a", "b")
@@ -561,6 +580,7 @@ _hash_once(Ramp, "base", "stride", "lanes")
 _hash_once(Broadcast, "a", "lanes")
 _hash_once(LaneReduce, "op", "a")
 _hash_once(Reduce, "op", "axes", "body")
+_hash_once(Scatter, "op", "at", "body")
 _hash_once(Intrinsic, "args")
 
 from taskmap.ir import construct as _build  # noqa: E402  operators build nodes, and the constructors need the nodes
@@ -568,6 +588,6 @@ from taskmap.ir import construct as _build  # noqa: E402  operators build nodes,
 __all__ = [
     "Allocate", "Barrier", "Binary", "Body", "Broadcast", "Buffer", "Call", "Cast", "Compare", "Const", "Dim",
     "Evaluate", "Expr", "ExprLike", "For", "If", "Intrinsic", "Invoke", "Kernel", "LaneReduce", "Let", "Load",
-    "LoopKind", "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scope", "Select", "Stmt", "Store",
-    "TensorMap", "Unary", "Var",
+    "LoopKind", "MappedFor", "MatMul", "Move", "Ramp", "Reduce", "Region", "Scatter", "Scope", "Select", "Stmt",
+    "Store", "TensorMap", "Unary", "Var",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ from taskmap.ir.nodes import (
     Ramp,
     Reduce,
     Region,
+    Scatter,
     Select,
     Stmt,
     Store,
@@ -126,6 +127,10 @@ class _Printer:
         axes = " ".join(f"for {self.name(var)} in range({self.dim(extent)})" for var, extent in e.axes)
         return _ATOM, f"{e.op}({self.expr(e.body)} {axes})"
 
+    def scatter(self, e: Scatter) -> tuple[int, str]:
+        axes = " ".join(f"for {self.name(var)} in range({self.dim(extent)})" for var, extent in e.axes)
+        return _ATOM, f"scatter({self.expr(e.initial)}; {e.op} at [{self.exprs(e.at)}] {self.expr(e.body)} {axes})"
+
     def region(self, r: Region) -> str:
         parts = (f"{self.expr(s)} .. +{self.dim(n)}" for s, n in zip(r.start, r.shape, strict=True))
         return f"{self.name(r.buffer)}[{', '.join(parts)}]"
@@ -186,13 +191,13 @@ class _Printer:
             f"{m.name}: map of {self.name(m.buffer)} box={m.box}" + (f" swizzle={m.swizzle}" if m.swizzle else "")
             for m in k.maps
         ]
+        buffers += [f"own {self.name(b)}: {self.tensor(b, ' ')}" for b in k.workspace]
+        buffers += [f"counters {self.name(b)}: {self.tensor(b, ' ')}" for b in k.counters]
         launch = f" grid=({self.exprs(k.grid)}) threads={k.threads}" if k.grid else ""
         launch += f" cluster={k.cluster}" if k.cluster else ""
         launch += f" min_blocks={k.min_blocks}" if k.min_blocks else ""
         yield f"kernel {k.name}({', '.join(buffers + dims)}){launch}:" + (f"  # {k.note}" if k.note else "")
         yield from self.body(k.body, 1)
-        buffers += [f"own {self.name(b)}: {self.tensor(b, ' ')}" for b in k.workspace]
-        buffers += [f"counters {self.name(b)}: {self.tensor(b, ' ')}" for b in k.counters]
 
 
 def _let(p: _Printer, s: Let) -> str:
@@ -221,6 +226,7 @@ _EXPR: dict[type, Callable[[_Printer, Any], tuple[int, str]]] = {
     LaneReduce: lambda p, e: (_ATOM, f"lane_{e.op}({p.expr(e.a)})"),
     Intrinsic: lambda p, e: (_ATOM, f"{e.instruction.name}({p.exprs(e.args)})"),
     Reduce: _Printer.reduce,
+    Scatter: _Printer.scatter,
 }
 
 _STMT: dict[type, Callable[[_Printer, Any], str]] = {

@@ -33,6 +33,7 @@ from taskmap.ir.nodes import (
     Load,
     Ramp,
     Reduce,
+    Scatter,
     Select,
     Unary,
     Var,
@@ -129,6 +130,12 @@ class Simplifier:
             for var, extent in e.axes:
                 self.bind(var, extent)
             return Reduce(e.op, tuple((v, self.dim(d)) for v, d in e.axes), self(e.body), e.dtype)
+        if isinstance(e, Scatter):
+            for var, extent in e.axes:
+                self.bind(var, extent)
+            axes = tuple((v, self.dim(d)) for v, d in e.axes)
+            here, at = (tuple(self(i) for i in position) for position in (e.here, e.at))
+            return Scatter(e.op, here, self(e.initial), axes, at, self(e.body), e.dtype)
         return e
 
     def poly(self, e: Expr) -> Poly:
@@ -163,6 +170,8 @@ class Simplifier:
             return self._quotient(self.poly(e.a), self.poly(e.b))
         if e.op in ("mod", "tmod"):
             return self._remainder(self.poly(e.a), self.poly(e.b))
+        if e.op == "xor":
+            return self._exclusive_or(self.poly(e.a), self.poly(e.b))
         return self._extremum(e.op, self(e.a), self(e.b))
 
     def _quotient(self, p: Poly, d: Poly) -> Expr:
@@ -170,8 +179,6 @@ class Simplifier:
             return binary("floordiv", poly.to_expr(p), 0)
         whole, rest = poly.divide(p, d)
         if self._below(rest, d):
-        if e.op == "xor":
-            return self._exclusive_or(self.poly(e.a), self.poly(e.b))
             return poly.to_expr(whole)
         size = poly.constant_value(d)
         if size is not None and size > 0:
@@ -209,13 +216,6 @@ class Simplifier:
                 return self._remainder(poly.to_poly(inner_e.a), d)
         return binary("mod", poly.to_expr(rest), poly.to_expr(d))
 
-    def _common_factor(self, rest: Poly, size: int) -> tuple[int, Poly, Poly] | None:
-        """(g, high, low) with rest = g * high + low, 0 <= low < g, and g > 1 dividing size; or None."""
-        for g in sorted({math.gcd(c, size) for m, c in rest.items() if m}, reverse=True):
-            if g <= 1:
-                return None
-            high, low = poly.divide(rest, poly.constant(g))
-            if high and self._below(low, poly.constant(g)):
     def _exclusive_or(self, p: Poly, bits: Poly) -> Expr:
         """p ^ bits: what of p is a multiple of a power of two above all bits is added afterwards."""
         low, high = self.poly_range(bits)
@@ -229,6 +229,13 @@ class Simplifier:
         mixed = binary("xor", poly.to_expr(rest), poly.to_expr(bits))
         return poly.to_expr(poly.add(above, poly.to_poly(mixed)))
 
+    def _common_factor(self, rest: Poly, size: int) -> tuple[int, Poly, Poly] | None:
+        """(g, high, low) with rest = g * high + low, 0 <= low < g, and g > 1 dividing size; or None."""
+        for g in sorted({math.gcd(c, size) for m, c in rest.items() if m}, reverse=True):
+            if g <= 1:
+                return None
+            high, low = poly.divide(rest, poly.constant(g))
+            if high and self._below(low, poly.constant(g)):
                 return g, high, low
         return None
 
@@ -328,6 +335,8 @@ class Simplifier:
         if e.op in ("floordiv", "tdiv") and b[0] >= 1:
             corners = [_floor(x, y) for x in a for y in b]
             return min(corners), max(corners)
+        if e.op == "xor" and min(a[0], b[0]) >= 0 and math.isfinite(max(a[1], b[1])):
+            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
         if e.op in ("mod", "tmod") and b[0] >= 1:
             return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
         return UNBOUNDED
@@ -335,8 +344,6 @@ class Simplifier:
     def _extremum(self, op: str, a: Expr, b: Expr) -> Expr:
         if a == b:
             return a
-        if e.op == "xor" and min(a[0], b[0]) >= 0 and math.isfinite(max(a[1], b[1])):
-            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
         low, high = self.poly_range(poly.add(poly.to_poly(a), poly.to_poly(b), -1))
         if not (high <= 0 or low >= 0):
             low, high = (0, math.inf) if self._at_most(b, a) else (-math.inf, 0) if self._at_most(a, b) else (low, high)

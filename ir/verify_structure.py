@@ -24,6 +24,7 @@ from taskmap.ir.nodes import (
     MatMul,
     Move,
     Reduce,
+    Scatter,
     Scope,
     Stmt,
     Store,
@@ -72,7 +73,8 @@ def _parameters(kernel: Kernel) -> Iterator[Flaw]:
 def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> Iterator[Flaw]:
     visible = set(outer)
     for stmt in body:
-        bound = {v for root in stmt_exprs(stmt) for e in walk_exprs(root) if isinstance(e, Reduce) for v, _ in e.axes}
+        folds = [e for root in stmt_exprs(stmt) for e in walk_exprs(root) if isinstance(e, (Reduce, Scatter))]
+        bound = {v for e in folds for v, _ in e.axes}
         for root in stmt_exprs(stmt):
             for e in walk_exprs(root):
                 if isinstance(e, Var) and e not in visible and e not in bound:
@@ -125,10 +127,10 @@ def launch(kernel: Kernel) -> Iterator[Flaw]:
     """A kernel with a grid has threads and the reverse; a grid has at most three dimensions."""
     if bool(kernel.grid) != bool(kernel.threads):
         yield Flaw(f"it has the grid {kernel.grid} and {kernel.threads} threads: both or neither.")
-    if len(kernel.grid) > 3:
-        yield Flaw(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
     if kernel.own and not kernel.grid:
         yield Flaw("it has memory of its own, which only launches on a GPU have.")
+    if len(kernel.grid) > 3:
+        yield Flaw(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
     if kernel.cluster and (len(kernel.cluster) > 3 or min(kernel.cluster) < 1 or math.prod(kernel.cluster) > 16):
         yield Flaw(f"{kernel.cluster} is no cluster: it has up to three dimensions, and up to 16 blocks.")
 

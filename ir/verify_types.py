@@ -29,6 +29,7 @@ from taskmap.ir.nodes import (
     Ramp,
     Reduce,
     Region,
+    Scatter,
     Scope,
     Select,
     Stmt,
@@ -219,9 +220,9 @@ def control(kernel: Kernel) -> Iterator[Flaw]:
 
 
 def reductions(kernel: Kernel) -> Iterator[Flaw]:
-    """Reduce belongs in compute definitions; a kernel reduces by loops."""
+    """Reduce and Scatter belong in compute definitions; a kernel has loops and stores."""
     for stmt, e in every_expr(kernel):
-        if isinstance(e, Reduce):
+        if isinstance(e, (Reduce, Scatter)):
             yield Flaw(f"{print_expr(e)} is a reduction of a compute definition.", stmt)
 
 
@@ -251,13 +252,13 @@ def buffers(kernel: Kernel) -> Iterator[Flaw]:
     """Strides are as many as dimensions, a layout is one, and an owner has the buffer's shape and covers it."""
     declared = [(None, b) for b in (*kernel.buffers, *kernel.own)]
     allocated = [(s, s.buffer) for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
-    for stmt, b in [*declared, *allocated]:
     for b in kernel.own:
         if any(constant_dim(n) is None for n in b.shape) or b.scope is not Scope.GLOBAL:
             yield Flaw(f"{b!r}, which a launch has for itself, is not global memory of a fixed size.")
     for b in kernel.counters:
         if b.dtype != i32:
             yield Flaw(f"the counters {b!r} are not i32.")
+    for stmt, b in [*declared, *allocated]:
         if b.strides is not None and len(b.strides) != b.rank:
             yield Flaw(f"{b!r} has {len(b.strides)} strides.", stmt)
         if b.layout is not None and not (callable(b.layout) and hasattr(b.layout, "size")):

@@ -40,6 +40,7 @@ from taskmap.ir.nodes import (
     Ramp,
     Reduce,
     Region,
+    Scatter,
     Select,
     Stmt,
     Store,
@@ -80,12 +81,21 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     LaneReduce: lambda e: (e.a,),
     Intrinsic: lambda e: e.args,
     Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
+    Scatter: lambda e: (e.initial, e.body, *e.here, *e.at, *_symbolic([extent for _, extent in e.axes])),
 }
 
 
 def _rebuild_reduce(e: Reduce, kids: Sequence[Expr]) -> Expr:
     extents = _with_symbolic([extent for _, extent in e.axes], iter(kids[1:]))
     return Reduce(e.op, tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True)), kids[0], e.dtype)
+
+
+def _rebuild_scatter(e: Scatter, kids: Sequence[Expr]) -> Expr:
+    rank = len(e.here)
+    here, at, rest = kids[2 : 2 + rank], kids[2 + rank : 2 + 2 * rank], iter(kids[2 + 2 * rank :])
+    extents = _with_symbolic([extent for _, extent in e.axes], rest)
+    axes = tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True))
+    return Scatter(e.op, tuple(here), kids[0], axes, tuple(at), kids[1], e.dtype)
 
 
 _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
@@ -101,6 +111,7 @@ _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
     LaneReduce: lambda e, k: make.lane_reduce(e.op, k[0]),
     Intrinsic: lambda e, k: Intrinsic(e.instruction, tuple(k), e.dtype, e.lanes),
     Reduce: _rebuild_reduce,
+    Scatter: _rebuild_scatter,
 }
 
 
@@ -392,7 +403,7 @@ def free_vars(root: Expr | Body) -> set[Var]:
     for e in walk_exprs(root):
         if isinstance(e, Var):
             used.add(e)
-        elif isinstance(e, Reduce):
+        elif isinstance(e, (Reduce, Scatter)):
             bound.update(var for var, _ in e.axes)
     if not isinstance(root, Expr):
         bound.update(v for s in walk_stmts(root) for v in defined_vars(s))

@@ -18,6 +18,7 @@ from taskmap.schedules.cpu.correlation import schedule_correlation
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
+from taskmap.schedules.cpu.scatter import schedule_scatter
 from taskmap.schedules.spaces import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.stack import STACK_BYTES, local_bytes
 
@@ -33,9 +34,18 @@ _find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cud
 _read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
     "taskmap.schedules.cuda.matmul_problem", "read_cuda_matmul"
 )
-_schedule_cuda: Callable[[Task, Target], Kernel] = lazily("taskmap.schedules.cuda.choose", "schedule_cuda")
+_schedule_cuda: Callable[[Task, Target, int], Kernel] = lazily("taskmap.schedules.cuda.choose", "schedule_cuda")
 
 
+_TEMPLATES = (
+    schedule_attention,
+    schedule_convolution,
+    schedule_correlation,
+    schedule_matmul,
+    schedule_scan,
+    schedule_scatter,
+)
+"""Of the CPU, in the order in which they are asked."""
 _TUNABLE = {
     "cpu": (
         Template("cpu.convolution", _find_convolution, _read_convolution),
@@ -49,11 +59,11 @@ _ANY_SIZE = 64
 """What stands for a symbolic size where only the template matters."""
 
 
-def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel:
+def schedule(task: Task, target: Target, config: Config | None = None, attempt: int = 0) -> Kernel:
     """The kernel of ``task`` on ``target``, its buffers the task's inputs and then its outputs; with ``config``, of its
-    problem's space, where one is given.
+    problem's space, where one is given. ``attempt``: how many kernels of the task had not registers enough on a GPU.
 
-    Raises ScheduleError when no template or rule takes the task, or not with ``config``.
+    Raises ScheduleError when no template or rule takes the task, not with ``config``, or not after so many attempts.
     """
     found = None if config is None else problem(task, target, dict.fromkeys(task.dims, _ANY_SIZE))
     if found is not None and config is not None:
@@ -62,8 +72,8 @@ def schedule(task: Task, target: Target, config: Config | None = None) -> Kernel
             raise ScheduleError(f"{task.name!r} with {config} does not fit a thread's stack")
         return kernel
     if target.kind == "cuda":
-        return _schedule_cuda(task, target)
-    for template in (schedule_attention, schedule_convolution, schedule_correlation, schedule_matmul, schedule_scan):
+        return _schedule_cuda(task, target, attempt)
+    for template in _TEMPLATES:
         made = template(task, target)
         if made is not None and local_bytes(made) <= STACK_BYTES:
             return made

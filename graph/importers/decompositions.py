@@ -16,12 +16,10 @@ KEEP_WHOLE = frozenset(
         "native_dropout.default",
         "native_dropout_backward.default",
         "bernoulli.default",
-        "embedding_dense_backward.default",
         "upsample_bicubic2d.vec",
     }
 )
-"""Operators without a lowering that PyTorch runs better whole: scatters, and random ones, so that the random numbers
-are eager's."""
+"""Operators without a lowering that PyTorch runs better whole: random ones, so that the random numbers are eager's."""
 
 EXTRA = ("native_batch_norm_backward", "native_group_norm_backward")
 """Operators that the core set leaves whole."""

@@ -1,47 +1,94 @@
-"""Writes at positions that are data, where few positions compete for an element: read from the other side.
+"""Writes at positions that are data: scatter, index_add, index_put, index_copy, and the gradient of an embedding.
 
-Along ``dim`` the index has one entry (or a few, where all write the same value); every element of the result looks
-whether it is meant. Anything longer is left to PyTorch.
+Each is a ``Scatter``: a tensor to begin with, and for every element of the source, in order, where it goes. Where few
+positions compete for an element it is read from the other side instead, every element of the result looking whether it
+is meant, because that is element-wise and fuses: along ``dim`` the index has one entry, or a few that all write the
+same value.
+
+Every position goes through ``checked_index``, as in ``gather``. Sums and products of f16 and bf16 are accumulated in
+f32 and rounded once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taskmap.graph.build import define, same_dim
+from taskmap.graph.build import broadcast_shapes, define, elementwise, read_broadcast, same_dim
 from taskmap.graph.graph import Node
-from taskmap.graph.ops.gather import checked
-from taskmap.graph.ops.pointwise import number
+from taskmap.graph.ops.creation import full
+from taskmap.graph.ops.gather import checked, wrapped
+from taskmap.graph.ops.pointwise import number, to_dtype
 from taskmap.graph.ops.promotion import Scalar
-from taskmap.ir.construct import cast, constant_dim, eq, load, reduce, select
+from taskmap.graph.ops.views import reshape
+from taskmap.ir.construct import cast, compare, const, constant_dim, eq, index, load, reduce, select
 from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.nodes import Buffer, Expr, ExprLike, Var
-from taskmap.ir.types import compute_type
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Scatter, Var
+from taskmap.ir.types import DType, boolean, compute_type, i64
 
 LONGEST = 16
 
+_HOW = {"add": "sum", "multiply": "prod", "amax": "max", "amin": "min", "sum": "sum", "prod": "prod", "last": "last"}
+_OF_BOOLS = {"sum": "any", "prod": "all", "max": "any", "min": "all", "last": "last"}
 
-def _entries(x: Node, dim: int, indices: Node, most: int) -> tuple[int, int]:
-    """The dimension, not negative, and how many entries the index has along it."""
-    if len(indices.shape) != len(x.shape) or not x.shape:
-        raise UnsupportedError("scatter into a 0-d tensor")
-    axis = dim % len(x.shape)
-    others = [d for d in range(len(x.shape)) if d != axis]
-    if not all(same_dim(x.shape[d], indices.shape[d]) for d in others):
-        raise UnsupportedError("scatter by an index that does not cover the other dimensions")
-    length = constant_dim(indices.shape[axis])
-    if length is None or length > most:
-        raise UnsupportedError(f"scatter by more than {most} positions along its dimension")
-    return axis, length
+Place = Callable[..., tuple[Sequence[ExprLike], ExprLike]]
+"""place(*formals)(*source position) -> the position in the result, and the value put there."""
+
+
+def scattered(
+    op: str, how: str, initial: Node, sources: Sequence[Node], extents: Sequence[Dim], place: Callable[..., Place]
+) -> Node:
+    """``initial`` after every element of the source, whose shape is ``extents``, is put where ``place`` says.
+
+    how: the ``op`` of a Scatter. The result has the shape and the type of ``initial``.
+    """
+    if any(constant_dim(n) == 0 for n in extents):
+        return initial
+    dtype = initial.dtype
+    how = _OF_BOOLS[how] if dtype.is_bool else how
+    wide = compute_type(dtype) if how in ("sum", "prod") else dtype
+
+    def element(first: Buffer, *formals: Buffer) -> Callable[..., ExprLike]:
+        def at(*here: Expr) -> ExprLike:
+            axes = tuple((Var(f"r{d}"), n) for d, n in enumerate(extents))
+            where, value = place(*formals)(*(v for v, _ in axes))
+            positions = tuple(cast(index(i), i64) for i in where)  # type: ignore[arg-type]  # floats never index
+            return Scatter(how, here, cast(first[here], wide), axes, positions, cast(value, wide), wide)
+
+        return at
+
+    made = define(op, [initial, *sources], initial.shape, element, wide)
+    return to_dtype(made, dtype)
 
 
 def _at(axes: Sequence[Expr], axis: int, position: ExprLike) -> tuple[ExprLike, ...]:
     return tuple(position if d == axis else a for d, a in enumerate(axes))
 
 
-def scatter_value(x: Node, dim: int, indices: Node, value: Scalar) -> Node:
-    """``x`` with ``value`` at the positions ``indices`` along ``dim``."""
-    axis, length = _entries(x, dim, indices, LONGEST)
+def _few(x: Node, axis: int, indices: Node, most: int) -> int | None:
+    """How many entries the index has along ``axis`` where it covers the other dimensions and has at most ``most``."""
+    others = [d for d in range(len(x.shape)) if d != axis]
+    length = constant_dim(indices.shape[axis])
+    covers = all(same_dim(x.shape[d], indices.shape[d]) for d in others)
+    return length if covers and length is not None and 0 < length <= most else None
+
+
+def _as_row(x: Node) -> Node:
+    return x if x.shape else reshape(x, (1,))
+
+
+def _in_rows(function: Callable[..., Node], x: Node, indices: Node, *sources: Node) -> Node:
+    """``function`` of tensors without dimensions as rows of one element."""
+    return reshape(function(_as_row(x), _as_row(indices), *map(_as_row, sources)), ())
+
+
+def scatter_value(x: Node, dim: int, indices: Node, value: Scalar, how: str = "last") -> Node:
+    """``x`` with ``value`` put at the positions ``indices`` along ``dim``, or combined with what is there."""
+    if not x.shape:
+        return _in_rows(lambda f, i: scatter_value(f, 0, i, value, how), x, indices)
+    axis = dim % len(x.shape)
+    length = _few(x, axis, indices, LONGEST) if how == "last" else None
+    if length is None:
+        return scatter(x, dim, indices, full(indices.shape, value, x.dtype), how)
 
     def element(f: Buffer, i: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
@@ -54,13 +101,27 @@ def scatter_value(x: Node, dim: int, indices: Node, value: Scalar) -> Node:
     return define("scatter", [x, indices], x.shape, element, x.dtype)
 
 
-def scatter(x: Node, dim: int, indices: Node, source: Node, accumulate: bool = False) -> Node:
-    """``x`` with ``source`` at the one position along ``dim`` that the index names, or added there."""
-    axis, _ = _entries(x, dim, indices, 1)
-    if not all(same_dim(a, b) for a, b in zip(indices.shape, source.shape, strict=True)):
-        raise UnsupportedError("scatter of a source larger than its index")
-    if accumulate and x.dtype.is_bool:
-        raise UnsupportedError("a sum of bools")
+def scatter(x: Node, dim: int, indices: Node, source: Node, how: str = "last") -> Node:
+    """``x`` with ``source`` put at the positions ``indices`` along ``dim``, or combined with what is there: see _HOW.
+
+    The source may be larger than the index.
+    """
+    if not x.shape:
+        return _in_rows(lambda f, i, s: scatter(f, 0, i, s, how), x, indices, source)
+    if len(indices.shape) != len(x.shape):
+        raise UnsupportedError("scatter by an index without dimensions")
+    axis = dim % len(x.shape)
+    kind = _HOW[how]
+    if (kind == "last" or (kind == "sum" and not x.dtype.is_bool)) and _few(x, axis, indices, 1):
+        return _from_the_other_side(x, axis, indices, source, kind == "sum")
+
+    def place(i: Buffer, s: Buffer) -> Place:
+        return lambda *r: (_at(r, axis, checked(i[r], x.shape[axis])), s[r])
+
+    return scattered("scatter", kind, x, [indices, source], indices.shape, place)
+
+
+def _from_the_other_side(x: Node, axis: int, indices: Node, source: Node, accumulate: bool) -> Node:
     wide = compute_type(x.dtype)
 
     def element(f: Buffer, i: Buffer, s: Buffer) -> Callable[..., ExprLike]:
@@ -72,3 +133,181 @@ def scatter(x: Node, dim: int, indices: Node, source: Node, accumulate: bool = F
         return at
 
     return define("scatter", [x, indices, source], x.shape, element, x.dtype)
+
+
+def index_add(x: Node, dim: int, indices: Node, source: Node, alpha: Scalar = 1) -> Node:
+    """``x`` with each slice of ``source`` along ``dim``, times ``alpha``, added to the slice that ``indices`` names."""
+    if alpha != 1:
+        wide = compute_type(x.dtype)
+        source = elementwise("mul", [source], lambda e: cast(e, wide) * number(alpha, wide), wide)
+    return index_combine("index_add", x, dim, indices, source, "sum")
+
+
+def index_combine(op: str, x: Node, dim: int, indices: Node, source: Node, how: str) -> Node:
+    """``x`` with each slice of ``source`` along ``dim`` put into the slice that ``indices`` (1-d or 0-d) names."""
+    if not x.shape:
+        return _in_rows(lambda f, i, s: index_combine(op, f, 0, i, s, how), x, indices, source)
+    axis = dim % len(x.shape)
+    along = _as_row(indices)
+    source = _as_row(source)
+
+    def place(i: Buffer, s: Buffer) -> Place:
+        return lambda *r: (_at(r, axis, checked(i[(r[axis],)], x.shape[axis])), s[r])
+
+    return scattered(op, _HOW[how], x, [along, source], source.shape, place)
+
+
+def index_put(x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False) -> Node:
+    """x[indices] = values, or += values, with tensors of integers that are broadcast together; None keeps a dimension.
+
+    Negative positions count from the end. A single mask is allowed where the values do not depend on how many are set.
+    """
+    tensors = [n for n in indices if n is not None]
+    if len(tensors) == 1 and tensors[0].dtype in (boolean,):
+        return _masked_put(x, list(indices).index(tensors[0]), tensors[0], values, accumulate)
+    if not tensors or any(not n.dtype.is_int or n.dtype.bits == 8 for n in tensors):
+        raise UnsupportedError("writing by masks")
+    common = broadcast_shapes(*(n.shape for n in tensors))
+    indexed = [d for d, n in enumerate(indices) if n is not None]
+    kept = [d for d in range(len(x.shape)) if d not in indexed]
+    adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
+    before = indexed[0] if adjacent else 0
+    rest = [x.shape[d] for d in kept]
+    shape = [*rest[:before], *common, *rest[before:]]
+
+    def place(v: Buffer, *positions: Buffer) -> Place:
+        def at(*r: Expr) -> tuple[Sequence[ExprLike], ExprLike]:
+            chosen = r[before : before + len(common)]
+            where: dict[int, Expr] = dict(zip(kept, [*r[:before], *r[before + len(common) :]], strict=True))
+            for d, p in zip(indexed, positions, strict=True):
+                where[d] = wrapped(read_broadcast(p, chosen), x.shape[d])
+            return [where[d] for d in range(len(x.shape))], read_broadcast(v, r)
+
+        return at
+
+    return scattered("index_put", "sum" if accumulate else "last", x, [values, *tensors], shape, place)
+
+
+def _masked_put(x: Node, first: int, mask: Node, values: Node, accumulate: bool) -> Node:
+    """The mask stands for dimensions ``first`` and on, as one dimension of the values, along which they are equal."""
+    after = len(x.shape) - first - len(mask.shape)
+    if len(values.shape) > after and constant_dim(values.shape[len(values.shape) - after - 1]) != 1:
+        raise UnsupportedError("writing by a mask as many values as it has positions")
+    wide = compute_type(x.dtype)
+
+    def element(f: Buffer, m: Buffer, v: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            masked = axes[first : first + len(mask.shape)]
+            position = (*axes[:first], index(0), *axes[first + len(mask.shape) :])
+            old, new = cast(f[axes], wide), cast(read_broadcast(v, position), wide)
+            both = (old | new if wide.is_bool else old + new) if accumulate else new
+            return select(m[masked], both, old)
+
+        return at
+
+    return define("index_put", [x, mask, values], x.shape, element, x.dtype)
+
+
+def embedding_gradient(
+    gradient: Node, indices: Node, rows: Dim, padding: Scalar = -1, by_frequency: bool = False
+) -> Node:
+    """The gradient of the weight [rows, d] of an embedding: the sum of ``gradient`` [..., d] over the places of each
+    row in ``indices`` [...]; divided by their number where ``by_frequency``.
+
+    Row ``padding``, and what is out of range, gets nothing, as in PyTorch, whose forward pass has checked the range.
+    """
+    wide = compute_type(gradient.dtype)
+    lead = len(indices.shape)
+
+    def row(i: Expr) -> tuple[Expr, Expr]:
+        at = cast(i, i64)
+        counts = compare("ge", at, 0) & compare("lt", at, index(rows)) & compare("ne", at, number(padding, i64))
+        return select(counts, at, 0), counts
+
+    sources = [gradient, indices]
+    if by_frequency:
+
+        def one(i: Buffer) -> Place:
+            def at(*r: Expr) -> tuple[Sequence[ExprLike], ExprLike]:
+                where, counts = row(i[r])
+                return [where], cast(counts, i64)
+
+            return at
+
+        zeros = full((rows,), 0, i64)
+        sources.append(scattered("count", "sum", zeros, [indices], indices.shape, one))
+
+    def place(g: Buffer, i: Buffer, *count: Buffer) -> Place:
+        def at(*r: Expr) -> tuple[Sequence[ExprLike], ExprLike]:
+            where, counts = row(i[r[:lead]])
+            value = cast(g[r], wide)
+            if count:
+                value = value * (const(1, wide) / cast(count[0][(where,)], wide))
+            return (where, r[lead]), select(counts, value, const(0, wide))
+
+        return at
+
+    shape = (rows, gradient.shape[-1])
+    start = full(shape, 0, wide)
+    return to_dtype(scattered("embedding_gradient", "sum", start, sources, gradient.shape, place), gradient.dtype)
+
+
+Fold = Callable[[Node, Node, str], Node]
+"""fold(x, source, how): a scatter by one index."""
+
+
+def scatter_reduce(x: Node, dim: int, indices: Node, source: Node, how: str, include_self: bool = True) -> Node:
+    """``x`` with ``source`` combined into the positions ``indices`` along ``dim``: sum, prod, mean, amax or amin, of
+    the elements that are there before too, or without them.
+    """
+    return reduced(lambda f, s, kind: scatter(f, dim, indices, s, kind), x, source, how, include_self)
+
+
+def index_reduce(x: Node, dim: int, indices: Node, source: Node, how: str, include_self: bool = True) -> Node:
+    """As ``scatter_reduce`` with whole slices of ``source``."""
+    return reduced(lambda f, s, k: index_combine("index_reduce", f, dim, indices, s, k), x, source, how, include_self)
+
+
+def reduced(fold: Fold, x: Node, source: Node, how: str, include_self: bool) -> Node:
+    """A scatter that folds. A mean is a sum, divided by how many elements it has."""
+    dtype = x.dtype
+    if how == "mean" and dtype.is_bool:
+        raise UnsupportedError("a mean of bools")
+    if how != "mean" and include_self:
+        return fold(x, source, how)
+    ones = full(source.shape, 1, i64)
+    hits = fold(full(x.shape, 1 if include_self else 0, i64), ones, "sum") if how == "mean" else None
+    if hits is None:
+        touched = fold(full(x.shape, False, boolean), full(source.shape, True, boolean), "amax")
+        return fold(_emptied(x, touched, _neutral(how, dtype)), source, how)
+    wide = compute_type(dtype)
+    start = to_dtype(x, wide) if include_self else _emptied(to_dtype(x, wide), hits, 0)
+    return elementwise("mean", [fold(start, to_dtype(source, wide), "sum"), hits], _mean(wide), dtype)
+
+
+def _mean(wide: DType) -> Callable[[Expr, Expr], ExprLike]:
+    def mean(total: Expr, count: Expr) -> Expr:
+        parts = select(count < 1, 1, count)
+        return total / cast(parts, wide) if wide.is_float else cast(cast(total, i64) // parts, wide)
+
+    return mean
+
+
+def _emptied(x: Node, touched: Node, neutral: float) -> Node:
+    """``x`` with ``neutral`` wherever something is put."""
+    return elementwise(
+        "where", [touched, x], lambda t, v: select(cast(t, boolean), number(neutral, x.dtype), v), x.dtype
+    )
+
+
+def _neutral(how: str, dtype: DType) -> float:
+    """What a fold begins with that does not count."""
+    if how in ("sum", "prod"):
+        return 0 if how == "sum" else 1
+    low = how == "amax"
+    if dtype.is_float:
+        return float("-inf") if low else float("inf")
+    if dtype.is_bool:
+        return not low
+    signed = dtype.kind == "i"
+    return -(1 << (dtype.bits - 1)) * signed if low else (1 << (dtype.bits - signed)) - 1

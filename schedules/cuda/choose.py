@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -13,20 +14,35 @@ from taskmap.schedules.cuda.matmul_space import choose, schedule_config
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.product import Product, find_product
 from taskmap.schedules.cuda.rows import schedule_rows
+from taskmap.schedules.cuda.scatter import schedule_scatter
 from taskmap.schedules.row_frame import Rows, find_frame, reductions_of, row_length
 
 _DEEP = 64
+_WITH_OTHERS = ("cuda.matmul", "cuda.hopper")
+"""Templates, by their notes, that choose among configurations here."""
 
 
-def schedule_cuda(task: Task, target: Target) -> Kernel:
-    """The kernel of ``task`` on the GPU ``target``. Raises ScheduleError when no template or rule takes the task."""
+def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> Kernel:
+    """The kernel of ``task`` on the GPU ``target``; that of the next configuration with fewer registers for each
+    ``attempt`` that had not enough. Raises ScheduleError when no template or rule takes the task, or none other.
+    """
+    kernel = _schedule(task, target, attempt)
+    if attempt and not kernel.note.startswith(_WITH_OTHERS):
+        raise ScheduleError(f"{kernel.note} is the only configuration of {kernel.name!r}")
+    return kernel
+
+
+def _schedule(task: Task, target: Target, attempt: int) -> Kernel:
     attention = schedule_attention(task, target)
     if attention is not None:
         return attention
+    scatter = schedule_scatter(task, target)
+    if scatter is not None:
+        return scatter
     rows = find_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):
-        return schedule_config(product, choose(product, target), target)
+        return schedule_config(product, choose(product, target, attempt), target)
     if rows is not None:
         return schedule_rows(task, rows, target)
     columns = find_frame(task)

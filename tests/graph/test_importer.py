@@ -106,12 +106,13 @@ def test_an_operator_without_a_lowering_is_extern() -> None:
 
 
 def test_arguments_of_an_extern_are_nested() -> None:
-    graph = imported(lambda x, i: torch.index_put(x, [i], x[0], True), draw(4, 3), torch.tensor([1, 1]))
+    mask = torch.tensor([True, False, False, True])
+    graph = imported(lambda x, m: torch.index_put(x, [m], x[1:3], True), draw(4, 3), mask)
     extern = only(graph, "extern")
     assert extern.attrs["args"] == (Slot(0), [Slot(1)], Slot(2), True)
-    assert [n.op for n in extern.inputs] == ["input", "input", "select"]
-    (result,) = evaluate(graph, [draw(4, 3), torch.tensor([1, 1])])
-    torch.testing.assert_close(result, draw(4, 3).index_put((torch.tensor([1, 1]),), draw(4, 3)[0], True))
+    assert [n.op for n in extern.inputs] == ["input", "input", "slice"]
+    (result,) = evaluate(graph, [draw(4, 3), mask])
+    torch.testing.assert_close(result, draw(4, 3).index_put((mask,), draw(4, 3)[1:3], True))
 
 
 def test_slots_and_sizes_are_filled_in() -> None:

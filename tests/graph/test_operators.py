@@ -279,7 +279,6 @@ def test_positions_from_data() -> None:
 def test_scatters_of_one_position() -> None:
     x, i, s = draw(4, 5), torch.tensor([[3], [0], [4], [2]]), draw(4, 1)
     check(lambda x, i, s: (x.scatter(1, i, 2.5), x.scatter(1, i, s), x.scatter_add(1, i, s)), x, i, s)
-    check(lambda x, i, s: x.scatter_add(1, i, s), x, i.expand(4, 3), s.expand(4, 3), native=False)
 
 
 POSITIONED: dict[str, Function] = {

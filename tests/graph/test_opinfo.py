@@ -45,13 +45,14 @@ _NATIVE = """
     nn.functional.selu nn.functional.silu nn.functional.smooth_l1_loss nn.functional.softmin nn.functional.softplus
     nn.functional.softshrink nn.functional.softsign nn.functional.tanhshrink nn.functional.threshold
     nn.functional.unfold nn.functional.upsample_bilinear nn.functional.upsample_nearest softmax
-    _native_batch_norm_legit native_layer_norm
+    _native_batch_norm_legit native_layer_norm index_add index_copy index_fill index_put scatter scatter_add
+    scatter_reduce index_reduce
 """
 NATIVE = _NATIVE.split()
 """Operators of which most samples must be native throughout."""
 
 _THROUGH = """
-    sort topk cummax index_put scatter_reduce bucketize searchsorted median mode histc cholesky
+    sort topk cummax masked_scatter bucketize searchsorted median mode histc cholesky
     _upsample_bilinear2d_aa nn.functional.grid_sample
 """
 THROUGH_PYTORCH = _THROUGH.split()
@@ -68,7 +69,6 @@ EXCUSED = (
     "an integer power",
     "no taskmap operator: aten.embedding_renorm.default",
     "fractional factors",
-    "scatter",
     "no taskmap operator: aten.native_dropout.default",
 )
 

@@ -1,0 +1,260 @@
+"""Scatters: elements put, one after another, at positions that are data.
+
+    parallel over outer followed dimensions × ranges of a data dimension × blocks of the inner followed dimension:
+        out[range, block] = initial
+        for n in source:                     in order, so that equal positions give what they give one by one
+            i = index[n]
+            if i in range:
+                out[i, block] += source[n, block]        in vectors
+
+No two tasks write the same element, and each meets its elements in the order of the source. Every range looks at all
+positions, which costs little next to moving what is put there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum, product
+from taskmap.ir.nodes import Dim, Expr, Kernel, Var
+from taskmap.ir.printer import print_dim
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.schedules.access import storage_order
+from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.pointwise import vector_bytes
+from taskmap.schedules.scatter_frame import ScatterFrame, find_scatter
+from taskmap.schedules.values import Values
+
+_PARALLEL_ABOVE = 20_000
+_TASKS_PER_CORE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """``ranges`` parts of the first data dimension, of ``chunk`` positions each, and blocks of ``width`` elements of
+    the inner dimension; 0: it is not cut."""
+
+    ranges: int = 1
+    chunk: Dim = 0
+    width: int = 0
+
+
+def schedule_scatter(task: Task, target: Target) -> Kernel | None:
+    """The kernel of a task that is a scatter, or None for any other task."""
+    frame = find_scatter(task)
+    return None if frame is None else _Plan(frame, target).kernel()
+
+
+@dataclass(slots=True)
+class _Plan:
+    frame: ScatterFrame
+    target: Target
+    b: Builder = field(default_factory=Builder)
+
+    def kernel(self) -> Kernel:
+        frame, b = self.frame, self.b
+        task, stage = frame.task, frame.stage
+        order = [d for d in storage_order(stage.out) if constant_dim(stage.shape[d]) != 1]
+        inner = order[-1] if order and order[-1] in frame.followed else None
+        outer = [d for d in storage_order(stage.out) if d in frame.followed and d != inner]
+        lanes = self.target.lanes(vector_bytes(task))
+        size = constant_dim(product([*stage.shape, *(n for _, n in frame.e.axes)]))
+        parallel = size is None or self.work() >= _PARALLEL_ABOVE
+        shares = self.shares(outer, inner, lanes) if parallel else _Shares()
+        blocks = 1 if not shares.width or inner is None else ceil_div(stage.shape[inner], shares.width)
+        values = Values(task, b)
+        extents: list[Dim] = [*(stage.shape[d] for d in outer), shares.ranges, blocks]
+        names = [*(f"o{d}" for d in outer), "range", "block"]
+        with parallel_grid(b, names, extents, values, parallel, _TASKS_PER_CORE * self.target.cores) as at:
+            *left, part, block = at
+            place = dict(zip(outer, left, strict=True))
+            start, count = self.part(shares, part, values)
+            first = values.simplifier(block * shares.width)
+            self.begin(place, inner, first, shares.width, start, count, lanes, values)
+            guards = [place[d] < frame.extent(d) for d in outer if not frame.covers(d)]
+            self.guarded(guards, lambda: self.put(place, inner, first, shares, start, count, lanes, values.nested()))
+        buffers = (*task.inputs, *task.outputs)
+        shape = "x".join(map(print_dim, stage.shape))
+        note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={lanes}, order=source)"
+        return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
+
+    def work(self) -> int:
+        sizes = (product(self.frame.stage.shape), product([n for _, n in self.frame.e.axes]))
+        return sum(constant_dim(n) or 0 for n in sizes)
+
+    def shares(self, outer: list[int], inner: int | None, lanes: int) -> _Shares:
+        """As many parts as keep all cores busy, where the outer dimensions alone do not: ranges of the data first."""
+        frame = self.frame
+        shape = frame.stage.shape
+        wanted = _TASKS_PER_CORE * self.target.cores
+        for d in outer:
+            wanted = -(-wanted // (constant_dim(shape[d]) or 1))
+        if self.target.cores == 1 or wanted <= 1:
+            return _Shares()
+        ranges, chunk = 1, index(0)
+        if frame.data:
+            whole = shape[frame.data[0]]
+            ranges = min(wanted, constant_dim(whole) or wanted)
+            chunk = index(ceil_div(whole, ranges))
+            known = constant_dim(whole), constant_dim(chunk)
+            if known[0] is not None and known[1] is not None:
+                ranges = -(-known[0] // known[1])
+        size = None if inner is None or not frame.covers(inner) else constant_dim(shape[inner])
+        wanted = -(-wanted // ranges)
+        width = 0
+        if size is not None and wanted > 1:
+            fits = [w for w in range(lanes, size, lanes) if size % w == 0 and w >= size // wanted]
+            width = fits[0] if fits else 0
+        return _Shares(ranges, constant_dim(chunk) or chunk, width)
+
+    def part(self, shares: _Shares, part: Expr, values: Values) -> tuple[Expr, Dim]:
+        """The first position and the length of a range of the first data dimension."""
+        if not self.frame.data:
+            return index(0), 1
+        whole = self.frame.stage.shape[self.frame.data[0]]
+        if shares.ranges == 1:
+            return index(0), whole
+        start = self.b.let("start", values.simplifier(part * shares.chunk))
+        known = constant_dim(whole)
+        values.bind(start, whole)
+        if known is not None and known == shares.ranges * (constant_dim(shares.chunk) or 0):
+            return start, shares.chunk
+        count = self.b.let("count", maximum(0, minimum(shares.chunk, index(whole) - start)))
+        return start, count
+
+    def guarded(self, guards: list[Expr], body: Callable[[], None]) -> None:
+        """``body`` where all conditions hold."""
+        if not guards:
+            body()
+            return
+        with self.b.when(guards[0]):
+            self.guarded(guards[1:], body)
+
+    def begin(
+        self,
+        place: Mapping[int, Expr],
+        inner: int | None,
+        first: Expr,
+        width: int,
+        start: Expr,
+        count: Dim,
+        lanes: int,
+        values: Values,
+    ) -> None:
+        """Every element of this task takes its initial value."""
+        stage, data = self.frame.stage, self.frame.data
+        sizes: dict[int, tuple[Expr, Dim]] = {d: (index(0), stage.shape[d]) for d in data}
+        if data:
+            sizes[data[0]] = (start, count)
+        if inner is not None:
+            sizes[inner] = (first, width or stage.shape[inner])
+        dims = [d for d in storage_order(stage.out) if d in sizes]
+
+        def element(at: Mapping[int, Expr], local: Values) -> None:
+            where = [local.simplifier(at.get(d, index(0))) for d in range(len(stage.shape))]
+            value = local.expand(self.frame.e.initial, dict(zip(stage.axes, where, strict=True)))
+            self.b.store(stage.out, where, value)
+
+        if not dims:
+            element(place, values.nested())
+            return
+        *slow, fast = dims
+        with self.b.grid([f"i{d}" for d in slow], [index(sizes[d][1]) for d in slow]) as i:
+            inside = values.nested()
+            for v, d in zip(i, slow, strict=True):
+                inside.bind(v, sizes[d][1])
+            at = {**place, **{d: sizes[d][0] + v for d, v in zip(slow, i, strict=True)}}
+            vector_loop(
+                self.b,
+                "v",
+                sizes[fast][1],
+                lanes,
+                inside,
+                lambda v, local, *_: element({**at, fast: sizes[fast][0] + v}, local),
+            )
+
+    def put(
+        self,
+        place: Mapping[int, Expr],
+        inner: int | None,
+        first: Expr,
+        shares: _Shares,
+        start: Expr,
+        count: Dim,
+        lanes: int,
+        values: Values,
+    ) -> None:
+        """The source's elements, in order."""
+        frame, b = self.frame, self.b
+        source: dict[Var, Expr] = {frame.e.axes[frame.followed[d]][0]: i for d, i in place.items()}
+        loops = [frame.e.axes[k] for k in frame.walked]
+        with b.grid([var.name for var, _ in loops], [index(n) for _, n in loops]) as r:
+            inside = values.nested()
+            for i, (var, n) in zip(r, loops, strict=True):
+                inside.bind(i, n)
+                source[var] = i
+            if inner is None:
+                self.one(source, place, shares, start, count, inside)
+                return
+            axis, extent = frame.e.axes[frame.followed[inner]]
+            if frame.is_decided_by(inner):
+                vector_loop(
+                    b,
+                    "v",
+                    shares.width or extent,
+                    1,
+                    inside,
+                    lambda v, local, *_: self.one(
+                        {**source, axis: first + v}, {**place, inner: first + v}, shares, start, count, local
+                    ),
+                )
+                return
+            where = self.where(source, place, inside)
+            self.guarded(
+                self.in_range(where, shares, start, count),
+                lambda: vector_loop(
+                    b,
+                    "v",
+                    shares.width or extent,
+                    lanes,
+                    inside.nested(),
+                    lambda v, local, *_: self.store({**source, axis: first + v}, {**where, inner: first + v}, local),
+                ),
+            )
+
+    def one(
+        self,
+        source: Mapping[Var, Expr],
+        place: Mapping[int, Expr],
+        shares: _Shares,
+        start: Expr,
+        count: Dim,
+        values: Values,
+    ) -> None:
+        """One element of the source."""
+        where = self.where(source, place, values)
+        guards = self.in_range(where, shares, start, count)
+        self.guarded(guards, lambda: self.store(source, where, values.nested()))
+
+    def where(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], values: Values) -> dict[int, Expr]:
+        """The position in the result, as far as it does not depend on the inner dimension."""
+        found = dict(place)
+        for d in self.frame.data:
+            found[d] = self.b.let(f"at{d}", values.expand(self.frame.e.at[d], dict(source)))
+            values.bind(found[d], self.frame.stage.shape[d])
+        return found
+
+    def in_range(self, where: Mapping[int, Expr], shares: _Shares, start: Expr, count: Dim) -> list[Expr]:
+        if shares.ranges == 1 or not self.frame.data:
+            return []
+        at = where[self.frame.data[0]]
+        return [(at >= start) & (at < start + count)]
+
+    def store(self, source: Mapping[Var, Expr], where: Mapping[int, Expr], values: Values) -> None:
+        out = self.frame.stage.out
+        at = tuple(values.simplifier(where.get(d, index(0))) for d in range(out.rank))
+        value = self.b.let("value", values.expand(self.frame.e.body, dict(source)))
+        self.b.store(out, at, self.frame.step(out[at], value))
