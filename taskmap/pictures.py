@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskmap.ir.cost import Sizes, known_size
-from taskmap.ir.drawing import Drawing
+from taskmap.ir.drawing import Cell, Drawing, picture
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.mapping import TaskMapping, from_function
 from taskmap.ir.nodes import Allocate, For, Kernel, LoopKind, MappedFor, Move
@@ -32,11 +32,11 @@ def pictures(
     kernel = _kernel(task, config, target, note)
     if kernel is None:
         return ()
-    found: dict[tuple[str, str], TaskMapping] = {}
-    for what, mapping in _mappings(kernel, sizes, threads):
-        found.setdefault((what, repr(mapping)), mapping)
+    found: dict[tuple[str, str], tuple[TaskMapping, int]] = {}
+    for what, mapping, lanes in _mappings(kernel, target, sizes, threads):
+        found.setdefault((what, repr(mapping)), (mapping, lanes))
     shown = list(found.items())[:_MOST]
-    return tuple(Picture(what, text, _drawing(mapping)) for (what, text), mapping in shown)
+    return tuple(Picture(what, text, _drawing(*mapping)) for (what, text), mapping in shown)
 
 
 def _kernel(task: Task, config: Config | None, target: Target, note: str) -> Kernel | None:
@@ -50,19 +50,27 @@ def _kernel(task: Task, config: Config | None, target: Target, note: str) -> Ker
     return None
 
 
-def _mappings(kernel: Kernel, sizes: Sizes, threads: int) -> Iterator[tuple[str, TaskMapping]]:
+def _mappings(kernel: Kernel, target: Target, sizes: Sizes, threads: int) -> Iterator[tuple[str, TaskMapping, int]]:
+    """What is shared out, by which mapping, and how many slots a register has where one worker holds all."""
     for stmt in walk_stmts(kernel.body):
         match stmt:
             case For(kind=LoopKind.PARALLEL):
                 shared = _static(stmt, sizes, threads)
                 if shared is not None:
-                    yield f"the parallel loop {stmt.var.name}, by thread", shared
+                    yield f"the parallel loop {stmt.var.name}: the thread of each iteration", shared, 0
+            case Allocate(buffer) if buffer.owner is not None and buffer.owner.num_workers == 1:
+                lanes = target.lanes(buffer.dtype.bytes)
+                yield (
+                    f"the register tile {buffer.name}: the slot of each element, registers by colour",
+                    buffer.owner,
+                    lanes,
+                )
             case Allocate(buffer) if buffer.owner is not None:
-                yield f"the register tile {buffer.name}, by worker", buffer.owner
+                yield f"the register tile {buffer.name}: who holds each element", buffer.owner, 0
             case MappedFor(mapping=mapping):
-                yield f"the tasks ({', '.join(v.name for v in stmt.vars)}), by worker", mapping
+                yield f"who does each task ({', '.join(v.name for v in stmt.vars)})", mapping, 0
             case Move(mapping=TaskMapping() as mapping):
-                yield f"the copy {stmt.src.buffer.name} → {stmt.dst.buffer.name}, by worker", mapping
+                yield f"who copies each part of {stmt.src.buffer.name} to {stmt.dst.buffer.name}", mapping, 0
             case _:
                 pass
 
@@ -80,5 +88,14 @@ def _static(loop: For, sizes: Sizes, threads: int) -> TaskMapping | None:
     return from_function(lambda w: [(i,) for i in range(starts[w], starts[w + 1])], (count,), threads, name="static")
 
 
-def _drawing(mapping: TaskMapping) -> Drawing:
-    return mapping.draw(slots=mapping.num_workers == 1, limit=_ROW if len(mapping.task_shape) == 1 else _CELLS)
+def _drawing(mapping: TaskMapping, lanes: int) -> Drawing:
+    limit = _ROW if len(mapping.task_shape) == 1 else _CELLS
+    if not lanes:
+        return mapping.draw(limit=limit)
+    holders = mapping.holders()
+
+    def cell(task: tuple[int, ...]) -> Cell:
+        slots = [slot for _, slot in holders.all(*task)]
+        return Cell(str(slots[0]), slots[0] // lanes) if slots else Cell("·")
+
+    return picture(repr(mapping), mapping.task_shape, cell, limit)

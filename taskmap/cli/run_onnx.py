@@ -29,6 +29,7 @@ from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.onnx_model import OnnxModel, load_model
 from taskmap.options import Options
 from taskmap.report import Report
+from taskmap.report_kernels import with_kernels
 
 Array = NDArray[Any]
 
@@ -110,7 +111,8 @@ def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: in
         _write_trace(trace, taken)
     recorded = [Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
     target = "cpu" if model.session is None else str(model.session.target)
-    return account(recorded, target, torch.get_num_threads(), runs)
+    report = account(recorded, target, torch.get_num_threads(), runs)
+    return report if model.session is None else with_kernels(report, recorded, model.session)
 
 
 def _write_trace(path: Path, taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]]) -> None:

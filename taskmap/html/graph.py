@@ -9,8 +9,8 @@ from taskmap.html.layers import Drawing, Point, lay_out
 from taskmap.html.text import clipped, duration, esc, percent
 from taskmap.report import ExternReport, GroupReport, Report
 
-_WIDTH, _HEIGHT, _GAP, _DROP, _POINT, _MARGIN = 216, 44, 20, 26, 18, 10
-_LETTERS = 28
+_WIDTH, _HEIGHT, _GAP, _DROP, _POINT, _MARGIN = 262, 44, 20, 26, 18, 10
+_LETTERS = 34
 KINDS = ("contraction", "attention", "reduce", "row", "pointwise", "extern")
 
 

@@ -17,11 +17,14 @@ _MOST_LINES = 12
 
 
 def sections(report: Report) -> str:
-    """All groups, in the order of their numbers, then the externs."""
+    """The groups that run at every call, in the order of their numbers, the externs, and the groups that run once."""
     kernels = {k.symbol: k for k in report.kernels}
     texts = _Texts()
-    parts = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups]
-    return "".join([*parts, *(_extern(e) for e in report.externs)])
+    often = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups if not g.once]
+    once = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups if g.once]
+    what = f"{count(len(once), 'kernel')} of parameters alone, which run once"
+    rest = f"<details><summary>{what}</summary>{''.join(once)}</details>" if once else ""
+    return "".join([*often, *(_extern(e) for e in report.externs), rest])
 
 
 class _Texts:

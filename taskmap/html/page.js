@@ -16,8 +16,11 @@ function colour(code) {
   made.append(text.slice(at));
   code.replaceChildren(made);
 }
-for (const block of all("details.text"))
-  block.addEventListener("toggle", () => { if (block.open) colour(block.querySelector("code")); }, { once: true });
+for (const block of all("details.text")) {
+  const colours = () => { if (block.open) colour(block.querySelector(".source code")); };
+  block.addEventListener("toggle", colours, { once: true });
+  colours();
+}
 function show() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;

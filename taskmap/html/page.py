@@ -52,8 +52,9 @@ def _head(report: Report) -> str:
         (str(len(report.externs)), "operators left to PyTorch"),
     ]
     if known and len(known) == len(least) and report.seconds and not report.simulated:
+        took = sum((g.seconds or 0.0) * g.calls for g in often)
         total = sum((report.least(g) or 0.0) * g.calls for g in often)
-        tiles.append((percent(total / report.seconds), "of the roofline, all in all"))
+        tiles.append((percent(total / took), "of the roofline, all kernels together"))
     shown = "".join(f"<div><b>{esc(value)}</b><span>{esc(what)}</span></div>" for value, what in tiles)
     simulated = '<p class="note">The kernels ran in the simulator, on the CPU: their times say nothing of a GPU.</p>'
     fallbacks = "".join(

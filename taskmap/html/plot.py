@@ -13,7 +13,7 @@ from taskmap.roofline import Ceiling, Peaks
 
 _WIDTH, _HEIGHT = 860.0, 470.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 24.0, 18.0, 48.0
-_LABELLED = 6
+_LABELLED = 10
 
 STYLE = (
     ".roofline{font:12px system-ui,sans-serif;color:#1b1f24;background:#fff}"
@@ -140,7 +140,7 @@ def _roofs(axes: _Axes, peaks: Peaks) -> Iterator[str]:
         x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1)
         yield f'<path class="roof memory" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"/>'
         yield (
-            f'<text transform="translate({x:.1f} {y:.1f}) rotate({angle:.1f})" y="-4">'
+            f'<text transform="translate({x:.1f} {y:.1f}) rotate({angle:.1f})" y="{13 if place % 2 else -4}">'
             f"{esc(memory.name)} {scaled(memory.rate, 'B/s')}</text>"
         )
 
@@ -163,8 +163,11 @@ def _point(dot: _Dot, axes: _Axes, report: Report) -> str:
 
 
 def _labels(dots: Sequence[_Dot], axes: _Axes) -> Iterator[str]:
-    """The numbers of the busiest kernels beside their points."""
+    """The numbers of the busiest kernels beside their points, where they do not hide each other."""
+    taken: list[tuple[float, float]] = []
     for dot in dots[:_LABELLED]:
         x, y = axes.at(dot.intensity, max(dot.rate, 10.0**axes.y0))
-        offset = 5 + 11 * math.sqrt(dot.group.share or 0.0)
-        yield f'<text x="{x + offset:.1f}" y="{y + 4:.1f}">{dot.group.number}</text>'
+        if all(abs(x - a) > 26 or abs(y - b) > 12 for a, b in taken):
+            taken.append((x, y))
+            offset = 5 + 11 * math.sqrt(dot.group.share or 0.0)
+            yield f'<text x="{x + offset:.1f}" y="{y + 4:.1f}">{dot.group.number}</text>'

@@ -147,11 +147,36 @@ def test_a_pickle_is_not_loaded(model: Path, tmp_path: Path, capsys: Capture) ->
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_explain_prints_every_kernel(model: Path, capsys: Capture) -> None:
+def test_explain_prints_every_kernel_and_writes_a_page(
+    model: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["explain", str(model), "--shape", "batch=5"]) == 0
     out = capsys.readouterr().out
     assert "cpu.matmul" in out
-    assert "GFLOP/s" in out
+    assert "of the roofline" in out
+    assert "group 0     mm" in out, "the ONNX node's name"
+    assert out.endswith("\nthe page is model.taskmap.html\n")
+    page = (tmp_path / "model.taskmap.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<h1>model.onnx</h1>" in page
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "model.taskmap.html"]
+
+
+def test_explain_writes_where_it_is_told(model: Path, tmp_path: Path, capsys: Capture) -> None:
+    page = tmp_path / "page.html"
+    assert main(["explain", str(model), "--html", str(page), "--json", "--threads", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["html"] == str(page)
+    assert found["assumed"] == {"batch": 1}
+    assert found["threads"] == 1
+    assert found["peaks"]["arithmetic"][0]["rate"] > 1e8
+    page.unlink()
+    assert main(["explain", str(model), "--no-html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["html"] is None
+    assert not page.exists()
+    assert main(["explain", str(model), "--html", str(tmp_path / "no" / "page.html")]) == 2
+    assert "the page cannot be written" in capsys.readouterr().err
 
 
 def test_a_model_is_tuned(tmp_path: Path, cache_dir: Path, capsys: Capture) -> None:
