@@ -6,9 +6,7 @@ import ctypes
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +15,10 @@ from numpy.typing import NDArray
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.tensor_map import views_of
 from taskmap.backend.sim import structs
+from taskmap.backend.sim.building import SimKernel, build_kernel, engine
 from taskmap.backend.sim.lines import lines_of
 from taskmap.backend.sim.problems import KINDS, Place, Problem, simulation_error
 from taskmap.backend.sim.tensor_map import encode
-from taskmap.backend.sim.toolchain import Compiler, build, find_compiler
-from taskmap.backend.sim.unit import ENGINE_SYMBOL, engine_unit, entry_symbol, kernel_unit
 from taskmap.backend.store import KernelStore
 from taskmap.ir.errors import InputError
 from taskmap.ir.evaluate import size_of
@@ -56,21 +53,6 @@ class Parameter:
     kind: str
     type: str = ""
     read_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SimKernel:
-    """A kernel built for the host."""
-
-    source: CudaSource
-    path: Path
-    handle: ctypes.CDLL
-    checked: bool
-
-    @property
-    def entry(self) -> int:
-        """The address of the function that runs one thread."""
-        return _address(self.handle, entry_symbol(self.source.symbol))
 
 
 def run(
@@ -123,11 +105,6 @@ def run(
                 array[...] = copy
 
 
-def build_kernel(source: CudaSource, store: KernelStore | None = None, *, checked: bool = True) -> SimKernel:
-    """The kernel as a shared object of the host, loaded."""
-    return _load(source, store or _default_store(), checked)
-
-
 def parameters_of(source: CudaSource) -> list[Parameter]:
     """The parameters of the kernel's text."""
     start = source.text.index(f"{source.symbol}(")
@@ -139,45 +116,6 @@ def parameters_of(source: CudaSource) -> list[Parameter]:
         else:
             found.append(Parameter(name_of_map or name_of_size, "map" if name_of_map else "size"))
     return found
-
-
-@lru_cache(maxsize=1)
-def _default_store() -> KernelStore:
-    return KernelStore()
-
-
-@lru_cache(maxsize=1)
-def _compiler() -> Compiler:
-    return find_compiler()
-
-
-@lru_cache(maxsize=4096)
-def _load(source: CudaSource, store: KernelStore, checked: bool) -> SimKernel:
-    engine(store)
-    unit = kernel_unit(source.symbol, source.text, checked=checked)
-    path = build(entry_symbol(source.symbol), unit, _compiler(), store, checked=checked)
-    return SimKernel(source, path, ctypes.CDLL(str(path)), checked)
-
-
-_engines: dict[str, ctypes.CDLL] = {}
-_engine_lock = Lock()
-
-
-def engine(store: KernelStore | None = None) -> ctypes.CDLL:
-    """The engine, built if need be. Its symbols are visible to the whole process: kernels are bound to them."""
-    text = engine_unit()
-    with _engine_lock:  # a process has one engine only, whatever store it came from
-        if text not in _engines:
-            path = build(ENGINE_SYMBOL, text, _compiler(), store or _default_store(), engine=True)
-            _engines[text] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        return _engines[text]
-
-
-def _address(handle: ctypes.CDLL, symbol: str) -> int:
-    address = ctypes.cast(handle[symbol], ctypes.c_void_p).value
-    if address is None:
-        raise InputError(f"the simulator's kernel has no {symbol}")
-    return address
 
 
 def _sizes(source: CudaSource, dims: Mapping[Var, int] | Sequence[int]) -> dict[Var, int]:

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -80,20 +81,29 @@ def _identity(command: tuple[str, ...]) -> str:
     return lines[0].strip()
 
 
-def build(
-    symbol: str, unit: str, compiler: Compiler, store: KernelStore, *, engine: bool = False, checked: bool = True
+def stored_kernel(
+    symbol: str, unit: str, compiler: Compiler, *, engine: bool = False, checked: bool = True
+) -> StoredKernel:
+    """What ``unit``, C++ that includes none of our files, is called in the store once it is compiled."""
+    flags = compiler.flags(engine=engine, checked=checked)
+    parts = key_parts(KernelSource(symbol, unit), compiler=compiler.identity, flags=flags, isa=f"sim-{compiler.isa}")
+    return StoredKernel(kernel_key(parts), symbol, parts)
+
+
+def compile_unit(
+    kernels: Sequence[StoredKernel],
+    unit: str,
+    compiler: Compiler,
+    store: KernelStore,
+    *,
+    engine: bool = False,
+    checked: bool = True,
 ) -> Path:
-    """The shared object that `unit`, C++ that includes none of our files, makes, from the store where it is there.
+    """The shared object that ``unit`` makes, which has all of ``kernels``, put into the store.
 
     Raises CompilerFailedError with what the compiler said.
     """
     flags = compiler.flags(engine=engine, checked=checked)
-    source = KernelSource(symbol, unit)
-    parts = key_parts(source, compiler=compiler.identity, flags=flags, isa=f"sim-{compiler.isa}")
-    key = kernel_key(parts)
-    found = store.lookup(key, symbol)
-    if found is not None:
-        return found
     with Scratch() as folder:
         output = folder / "unit.so"
         command = [*compiler.command, *flags, "-x", "c++", "-", "-o", str(output)]
@@ -106,11 +116,11 @@ def build(
             status, complaints = 1, f"it ran longer than {_TIMEOUT:g} s"
         if status:
             raise CompilerFailedError(
-                f"the C++ compiler refused the simulator's form of {symbol}",
+                f"the C++ compiler refused the simulator's form of {', '.join(k.symbol for k in kernels)}",
                 where=shlex.join(command),
                 why="\n".join(complaints.splitlines()[:_SHOWN_LINES]),
                 hint=f"The source is {store.keep_failed(unit)}.",
             )
         path = store.add_object(output.read_bytes())
-    store.add_kernels([StoredKernel(key, symbol, parts)], path)
+    store.add_kernels(kernels, path)
     return path

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+
+from taskmap.backend.cuda.cuda_source import CudaSource
 
 _HERE = Path(__file__).parent
 _DEVICE = _HERE / "device"
@@ -24,15 +27,19 @@ def entry_symbol(symbol: str) -> str:
     return f"tm_entry_{symbol}"
 
 
-def kernel_unit(symbol: str, text: str, *, checked: bool) -> str:
-    """A kernel as a translation unit that includes no header."""
-    return (
-        f"#define TM_CHECKED {int(checked)}\n"
-        f'#line 1 "prelude"\n{prelude()}\n{_wgmma(text)}'
-        f'#line 1 "{symbol}"\n{text}\n'
-        f'extern "C" __attribute__((visibility("default"))) void {entry_symbol(symbol)}(const void *const *a)'
-        f" {{ tm_call({symbol}, a); }}\n"
-    )
+def kernel_unit(sources: Sequence[CudaSource], *, checked: bool) -> str:
+    """Kernels, of different symbols, as a translation unit that includes no header."""
+    products = dict.fromkeys(product for source in sources for product in _wgmma(source.text))
+    return "".join((
+        f'#define TM_CHECKED {int(checked)}\n#line 1 "prelude"\n{prelude()}\n',
+        *products,
+        *(
+            f'#line 1 "{source.symbol}"\n{source.text}\n'
+            f'extern "C" __attribute__((visibility("default"))) void {entry_symbol(source.symbol)}'
+            f"(const void *const *a) {{ tm_call({source.symbol}, a); }}\n"
+            for source in sources
+        ),
+    ))  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -65,10 +72,10 @@ def engine_unit() -> str:
     return expand(_HERE / "engine" / "engine.h") + "\n"
 
 
-def _wgmma(text: str) -> str:
+def _wgmma(text: str) -> list[str]:
     """The products of warpgroups that a kernel's text names: there are too many shapes to declare them all."""
     found = dict.fromkeys(match.groups() for match in _WGMMA.finditer(text))
-    return "".join(_product(*groups) for groups in found)
+    return [_product(*groups) for groups in found]
 
 
 def _product(name: str, n: str, k: str, types: str) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.backend.sim.run import build_kernel
+from taskmap.backend.sim.building import build_kernel
 from taskmap.ir.errors import CompilerFailedError, InputError, SimulationError
 from taskmap.ir.nodes import Kernel
 from tests.cuda_proof.proving import RUNS

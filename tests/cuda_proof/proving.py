@@ -4,14 +4,15 @@ simulator it gives what float64 gives, whatever the order of threads and however
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
-from taskmap.backend.sim.run import Policy, build_kernel
+from taskmap.backend.sim.building import build_kernels
+from taskmap.backend.sim.run import Policy
 from taskmap.backend.store import KernelStore
 from taskmap.ir.errors import ScheduleError, TaskmapError
 from taskmap.ir.nodes import Kernel
@@ -22,6 +23,9 @@ from tests.schedules.cuda_running import cuda, simulated, source_of
 ARCHITECTURES = ("sm_80", "sm_90a")
 RUNS: tuple[tuple[Policy, int], ...] = (("late", 0), ("early", 1), ("late", 7), ("early", 7))
 """When copies land, and the order of threads: ascending, descending, and one drawn at random."""
+
+_TOGETHER = 6
+"""Kernels that the host's compiler is given as one text."""
 
 
 @dataclass(slots=True)
@@ -86,11 +90,10 @@ class Proof:
             for isa, source in c.sources.items()
             if self._native
         ]
-        built: list[Future[object]] = [
-            self._pool.submit(build_kernel, s, self._store) for c in every for s in self.distinct(c).values()
-        ]
-        for future in built:
-            future.result()
+        texts = list({s.symbol: s for c in every for s in self.distinct(c).values()}.values())
+        units = [texts[n : n + _TOGETHER] for n in range(0, len(texts), _TOGETHER)]
+        for built in [self._pool.submit(build_kernels, unit, self._store) for unit in units]:
+            built.result()
         for c in every:
             self.simulate(c)
         for c, isa, binary in binaries:

@@ -15,16 +15,18 @@ from torch import nn
 
 import taskmap
 from taskmap.backend.arena import NO_ARENA
+from taskmap.backend.cuda import compile
+from taskmap.backend.cuda.compile import CudaBinary
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import Surroundings
 from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
+from taskmap.backend.sim.building import build_kernel
 from taskmap.backend.sim.launch import SimCall, SimLauncher
-from taskmap.backend.sim.run import build_kernel
 from taskmap.backend.store import KernelStore
 from taskmap.cuda_platform import CudaPlatform, cuda_platform
 from taskmap.driver import Session
-from taskmap.errors import IndexOutOfRangeError, NoDeviceError
+from taskmap.errors import IndexOutOfRangeError, KernelResourceError, NoDeviceError
 from taskmap.ir.nodes import Kernel
 from taskmap.options import Options
 from taskmap.target import gpu_target
@@ -73,6 +75,7 @@ class Gpu:
         fields = {name: getattr(made, name) for name in CudaPlatform.__dataclass_fields__}
         self.platform = RecordingPlatform(**{**fields, "surroundings": own})
         self.api.on_launch = lambda launched: execute(self.platform.sources, store, launched)
+        self.api.on_set = ctypes.memset
         self.api.counts = Counts(self.platform.sources)
         self.session = Session(self.options, self.platform, TaskStore(tmp_path / "tasks"))
 
@@ -146,6 +149,69 @@ def test_the_report_has_resources_of_the_gpu(tmp_path: Path) -> None:
     assert taken.registers > 0
     (run,) = compilation.call.executable.runs  # type: ignore[union-attr]  # nothing is prepared
     assert run.seconds == (0.0015,)
+
+
+def test_blocks_that_share_a_sum_have_memory_for_it(tmp_path: Path) -> None:
+    gpu = Gpu(tmp_path)
+    a, b = torch.randn(12, 3000), torch.randn(3000, 40)
+    function = gpu.compiled(lambda a, b: ((a @ b).relu() @ b.T[:40]).tanh())
+    want = ((a @ b).relu() @ b.T[:40]).tanh()
+    first = function(a, b)
+    assert_like(first, want, 1e-4, 1e-4)
+    assert any("split=" in source.text for source in gpu.platform.sources.values())
+    assert torch.equal(function(a, b), first)
+    cleared = [call for call in gpu.api.calls if call[0] == "set"]
+    assert len(cleared) == 2  # one for a call
+    assert {call[4] for call in cleared} == {99}
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
+    """Let the compiler say of so many products that they spill; the heads of their texts."""
+    seen: list[str] = []
+
+    def check(binary: CudaBinary, architecture: str) -> None:
+        head = next(line for line in binary.source.text.splitlines() if "cuda." in line)
+        if "cuda.matmul" not in head or "spills" in binary.source.allow or len(seen) == times:
+            return
+        seen.append(head)
+        raise KernelResourceError("a kernel has not enough registers", why="8 bytes are stored\nto memory.")
+
+    monkeypatch.setattr(compile, "check_resources", check)
+    return seen
+
+
+def schedules(gpu: Gpu) -> list[str]:
+    assert gpu.session.record is not None
+    (compilation,) = gpu.session.record
+    assert isinstance(compilation, taskmap.driver.Compilation)
+    return [kernel.schedule for kernel in compilation.kernels.values()]
+
+
+def test_a_kernel_that_spills_is_made_with_the_next_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = refuse(monkeypatch, 2)
+    gpu = Gpu(tmp_path)
+    gpu.session.record = []
+    a, b = torch.randn(700, 30), torch.randn(30, 650)
+    with torch.no_grad():
+        assert_like(gpu.compiled(lambda a, b: (a @ b + 1).softmax(1))(a, b), (a @ b + 1).softmax(1), 1e-4, 1e-5)
+    assert len(set(seen)) == 2
+    (note,) = (s for s in schedules(gpu) if s.startswith("cuda.matmul"))
+    first, second = (line.removeprefix("// ") for line in seen)
+    assert note.endswith(f" instead of {second} instead of {first}: 8 bytes are stored to memory.")
+    assert note.split(" instead of ")[0] not in (first, second)
+
+
+def test_a_kernel_that_always_spills_is_slow_but_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, 1000)
+    gpu = Gpu(tmp_path)
+    gpu.session.record = []
+    a, b = torch.randn(30, 20), torch.randn(20, 40)
+    with torch.no_grad():
+        assert_like(gpu.compiled(lambda a, b: a @ b + 1)(a, b), a @ b + 1, 1e-4, 1e-5)
+    (note,) = schedules(gpu)
+    assert note.endswith(": 8 bytes are stored to memory.")
 
 
 @pytest.mark.parametrize(

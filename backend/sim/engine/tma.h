@@ -119,6 +119,22 @@ inline void shared_to_box(const tm_tensor_map &map, const std::vector<Row> &rows
   }
 }
 
+/* What a copy asks of global memory. Rows that meet in a sector fetch it once. */
+inline void count_rows_of_box(Worker &w, const std::vector<Row> &rows, bool load) {
+  std::vector<uint64_t> sectors;
+  uint64_t bytes = 0;
+  for (const Row &r : rows) {
+    if (!r.inside) continue;
+    bytes += r.inside;
+    const uint64_t first = reinterpret_cast<uintptr_t>(r.global);
+    for (uint64_t s = first / 32; s <= (first + r.inside - 1) / 32; s++) sectors.push_back(s);
+  }
+  std::sort(sectors.begin(), sectors.end());
+  (load ? w.counters.global_read : w.counters.global_written) += bytes;
+  w.counters.global_sectors += uint64_t(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
+  w.counters.global_ideal += (bytes + 31) / 32;
+}
+
 /* What a tensor map and coordinates must fulfil; false after a report. */
 inline bool is_good_box(Worker &w, const tm_tensor_map &map, const char *shared, uint32_t line) {
   const Place place = w.place(*w.current, site_of_line(line));
@@ -224,7 +240,7 @@ TM_EXPORT void tm_sim_tma(tm_u32 kind, const tm_tensor_map *map, void *shared, c
   const std::vector<Row> rows = rows_of_box(*map, coordinates);
   if (w.counted) {
     w.counters.copied += bytes;
-    for (const Row &r : rows) (kind == tm_tma_loads ? w.counters.global_read : w.counters.global_written) += r.inside;
+    count_rows_of_box(w, rows, kind == tm_tma_loads);
   }
   if (kind != tm_tma_loads) {
     const bool adds = kind == tm_tma_adds;
@@ -260,8 +276,11 @@ TM_EXPORT void tm_sim_bulk(tm_u32 kind, void *shared, const tm_bounds *bounds, v
   using namespace sim;
   Worker &w = *worker;
   count(w, tm_kind_tma);
-  if (w.counted) w.counters.copied += bytes;
   char *s = static_cast<char *>(shared), *g = static_cast<char *>(global);
+  if (w.counted) {
+    w.counters.copied += bytes;
+    count_rows_of_box(w, {{g, 0, 0, bytes, 0}}, kind == tm_tma_loads);
+  }
   if (bytes % 16 || !bytes) {
     w.report->add(kMisuse, w.place(*w.current, site_of_line(line)), nullptr, "a bulk copy of %u bytes", bytes);
     return;

@@ -118,6 +118,37 @@ def test_it_is_right(store: KernelStore, policy: Policy, seed: int) -> None:
     assert report.counters["tensor operations"] == 2 * 64 * 64 * 256
     assert report.counters["wgmma"] == 16
     assert report.counters["TMA"] == 9
+    moved = 2 * 4 * (64 * 64 * 2) + 64 * 64 * 4  # both factors in four steps, and the result
+    assert report.counters["copied"] == moved
+    assert report.counters["global sectors"] == report.counters["global ideal"] == moved // 32
+
+
+def test_what_the_copy_engine_moves_is_counted_in_sectors(store: KernelStore) -> None:
+    """Rows of 16 bytes, each in a sector of its own."""
+    body = """\
+  tm_shared<float> s0 = tm_shared_at<float>(0);
+  tm_shared<long long> full = tm_shared_at<long long>(128);
+  if (threadIdx.x == 0) {
+    tm_mbarrier_init(full, 1);
+    tm_fence_mbarrier_init();
+    tm_mbarrier_arrive_expect_tx(full, 64);
+    tm_tma_load_2d(s0, map_a, full, 0, 0);
+  }
+  tm_barrier();
+  tm_mbarrier_wait(full, 0);
+  p1[threadIdx.x] = s0[threadIdx.x];
+"""
+    maps = (MapParameter(0, f32, (4, 4), (8, 1), (4, 4)),)
+    source = kernel(
+        body, "tm_global<const float> p0, tm_global<float> p1, const __grid_constant__ tm_tensor_map map_a",
+        threads=16, shared=136, maps=maps,
+    )  # fmt: skip
+    x, y = np.arange(32, dtype=np.float32), np.empty(16, np.float32)
+    counters = run(source, [x, y], outputs=[1], store=store).counters
+    assert np.array_equal(y.reshape(4, 4), x.reshape(4, 8)[:, :4])
+    assert counters["copied"] == 64
+    assert counters["global sectors"] == 4 + 2  # a sector of 32 bytes for each row, and what the threads write
+    assert counters["global ideal"] == 2 + 2
 
 
 def test_it_is_right_without_checks(store: KernelStore) -> None:

@@ -1,0 +1,127 @@
+"""Kernels for the host: found in the store, or compiled, several to a translation unit, and loaded."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+
+from taskmap.backend.counters import Counters
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim.toolchain import Compiler, compile_unit, find_compiler, stored_kernel
+from taskmap.backend.sim.unit import ENGINE_SYMBOL, engine_unit, entry_symbol, kernel_unit
+from taskmap.backend.store import KernelStore, StoredKernel
+from taskmap.ir.errors import CompilerFailedError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class SimKernel:
+    """A kernel built for the host."""
+
+    source: CudaSource
+    path: Path
+    handle: ctypes.CDLL
+    checked: bool
+
+    @property
+    def entry(self) -> int:
+        """The address of the function that runs one thread."""
+        address = ctypes.cast(self.handle[entry_symbol(self.source.symbol)], ctypes.c_void_p).value
+        if address is None:
+            raise InputError(f"the simulator's kernel has no {entry_symbol(self.source.symbol)}")
+        return address
+
+
+_loaded: dict[tuple[CudaSource, KernelStore, bool], SimKernel] = {}
+
+
+def build_kernel(
+    source: CudaSource, store: KernelStore | None = None, *, checked: bool = True, counters: Counters | None = None
+) -> SimKernel:
+    """The kernel as a shared object of the host, loaded. Raises CompilerFailedError."""
+    return build_kernels([source], store, checked=checked, counters=counters)[0]
+
+
+def build_kernels(
+    sources: Sequence[CudaSource],
+    store: KernelStore | None = None,
+    *,
+    checked: bool = True,
+    counters: Counters | None = None,
+) -> list[SimKernel]:
+    """Kernels, of different symbols, loaded. Those that are not in the store are compiled as one translation unit:
+    half of what a small kernel costs is reading the device code and linking. Raises CompilerFailedError."""
+    store, counters = store or _default_store(), counters or Counters()
+    engine(store)
+    started = perf_counter()
+    keys = {s: _stored(s, checked) for s in sources if (s, store, checked) not in _loaded}
+    missing: list[CudaSource] = []
+    for source, key in keys.items():
+        path = store.lookup(key.key, key.symbol)
+        if path is None:
+            missing.append(source)
+        else:
+            _load(source, store, checked, path)
+    looked = perf_counter()
+    if missing:
+        _compile(missing, store, checked, keys)
+        counters.add(kernels_compiled=len(missing), units_compiled=1, compile_seconds=perf_counter() - looked)
+    counters.add(kernels_found=len(sources) - len(missing), lookup_seconds=looked - started)
+    return [_loaded[s, store, checked] for s in sources]
+
+
+def engine(store: KernelStore | None = None) -> ctypes.CDLL:
+    """The engine, built if need be. Its symbols are visible to the whole process: kernels are bound to them."""
+    text = engine_unit()
+    with _engine_lock:  # a process has one engine only, whatever store it came from
+        if text not in _engines:
+            store = store or _default_store()
+            key = stored_kernel(ENGINE_SYMBOL, text, _compiler(), engine=True)
+            path = store.lookup(key.key, key.symbol)
+            if path is None:
+                path = compile_unit([key], text, _compiler(), store, engine=True)
+            _engines[text] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        return _engines[text]
+
+
+_engines: dict[str, ctypes.CDLL] = {}
+_engine_lock = Lock()
+
+
+@lru_cache(maxsize=1)
+def _default_store() -> KernelStore:
+    return KernelStore()
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> Compiler:
+    return find_compiler()
+
+
+def _stored(source: CudaSource, checked: bool) -> StoredKernel:
+    unit = kernel_unit([source], checked=checked)
+    return stored_kernel(entry_symbol(source.symbol), unit, _compiler(), checked=checked)
+
+
+def _compile(
+    sources: Sequence[CudaSource], store: KernelStore, checked: bool, keys: dict[CudaSource, StoredKernel]
+) -> None:
+    try:
+        unit = kernel_unit(sources, checked=checked)
+        path = compile_unit([keys[s] for s in sources], unit, _compiler(), store, checked=checked)
+    except CompilerFailedError:
+        if len(sources) == 1:
+            raise
+        for source in sources:  # alone, so that the message speaks of the one that is refused
+            _compile([source], store, checked, keys)
+        return
+    for source in sources:
+        _load(source, store, checked, path)
+
+
+def _load(source: CudaSource, store: KernelStore, checked: bool, path: Path) -> None:
+    _loaded[source, store, checked] = SimKernel(source, path, ctypes.CDLL(str(path)), checked)
