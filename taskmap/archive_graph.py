@@ -60,7 +60,9 @@ class _Recorder:
     def plan(self) -> ArchivedPlan:
         """The plan of the graph."""
         c = self.graph.compilation
-        program, memory, sizes, schedules = Program((), ()), MemoryPlan((), {}, {}), {}, ()
+        program, memory = Program((), ()), MemoryPlan((), {}, {})
+        sizes: dict[Var, tuple[int, int]] = {}
+        schedules: tuple[str, ...] = ()
         if c is not None:
             main = c.call.main if isinstance(c.call, FrozenGraph) else c.call
             assert isinstance(main.executable, Executable)

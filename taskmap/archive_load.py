@@ -68,7 +68,7 @@ class ArchivedModel:
     threads: int | None
     profile: bool
     file: ArchiveFile = field(repr=False)
-    addresses: Mapping[str, int] = field(repr=False)
+    addresses: Mapping[str, int] = field(init=False, repr=False, default_factory=dict)
     _weights: memoryview = field(init=False, repr=False)
     _base: int = field(init=False, repr=False)
     _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
@@ -189,7 +189,9 @@ def load(
         raise file.error("has no sound manifest", str(error)) from error
     _verify(file, manifest)
     threads = default_threads(machine.threads) if threads is None else threads
-    return ArchivedModel(manifest, threads, profile, file, _addresses(file, manifest))
+    model = ArchivedModel(manifest, threads, profile, file)  # which checks its plans
+    model.addresses = _addresses(file, manifest)
+    return model
 
 
 def _verify(file: ArchiveFile, manifest: Manifest) -> None:
@@ -232,7 +234,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     try:
         return np.dtype(name)
     except TypeError:
-        return np.dtype(getattr(import_module("ml_dtypes"), name))
+        found: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
+        return found
 
 
 def _ordered(ports: Sequence[PortRecord], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

@@ -91,8 +91,8 @@ class PlanSizes:
         buffers, factors = take(len(self._buffers)), take(len(self._factors))
         made = []
         for m in plan.made:
-            shape, strides = take(len(m.shape)), take(len(m.shape))
-            made.append(MadeTensor(m.held, span(shape, strides) * item_bytes(m.held)))
+            elements = span(take(len(m.shape)), take(len(m.shape)))
+            made.append(MadeTensor(m.held, elements * item_bytes(m.held)))
         sizes = {
             "input": [prod(s) * item_bytes(h) for s, h in zip(shapes, self.held, strict=True)],
             "made": [m.bytes for m in made],

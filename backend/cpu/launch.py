@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from taskmap.backend.arena import Arena, allocate_arena
@@ -30,18 +30,17 @@ class CpuLauncher:
         return CpuCall(self, allocate_arena(arena_bytes), out_of_range)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CpuCall:
-    """One run."""
+    """One run; ``memory`` is its arena."""
 
     launcher: CpuLauncher
     memory: Arena
     out_of_range: OutOfRange
+    arena: int = field(init=False)
 
-    @property
-    def arena(self) -> int:
-        """The address of the arena."""
-        return self.memory.address
+    def __post_init__(self) -> None:
+        self.arena = self.memory.address
 
     def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
         """Run a step's kernel. Raises IndexOutOfRangeError."""

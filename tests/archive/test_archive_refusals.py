@@ -313,6 +313,7 @@ def test_kernels_for_newer_cpus(archive: Path, monkeypatch: pytest.MonkeyPatch) 
         assert "and this one (a CPU of long ago) has generic" in refusal(archive)
 
 
+@pytest.mark.usefixtures("nothing_runs")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -328,12 +329,7 @@ def test_kernels_for_newer_cpus(archive: Path, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_plans_that_contradict_themselves(archive: Path, tmp_path: Path, change: Change, message: str) -> None:
-    def call(path: Path) -> None:
-        taskmap.load(path)(X)
-
-    with pytest.raises(ArchiveError) as caught:
-        call(changed(archive, tmp_path / "model.taskmap", change))
-    assert message in str(caught.value)
+    assert message in refusal(changed(archive, tmp_path / "model.taskmap", change))
 
 
 def test_a_sequence_that_is_not_that_of_the_code(archive: Path, tmp_path: Path) -> None:
