@@ -79,6 +79,7 @@ class FrozenGraph:
             sources = tuple(args[i].detach() for i in self.watched)
             self._prepared = prepared = _Prepared(addresses, versions, samples, sources, values, table)
             self.prepare.executable.release()
+            self.prepare.kept.clear()
             LEDGER.add("constants_prepared")
             return prepared
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from taskmap.backend.sizes import sizes_function
 from taskmap.binding import Binding, ExternBinding, TensorSpec, View
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Dim, Expr
+from taskmap.kept_outputs import SMALLEST, KeptOutputs
 from taskmap.ledger import LEDGER
 from taskmap.platform import Runs
 
@@ -39,6 +42,8 @@ class CompiledGraph:
         self._alignment = alignment
         self._empty = _allocator(device)
         self._specs = _Specs(binding)
+        self.kept = KeptOutputs()
+        self._large = self._specs.large() if device.type == "cpu" else frozenset()
         self.read_dims = _dims_reader(binding)
         fixed = {slot: t if self._is_usable(t) else self._conform(t, t.stride()) for slot, t in binding.fixed.items()}
         self.tail: list[torch.Tensor | None] = [fixed.get(i) for i in range(binding.inputs, binding.slots)]
@@ -77,7 +82,8 @@ class CompiledGraph:
                 values[slot] = self._conform(given, strides)
         for slot, dtype in specs.allocate:
             shape, strides, _ = places[slot]
-            values[slot] = self._empty(shape, strides, dtype)
+            make = self._empty if slot not in self._large else partial(self.kept.take, slot)
+            values[slot] = make(shape, strides, dtype)
         if not binding.externs:
             io = array("q", [values[s].data_ptr() for s in binding.io])
             self.executable(io, dims, constants)
@@ -162,6 +168,12 @@ class _Specs:
         flat: list[Dim] = [d for s in specs.values() for d in (*s.shape, *s.strides, s.offset)]
         self._flat = sizes_function(flat, dims)
         self.static: dict[Any, Place] | None = None if dims else self.resolve(())
+
+    def large(self) -> frozenset[int]:
+        """The slots for which it pays to use memory again: large ones of known size."""
+        static = self.static or {}
+        sizes = {slot: math.prod(static[slot][0]) * dtype.itemsize for slot, dtype in self.allocate if slot in static}
+        return frozenset(slot for slot, size in sizes.items() if size >= SMALLEST)
 
     def resolve(self, dims: Sequence[int]) -> dict[Any, Place]:
         """The known shape, strides and offset of every spec."""

@@ -28,7 +28,7 @@ from taskmap.ir.types import f32, i32
 from taskmap.ir.visit import children
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import require_count
-from taskmap.schedules.cpu.attention import Attention, find_attention
+from taskmap.schedules.cpu.attention_match import Attention, find_attention
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cuda.attention_engine import AttentionConfig, Products
 from taskmap.schedules.cuda.factor import Factor, analyse, bare

@@ -1,0 +1,65 @@
+"""Memory of large outputs, used again once nobody else holds it.
+
+The C library gives large blocks back to the system when they are freed, and the system clears every page of the next
+one: a model that returns tens of megabytes would wait for that at every call, and find its output in no cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+SMALLEST = 1 << 20
+"""Bytes below which the C library keeps freed memory itself."""
+MOST = 128 << 20
+"""Bytes that all compiled graphs of a process keep for their outputs."""
+
+_use_count = getattr(torch._C, "_storage_Use_Count", None)  # a PyTorch without it never gets memory twice
+
+
+class KeptOutputs:
+    """The memory of one graph's latest outputs, by slot. Threads may take from it at once."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, torch.UntypedStorage] = {}
+        _ALL.add(self)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held."""
+        return sum(storage.nbytes() for storage in tuple(self._kept.values()))
+
+    def take(self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised tensor: in the memory that ``slot`` had last, if it is free and of the same size.
+
+        Memory is free when no tensor, view or array refers to it, and no other process was given it.
+        """
+        storage = self._kept.pop(slot, None)
+        if storage is not None and _is_free(storage):
+            tensor = torch.empty(0, dtype=dtype)
+            last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+            if storage.nbytes() == (last + 1) * tensor.element_size():
+                tensor.set_(storage, 0, shape, strides)  # type: ignore[call-overload]  # the stubs lack this form
+                self._kept[slot] = storage
+                return tensor
+        tensor = torch.empty_strided(shape, strides, dtype=dtype)
+        self._keep(slot, tensor.untyped_storage())
+        return tensor
+
+    def _keep(self, slot: int, storage: torch.UntypedStorage) -> None:
+        held = sum(pool.bytes for pool in tuple(_ALL))
+        if _use_count is not None and held + storage.nbytes() <= MOST:
+            self._kept[slot] = storage
+
+    def clear(self) -> None:
+        """Give up all memory."""
+        self._kept.clear()
+
+
+_ALL: WeakSet[KeptOutputs] = WeakSet()
+
+
+def _is_free(storage: Any) -> bool:
+    return _use_count is not None and _use_count(storage._cdata) == 1 and not storage.is_shared()

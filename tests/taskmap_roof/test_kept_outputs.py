@@ -1,0 +1,83 @@
+"""Large outputs get the memory of earlier ones, and only when nobody can see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import taskmap.kept_outputs
+from taskmap.kept_outputs import MOST, KeptOutputs
+
+SHAPE, STRIDES = (1024, 512), (512, 1)
+
+
+def take(pool: KeptOutputs, shape: tuple[int, ...] = SHAPE, strides: tuple[int, ...] = STRIDES) -> Tensor:
+    return pool.take(0, shape, strides, torch.float32)
+
+
+def test_memory_that_nobody_holds_is_used_again() -> None:
+    pool = KeptOutputs()
+    first = take(pool)
+    address = first.data_ptr()
+    del first
+    assert take(pool, (512, 1024), (1, 512)).data_ptr() == address
+
+
+@pytest.mark.parametrize(
+    "hold", [lambda t: t, lambda t: t[3:, 1], lambda t: t.detach(), lambda t: t.numpy(), torch.utils.dlpack.to_dlpack]
+)
+def test_memory_that_somebody_holds_is_not(hold: Any) -> None:
+    pool = KeptOutputs()
+    first = take(pool).fill_(7)
+    held = hold(first)
+    address = first.data_ptr()
+    del first
+    again = take(pool).fill_(1)
+    assert again.data_ptr() != address
+    del held
+
+
+def test_memory_shared_with_another_process_or_resized_is_not_used_again() -> None:
+    pool = KeptOutputs()
+    shared = take(pool).share_memory_()
+    address = shared.data_ptr()
+    del shared
+    second = take(pool)
+    assert second.data_ptr() != address
+    second.untyped_storage().resize_(16)
+    del second
+    assert take(pool).fill_(1).sum() == 1024 * 512
+
+
+def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, other = KeptOutputs(), KeptOutputs()
+    monkeypatch.setattr(taskmap.kept_outputs, "MOST", other.bytes + 5 << 20)
+    kept = [pool.take(slot, SHAPE, STRIDES, torch.float32) for slot in range(4)]
+    assert pool.bytes == 2 * 1024 * 512 * 4
+    del kept
+    pool.clear()
+    assert pool.bytes == 0 and MOST > 0
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_compiled_model_overwrites_no_output_that_is_still_held(mode: Any) -> None:
+    compiled = torch.compile(lambda x: x * 2 + 1, backend="taskmap", dynamic=False)
+    inputs = [torch.randn(700, 701) for _ in range(4)]
+    with mode():
+        outputs = [compiled(x) for x in inputs]
+        for x, y in zip(inputs, outputs, strict=True):
+            assert torch.equal(y, x * 2 + 1)
+        addresses = {y.data_ptr() for y in outputs}
+        del outputs, y
+        assert compiled(inputs[0]).data_ptr() in addresses
+
+
+def test_outputs_saved_for_backward_are_held() -> None:
+    x = torch.randn(700, 701, requires_grad=True)
+    compiled = torch.compile(lambda x: x.exp(), backend="taskmap", dynamic=False)
+    first, second = compiled(x), compiled(x * 0)
+    grads = [torch.autograd.grad(y.sum(), x, retain_graph=True)[0] for y in (first, second)]
+    assert torch.allclose(grads[0], x.exp()) and torch.equal(grads[1], torch.zeros_like(x))
