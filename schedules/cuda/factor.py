@@ -10,6 +10,7 @@ from taskmap.ir.construct import const, product, select, value_of
 from taskmap.ir.nodes import Cast, Dim, Expr, Let, Load, Select, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import Access, accesses
 from taskmap.schedules.cuda.vectors import VECTOR_BYTES, fills, vector_lanes
 from taskmap.schedules.values import Values
@@ -22,7 +23,8 @@ class Factor:
     """One factor of a product: its element as an expression of the axes ``mn``, of its rows (or columns), and ``k``.
 
     along_k: whether its elements are contiguous along k, else along mn. lanes: how many neighbours are read at once.
-    direct: an element is one of memory, or 0 where a condition fails, and may be copied asynchronously.
+    direct: an element is one of memory, or 0 where a condition fails, for all that are read at once or for none, and
+    may be copied asynchronously.
     guarded: there is such a condition.
     """
 
@@ -80,6 +82,9 @@ def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Factor:
     along_k = by_k >= by_mn
     lanes = max(1, (by_k if along_k else by_mn)[0])
     found = _source(task, expr, pairs)
+    inner = (k if along_k else mn)[-1][0] if lanes > 1 else None
+    if found is not None and inner is not None and found[0] is not None and inner in set(walk_exprs(found[0])):
+        found = None  # the condition may hold for a part of what is copied at once
     return Factor(expr, mn, k, along_k, lanes, found is not None, found is not None and found[0] is not None)
 
 
@@ -105,7 +110,12 @@ def _source(task: Task, expr: Expr, pairs: Axes) -> tuple[Expr | None, Load] | N
     value = Values(task, b, simplifier).expand(expr, {})
     named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
     found = source_of(value, named) if len(named) == len(b.body()) else None
-    return found if found is not None and found[1].buffer in task.inputs else None
+    if found is None or found[1].buffer not in task.inputs:
+        return None
+    cond, load = found
+    # Where an element lies may itself be read from memory, and has a name then: a copy has no place for it.
+    used = {e for root in (*load.indices, *(() if cond is None else (cond,))) for e in walk_exprs(root)}
+    return None if used & named.keys() else found
 
 
 def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] | None:
