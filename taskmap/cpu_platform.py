@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
 from taskmap.graph.packing import PackWeights
+from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
@@ -73,6 +75,10 @@ class CpuBuilder:
         """A kernel is wanted."""
         assert isinstance(source, KernelSource)
         self.compiler.add(source)
+
+    def refused(self) -> Mapping[str, TaskmapError]:
+        """A CPU has room for every kernel."""
+        return {}
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """The programs with their launch sequences."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,13 @@ from taskmap.backend.store import KernelStore
 from taskmap.cuda_graphs import TorchCapturer
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
+from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.platform import VECTOR_BYTES, Capturer, Programs, Ready, Show, Source
+from taskmap.precision import with_precision
 from taskmap.target import gpu_target
 
 
@@ -75,6 +77,10 @@ class CudaBuilder:
         assert isinstance(source, CudaSource)
         self.compiler.add(source)
 
+    def refused(self) -> Mapping[str, TaskmapError]:
+        """By symbol, why kernels spill registers, or their tensor instructions wait for each other."""
+        return self.compiler.refused()
+
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """The programs with their kernels loaded."""
         platform = self.platform
@@ -104,7 +110,7 @@ class CudaBuilder:
 def cuda_platform(options: Options, device: torch.device, driver: Driver | None = None) -> CudaPlatform:
     """The GPU ``device``. Raises NoDeviceError, CompilerNotFoundError, UnsupportedError and KernelStoreError."""
     driver = driver or open_driver()
-    target = gpu_target(options, driver.device(device.index or 0))
+    target = with_precision(gpu_target(options, driver.device(device.index or 0)), options)
     toolchain = find_cuda_toolchain(target.isa, fast_math=options.fast_math)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir), suffix=SUFFIX)
     surroundings = Surroundings(partial(_allocate, device), _stream_of(device))

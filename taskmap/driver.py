@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from taskmap.aliases import Aliases
 from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, assemble
+from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.memory_plan import plan_memory
 from taskmap.constants import FrozenGraph
@@ -145,6 +146,7 @@ def compile_graph(
     tune(planned, session)
     with closing(session.platform.builder()) as builder:
         kernels = _kernels(planned, session, dump, builder)
+        _refit(kernels, session, dump, builder)
         symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
         parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
         memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
@@ -229,16 +231,49 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict
     return kernels
 
 
+def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, builder: Builder) -> None:
+    """Make those kernels anew that take more of a GPU than it has, each with its next configuration; where there is
+    none, it is slow, but right."""
+    attempt = 0
+    while refused := builder.refused():
+        attempt += 1
+        for group, kernel in kernels.items():
+            error = refused.get(kernel.source.symbol)
+            if error is None:
+                continue
+            key = task_key(group.task)
+            if session.kernels[key] is kernel:
+                made = _made_otherwise(group, key, kernel, error, session, dump, attempt)
+                session.tasks.add(_entry(key, session.target, _tuned(group.task, session)), made)
+                session.kernels[key] = made
+            kernels[group] = session.kernels[key]
+            builder.add(kernels[group].source)
+
+
+def _made_otherwise(
+    group: Group, key: str, kernel: TaskKernel, error: TaskmapError, session: Session, dump: Dump, attempt: int
+) -> TaskKernel:
+    """The kernel of a group whose last one was refused; its note says so."""
+    why = " ".join(str(error.why).split())
+    tried = kernel.schedule.partition(": ")[0]  # without what was wrong with those before
+    try:
+        made = _make_kernel(group.task, key, None, session, dump, attempt)
+    except (ScheduleError, LoweringError, CodegenError):
+        assert isinstance(kernel.source, CudaSource)
+        return TaskKernel(replace(kernel.source, allow=ALLOWANCES), f"{tried}: {why}")
+    return replace(made, schedule=f"{made.schedule} instead of {tried}: {why}")
+
+
 def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     """The kernel of a group's task; equal tasks have one."""
     key = task_key(group.task)
     if key in session.kernels:
         LEDGER.add("tasks_shared")
         return session.kernels[key]
-    config = None if session.choices is None else session.choices.config(group.task)
+    config = _tuned(group.task, session)
     if config is not None:
         LEDGER.add("tasks_tuned")
-    entry = entry_key(key, session.target, compiler_version(), "" if config is None else str(config))
+    entry = _entry(key, session.target, config)
     # Where every stage is to be seen or verified, every stage is run.
     found = None if dump.wanted or session.options.verify_passes else session.tasks.find(entry)
     if found is not None:
@@ -263,10 +298,20 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     return made
 
 
-def _make_kernel(task: Task, key: str, config: Config | None, session: Session, dump: Dump) -> TaskKernel:
+def _tuned(task: Task, session: Session) -> Config | None:
+    return None if session.choices is None else session.choices.config(task)
+
+
+def _entry(key: str, target: Target, config: Config | None) -> str:
+    return entry_key(key, target, compiler_version(), "" if config is None else str(config))
+
+
+def _make_kernel(
+    task: Task, key: str, config: Config | None, session: Session, dump: Dump, attempt: int = 0
+) -> TaskKernel:
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     dump.write(f"task_{task.name}_{digest}.txt", key)
-    kernel = _scheduled(task, config, session.target)
+    kernel = _scheduled(task, config, session.target, attempt)
     checked = session.options.verify_passes
 
     def observe(step: str, module: Kernel) -> None:
@@ -284,11 +329,11 @@ def _make_kernel(task: Task, key: str, config: Config | None, session: Session, 
     return TaskKernel(source, kernel.note)
 
 
-def _scheduled(task: Task, config: Config | None, target: Target) -> Kernel:
+def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> Kernel:
     if config is not None:
         with suppress(ScheduleError):  # what is fused may not fit beside what the configuration takes
             return schedule(task, target, config)
-    return schedule(task, target)
+    return schedule(task, target, attempt=attempt)
 
 
 def _place(group: Group) -> str:

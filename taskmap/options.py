@@ -39,6 +39,9 @@ class Options:
     profile: measure each kernel, for `taskmap.explain`.
     tuned: use the configurations that the tuning cache has for this machine; the environment variable
         TASKMAP_TUNING=off is for all compilations of a process.
+    tf32: let tensor cores multiply f32, their factors rounded to 10 bits behind the point, on GPUs that have such; None
+        follows PyTorch, whose default is not to: torch.backends.cuda.matmul.fp32_precision, or
+        torch.set_float32_matmul_precision.
     tune_seconds: how long a compilation may measure configurations of operators that the tuning cache does not know;
         None for not at all. The modes "max-autotune" and "max-autotune-no-cudagraphs" set it to 60.
 
@@ -58,6 +61,7 @@ class Options:
     cuda_graphs: bool = False
     tuned: bool = True
     tune_seconds: float | None = None
+    tf32: bool | None = None
 
     def __post_init__(self) -> None:
         for name, (accepts, wanted) in _RULES.items():
@@ -147,5 +151,6 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "profile": (_is_flag, "True or False"),
     "cuda_graphs": (_is_flag, "True or False"),
     "tuned": (_is_flag, "True or False"),
+    "tf32": (lambda value: value is None or _is_flag(value), "None, True or False"),
     "tune_seconds": (_is_seconds, "None or a number of seconds"),
 }

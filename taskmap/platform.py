@@ -19,6 +19,7 @@ from taskmap.backend.program import Program
 from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
+from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 
@@ -72,6 +73,9 @@ class Builder(Protocol):
 
     def add(self, source: Source) -> None:
         """A kernel is wanted."""
+
+    def refused(self) -> Mapping[str, TaskmapError]:
+        """By symbol, why kernels take more of the hardware than it has: they are no longer wanted."""
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """The programs, ready to be run; ``prepares``: one of them computes constants."""

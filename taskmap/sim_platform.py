@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,18 +17,23 @@ from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.sequence import SequenceExecutable
+from taskmap.backend.sim.building import SimKernel, build_kernels
 from taskmap.backend.sim.launch import SimLauncher
-from taskmap.backend.sim.run import SimKernel, build_kernel
 from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
-from taskmap.ir.errors import CompilerNotFoundError, UnsupportedError
+from taskmap.ir.errors import CompilerNotFoundError, TaskmapError, UnsupportedError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
+from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.placing import CPU
 from taskmap.platform import VECTOR_BYTES, Programs, Ready, Show, Source
+from taskmap.precision import with_precision
 from taskmap.target import simulated_target
+
+_TOGETHER = 4
+"""Kernels of one translation unit: fewer are read and linked dearly, more keep fewer processors busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +65,51 @@ class SimPlatform:
 
 @dataclass(slots=True)
 class SimBuilder:
-    """Builds kernels with the C++ compiler, several at once."""
+    """Builds kernels with the C++ compiler, several to a unit and several units at once."""
 
     platform: SimPlatform
     _executor: ThreadPoolExecutor = field(init=False)
-    _running: dict[str, Future[SimKernel]] = field(init=False, default_factory=dict)
+    _wanted: dict[str, CudaSource] = field(init=False, default_factory=dict)
+    _waiting: list[CudaSource] = field(init=False, default_factory=list)
+    _running: list[Future[list[SimKernel]]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._executor = ThreadPoolExecutor(os.cpu_count() or 1, "taskmap-sim")
 
     def __len__(self) -> int:
         """The number of kernels wanted so far."""
-        return len(self._running)
+        return len(self._wanted)
 
     def add(self, source: Source) -> None:
         """A kernel is wanted."""
         assert isinstance(source, CudaSource)
-        if source.symbol not in self._running:
-            store = self.platform.store
-            self._running[source.symbol] = self._executor.submit(build_kernel, source, store, checked=False)
+        if source.symbol in self._wanted:
+            return
+        self._wanted[source.symbol] = source
+        self._waiting.append(source)
+        if len(self._waiting) == _TOGETHER:
+            self._submit()
+
+    def _submit(self) -> None:
+        together, self._waiting = self._waiting, []
+        store = self.platform.store
+        self._running.append(
+            self._executor.submit(build_kernels, together, store, checked=False, counters=LEDGER.kernels)
+        )
+
+    def refused(self) -> Mapping[str, TaskmapError]:
+        """The host has room for every kernel."""
+        return {}
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """The programs with their kernels loaded."""
-        for done, future in enumerate(as_completed(self._running.values()), 1):
-            future.result()
-            show(done, len(self._running))
-        kernels = {symbol: future.result() for symbol, future in self._running.items()}
+        if self._waiting:
+            self._submit()
+        built: dict[str, SimKernel] = {}
+        for future in as_completed(self._running):
+            built |= {kernel.source.symbol: kernel for kernel in future.result()}
+            show(len(built), len(self._wanted))
+        kernels = {symbol: built[symbol] for symbol in self._wanted}
         options = self.platform.options
         workers = options.threads or torch.get_num_threads()
         executables = {
@@ -114,4 +139,4 @@ class SimBuilder:
 def sim_platform(options: Options) -> SimPlatform:
     """The simulator. Raises CompilerNotFoundError when a kernel is built without a C++ compiler."""
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
-    return SimPlatform(options, simulated_target(options), store)
+    return SimPlatform(options, with_precision(simulated_target(options), options), store)

@@ -93,6 +93,21 @@ class CudaCompiler:
         self._started = self._started or perf_counter()
         self._running[self._executor.submit(self._toolchain.assemble, whole_text(source), source.symbol)] = source
 
+    def refused(self) -> dict[str, KernelResourceError]:
+        """By symbol, why kernels that were added take more than their sources allow. They are forgotten: others may be
+        added in their place, or they again, allowed it. Waits for all; raises CompilerFailedError as compile_cuda.
+        """
+        running, self._running = self._running, {}
+        found: dict[str, KernelResourceError] = {}
+        for future in as_completed(running):
+            source = running[future]
+            try:
+                self._adopt(source, future)
+            except KernelResourceError as error:
+                found[source.symbol] = error
+                del self._wanted[source.symbol], self._keys[source.symbol]
+        return found
+
     def finish(self, progress: Progress | None = None) -> dict[str, CudaBinary]:
         """The binaries of all kernels that were added. Raises as compile_cuda."""
         try:

@@ -32,7 +32,8 @@ class Launched:
 class FakeApi:
     """The functions of `cuda.bindings.driver` that taskmap calls. ``failures`` maps a function to the status it gives.
 
-    ``counts`` are the numbers of parameters of kernels; ``on_launch`` may do what a kernel would.
+    ``counts`` are the numbers of parameters of kernels; ``on_launch`` may do what a kernel would, and ``on_set``
+    (address, byte, count) fill memory.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class FakeApi:
     devices: int = 1
     context: int = 1
     on_launch: Callable[[Launched], None] = lambda _: None
+    on_set: Callable[[int, int, int], object] = lambda *_: None
     launches: list[Launched] = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     _kept: list[Any] = field(default_factory=list)
@@ -144,6 +146,7 @@ class FakeApi:
 
     def cuMemsetD8Async(self, address: int, value: int, size: int, stream: Any) -> tuple[Any, ...]:  # noqa: N802
         self.calls.append(("set", address, value, size, int(stream)))
+        self.on_set(address, value, size)
         return self._answer("cuMemsetD8Async")
 
     def cuMemHostAlloc(self, size: int, flags: int) -> tuple[Any, ...]:  # noqa: N802

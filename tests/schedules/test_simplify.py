@@ -45,6 +45,32 @@ def atoms(w: World) -> st.SearchStrategy[Expr]:
     return variables | constants
 
 
+@given(st.integers(0, 6), st.integers(-9, 9), st.integers(-9, 9), st.integers(-500, 500), st.data())
+@settings(max_examples=60)
+def test_what_lies_above_all_bits_is_taken_out(bits: int, a: int, b: int, c: int, data: st.DataObject) -> None:
+    i, j, k = Var("i"), Var("j"), Var("k")
+    s = Simplifier()
+    s.bind(k, 1 << bits)
+    swizzled = binary("xor", i * (a << bits) + j * b + c, k)
+    simple = s(swizzled)
+    for _ in range(8):
+        where = {i: data.draw(st.integers(-50, 50)), j: data.draw(st.integers(-50, 50))}
+        where[k] = data.draw(st.integers(0, (1 << bits) - 1))
+        assert value(simple, where) == value(swizzled, where)
+
+
+def test_a_swizzle_touches_the_low_bits_only() -> None:
+    i, j, k = Var("i"), Var("j"), Var("k")
+    s = Simplifier()
+    for var, extent in ((i, 100), (j, 64), (k, 64)):
+        s.bind(var, extent)
+    assert s(binary("xor", i * 128 + j + 64, k)) == s(i * 128 + binary("xor", j, k) + 64)
+    assert s(binary("xor", i * 64, k)) == s(i * 64 + k)
+    assert s.range(binary("xor", j, k)) == (0, 63)
+    free = Var("free")
+    assert s(binary("xor", i * 64, free)) == binary("xor", i * 64, free)
+
+
 def divisors(w: World) -> st.SearchStrategy[Expr]:
     """Positive expressions."""
     n, m = w.sizes
@@ -71,6 +97,7 @@ def exprs(w: World) -> st.SearchStrategy[Expr]:
             rejoined,
             pairs.map(lambda p: minimum(*p)),
             pairs.map(lambda p: maximum(*p)),
+            pairs.map(lambda p: binary("xor", *p)),
             inner.map(lambda e: unary("neg", e)),
             chosen,
         )

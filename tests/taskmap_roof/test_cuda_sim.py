@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,45 @@ def test_a_linear_layer(gpu: str) -> None:
     before = taskmap.metrics()
     check(nn.Sequential(nn.Linear(65, 48), nn.ReLU()), torch.randn(37, 65), gpu=gpu)
     assert since(before).externs == 0
+
+
+def relative_error(**options: object) -> float:
+    """Of a product of f32 on the simulated GPU, against f64, relative to the size of its elements."""
+    chance = torch.Generator().manual_seed(0)
+    a, b = torch.randn(40, 256, generator=chance), torch.randn(256, 24, generator=chance)
+    found = compiled(torch.mm, options={**SIM, "gpu": "sm_80", **options})(a, b)
+    return float((found.double() - a.double() @ b.double()).abs().max() / 16)
+
+
+@pytest.fixture
+def precision() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.fp32_precision
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
+@pytest.mark.usefixtures("precision")
+def test_single_precision_is_rounded_only_where_that_is_allowed() -> None:
+    exact, rounded = (0, 1e-6), (1e-4, 3e-3)  # 24 bits, and 11
+
+    def check(bounds: tuple[float, float], **options: object) -> None:
+        torch._dynamo.reset()
+        assert bounds[0] <= relative_error(**options) <= bounds[1]
+
+    check(exact)
+    check(rounded, tf32=True)
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    check(rounded)
+    check(exact, tf32=False)
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    check(exact)
+    check(rounded, tf32=True)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    check(rounded)
+
+
+def test_an_older_gpu_has_no_tf32() -> None:
+    assert relative_error(gpu="sm_75", tf32=True) < 1e-6
 
 
 def test_a_small_convolutional_network() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 import taskmap
 from taskmap.backend.arena import NO_ARENA
-from taskmap.backend.cuda import compile
+from taskmap.backend.cuda import compile as cuda_compile
 from taskmap.backend.cuda.compile import CudaBinary
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
@@ -153,9 +153,9 @@ def test_the_report_has_resources_of_the_gpu(tmp_path: Path) -> None:
 
 def test_blocks_that_share_a_sum_have_memory_for_it(tmp_path: Path) -> None:
     gpu = Gpu(tmp_path)
-    a, b = torch.randn(12, 3000), torch.randn(3000, 40)
-    function = gpu.compiled(lambda a, b: ((a @ b).relu() @ b.T[:40]).tanh())
-    want = ((a @ b).relu() @ b.T[:40]).tanh()
+    a, b, c = torch.randn(12, 3000) / 50, torch.randn(3000, 40), torch.randn(40, 9)
+    function = partial(gpu.compiled(lambda a, b, c: (a @ b).relu() @ c), c=c)
+    want = (a @ b).relu() @ c
     first = function(a, b)
     assert_like(first, want, 1e-4, 1e-4)
     assert any("split=" in source.text for source in gpu.platform.sources.values())
@@ -176,7 +176,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
         seen.append(head)
         raise KernelResourceError("a kernel has not enough registers", why="8 bytes are stored\nto memory.")
 
-    monkeypatch.setattr(compile, "check_resources", check)
+    monkeypatch.setattr(cuda_compile, "check_resources", check)
     return seen
 
 
