@@ -388,7 +388,10 @@ class Expressions:
             a = self._text(e.a)
         with self.known(cond, False, stores=False):
             b = self._text(e.b)
-        return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, a.wide or b.wide)
+        wide = a.wide or b.wide
+        if wide and e.dtype == i64:  # both in one type, as a reader expects: cond ? p[i] : 0LL
+            a, b = _widened(e.a, a), _widened(e.b, b)
+        return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, wide)
 
     def _cast(self, e: Cast) -> _Text:
         if e.dtype == tf32 and e.a.dtype == f32:
@@ -465,6 +468,11 @@ def _lasting(cond: Expr, holds: bool) -> Iterator[Expr]:
         yield from _lasting(cond.b, holds)
     elif not any(isinstance(e, (Load, Intrinsic)) for e in walk_exprs(cond)):
         yield cond
+
+
+def _widened(e: Expr, text: _Text) -> _Text:
+    """A constant as a ``long long``."""
+    return _Text(f"{text.code}LL", text.level) if isinstance(e, Const) and not text.wide else text
 
 
 def _sign_of(e: Expr) -> str:

@@ -6,7 +6,7 @@
 // left_tile: f16[16, 16] is held by repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, 2)
 // right_tile: f16[16, 8] is held by repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(2, 1)
 // 8192 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_b9616f82(
+extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_5d61f458(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<tm_f16> c,
@@ -34,8 +34,8 @@ extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_b9616f82(
     for (int r0 = 0; r0 < 2; r0++) {  // cuda_kernels.py:97
       const int i = r0 * 16 + thread / 4;
       const int j = thread % 4;
-      const int left = row + i < m ? tm_max<long long>(tm_min<long long>(k - step * 32 - j * 8, 8), 0) : 0;  // cuda_kernels.py:98
-      const int below = step * 32 + i < k ? tm_max<long long>(tm_min<long long>(n - j * 8 - col, 8), 0) : 0;  // cuda_kernels.py:99
+      const int left = row + i < m ? tm_max<long long>(tm_min<long long>(k - step * 32 - j * 8, 8), 0) : 0LL;  // cuda_kernels.py:98
+      const int below = step * 32 + i < k ? tm_max<long long>(tm_min<long long>(n - j * 8 - col, 8), 0) : 0LL;  // cuda_kernels.py:99
       tm_cp_async_zfill_16(tile_a + stage * 1024 + r0 * 512 + ((thread * 8) ^ (thread / 8 % 4 * 8)), a + k * tm_min<long long>(row + i, m - 1) + tm_min<long long>(step * 32 + j * 8, k - 8), left * 2);  // cuda_kernels.py:102
       tm_cp_async_zfill_16(tile_b + stage * 1024 + r0 * 512 + ((thread * 8) ^ (thread / 8 % 4 * 8)), b + n * tm_min<long long>(step * 32 + i, k - 1) + tm_min<long long>(j * 8 + col, n - 8), below * 2);  // cuda_kernels.py:103
     }
