@@ -19,7 +19,9 @@ from tests.backend.sim.kernels import kernel
 
 def named(name: str, body: str) -> CudaSource:
     """A kernel on one array of 32 floats."""
-    source = kernel(f"  // the second line\n  const int thread = threadIdx.x;\n  {body}", "tm_global<float> p", threads=32)
+    source = kernel(
+        f"  // the second line\n  const int thread = threadIdx.x;\n  {body}", "tm_global<float> p", threads=32
+    )
     return replace(source, symbol=name, text=source.text.replace("tm_k", name))
 
 
