@@ -13,6 +13,7 @@ from threading import Lock
 
 from taskmap.backend.scratch import Scratch
 from taskmap.backend.store_folder import DamagedEntryError, StoreFolder
+from taskmap.backend.store_limit import SizeLimit, size_limit
 from taskmap.ir.errors import KernelStoreError
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ class KernelStore:
     """Kernels by key, in a folder that many processes and threads may use at once.
 
     A folder that cannot be written is replaced, after one logged warning, by a private temporary one that lasts as long
-    as this object; what the first folder holds is still found. Damaged entries are removed and count as missing.
+    as this object; what the first folder holds is still found. Damaged entries are removed and count as missing. A
+    folder that grows beyond TASKMAP_CACHE_SIZE loses what was used least recently (see store_limit.py).
     """
 
     def __init__(self, path: Path | None = None, environ: Mapping[str, str] | None = None, suffix: str = ".so") -> None:
@@ -40,9 +42,10 @@ class KernelStore:
 
         ``suffix`` is the ending of the files that hold kernels: stores of several suffixes may share a folder.
         Raises KernelStoreError when the folder belongs to another user or others may write to it: whoever can write
-        there can run code as this user.
+        there can run code as this user; InvalidOptionError when TASKMAP_CACHE_SIZE is no size.
         """
         self._lock = Lock()
+        self._limit = SizeLimit(size_limit(environ))
         self._verified: dict[str, Path] = {}
         self._private: tuple[Scratch, StoreFolder] | None = None
         self._folder = StoreFolder(Path(path).absolute() if path is not None else default_path(environ), suffix)
@@ -90,6 +93,7 @@ class KernelStore:
         path = folder.object_path(checksum)
         with self._lock:
             self._verified[checksum] = path
+        self._limit.written(folder.root, len(data))
         return path
 
     def add_kernels(self, kernels: Iterable[StoredKernel], path: Path) -> None:
@@ -156,6 +160,7 @@ class KernelStore:
         except OSError as error:
             _log.debug("cannot read %s: %s", path, error)
             return None
+        folder.mark_used(path)
         with self._lock:
             self._verified[checksum] = path
         return path

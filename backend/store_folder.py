@@ -27,6 +27,7 @@ from taskmap.backend.scratch import LEFTOVER_SECONDS
 _FORMAT = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FAILED_SECONDS = 7 * 24 * 3600.0
+_USED_SECONDS = 3600.0
 
 
 class DamagedEntryError(Exception):
@@ -93,6 +94,12 @@ class StoreFolder:
         if hashlib.sha256(data).hexdigest() != checksum:
             raise DamagedEntryError("the object's checksum does not match")
         return True
+
+    def mark_used(self, path: Path) -> None:
+        """Note that a file is used, which many file systems do not by themselves; hours apart, as far as possible."""
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - _USED_SECONDS:
+                os.utime(path)
 
     def add_object(self, data: bytes) -> str:
         """Store an object and return its checksum. An object that is there is replaced: it may be damaged."""

@@ -22,6 +22,7 @@ from taskmap.archive_refusals import check_archivable, check_segments
 from taskmap.backend.memory_plan import ALIGNMENT
 from taskmap.backend.scratch import Scratch
 from taskmap.backend.store import KernelStore
+from taskmap.backend.store_files import stored_objects
 from taskmap.cpu_platform import CpuPlatform
 from taskmap.driver import Compilation, Session, new_session
 from taskmap.graph.importers.onnx import Model, Port, load
@@ -29,7 +30,6 @@ from taskmap.graph.importers.onnx.call import Check
 from taskmap.graph.importers.onnx.elements import held_in, numpy_type
 from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
-from taskmap.kernel_files import stored_objects
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_model import OnnxModel
 from taskmap.onnx_program import Segment

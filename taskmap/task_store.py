@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from taskmap.backend import kernel_source
+from taskmap.backend.store_folder import StoreFolder
 from taskmap.ir.target import Target
 from taskmap.platform import Source
 from taskmap.source_record import record_of, source_from
@@ -74,12 +75,14 @@ class TaskStore:
             content = entry["content"]
             if entry["key"] != key or entry["check"] != _check(content):
                 raise ValueError("the checksum does not match")
-            return _read(content)
+            found = _read(content)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("taskmap passed over a damaged entry of its store: %s: %s", path, error)
             return None
+        StoreFolder(self.folder).mark_used(path)
+        return found
 
     def add(self, key: str, kernel: TaskKernel) -> None:
         """Keep ``kernel`` under ``key``, if the folder can be written."""

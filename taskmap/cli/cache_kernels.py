@@ -6,10 +6,19 @@ import argparse
 import time
 from pathlib import Path
 
-from taskmap.backend.store import default_path
+from taskmap.backend.store import KernelStore, default_path
+from taskmap.backend.store_files import (
+    StoredObject,
+    damaged,
+    outdated,
+    remove,
+    stored_objects,
+    task_entries,
+    task_files,
+)
+from taskmap.backend.store_limit import VARIABLE, size_limit
 from taskmap.cli.output import plain, print_json, size, table
 from taskmap.ir.errors import TuningError
-from taskmap.kernel_files import StoredObject, damaged, open_store, outdated, remove, stored_objects, task_entries
 from taskmap.tuning.record import DAY
 
 
@@ -33,22 +42,27 @@ def show(a: argparse.Namespace) -> int:
 def stats(a: argparse.Namespace) -> int:
     """How much the store holds."""
     root = _root(a)
-    objects, tasks = stored_objects(root), task_entries(root)
+    objects, tasks = stored_objects(root), task_files(root)
+    held, limit = sum(o.bytes for o in objects), size_limit()
     content = {
         "path": str(root),
         "objects": len(objects),
         "kernels": sum(len(o.symbols) for o in objects),
-        "bytes": sum(o.bytes for o in objects),
+        "bytes": held,
         "unreachable": sum(not o.symbols for o in objects),
         "tasks": len(tasks),
+        "task_bytes": sum(t.bytes for t in tasks),
+        "limit": limit,
     }
     if a.json:
         print_json(content)
     else:
         print(
-            f"{root}: {content['kernels']} kernels in {len(objects)} objects, {size(sum(o.bytes for o in objects))}; "
-            f"{content['unreachable']} objects that nothing leads to; {len(tasks)} scheduled tasks"
+            f"{root}: {content['kernels']} kernels in {len(objects)} objects, {size(held)}; "
+            f"{content['unreachable']} objects that nothing leads to; "
+            f"{len(tasks)} scheduled tasks, {size(sum(t.bytes for t in tasks))}"
         )
+        print(f"limit: {'none' if limit is None else size(limit)} ({VARIABLE})")
     return 0
 
 
@@ -97,7 +111,8 @@ def clear(a: argparse.Namespace) -> int:
 
 
 def _root(a: argparse.Namespace) -> Path:
-    return open_store(default_path() if a.cache_dir is None else a.cache_dir.absolute())
+    root: Path = default_path() if a.cache_dir is None else a.cache_dir.absolute()
+    return KernelStore(root).path if root.exists() else root  # which refuses a folder that is not this user's alone
 
 
 def _names(o: StoredObject) -> str:

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
+from taskmap.backend.store_limit import bytes_of as size_in_bytes
+
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def command(name: str, description: str, example: str) -> argparse.ArgumentParser:
@@ -79,10 +79,10 @@ def size(count: float) -> str:
 
 def bytes_of(text: str) -> int:
     """The number of bytes that ``text`` says ("500M"); for argparse, to which a ValueError is a refusal."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500M or 2G")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    try:
+        return size_in_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive(text: str) -> int:

@@ -10,7 +10,7 @@ import pytest
 from taskmap.backend.store import KernelStore, StoredKernel
 from taskmap.cli import main
 from taskmap.cli.output import bytes_of
-from taskmap.kernel_files import stored_objects
+from taskmap.backend.store_files import stored_objects
 
 Capture = pytest.CaptureFixture[str]
 

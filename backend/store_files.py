@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from taskmap.backend.store import KernelStore
-
 _SUFFIXES = (".so", ".cubin")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One shared object with the kernels that are found in it: their symbols, and their files in the index.
+    """One file of the store: a shared object with the kernels that are found in it, their symbols and their files in
+    the index; or what was kept of a scheduled task.
 
     used: seconds since 1970 when it was last read, as far as the file system notes that, else when it was written.
     """
@@ -63,6 +62,16 @@ def task_entries(root: Path) -> list[Path]:
     return list(_files(root / "tasks"))
 
 
+def task_files(root: Path) -> list[StoredObject]:
+    """The same with their sizes, as things that may be removed."""
+    found = []
+    for path in task_entries(root):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found.append(StoredObject(path, status.st_size, max(status.st_atime, status.st_mtime), (), ()))
+    return found
+
+
 def damaged(root: Path) -> list[Path]:
     """Objects whose content is not what their name says."""
     return [o.path for o in stored_objects(root) if o.path.suffix in _SUFFIXES and _digest(o.path) != o.path.stem]
@@ -93,11 +102,6 @@ def remove(objects: Iterable[StoredObject]) -> int:
                 path.unlink()
         freed += one.bytes
     return freed
-
-
-def open_store(root: Path) -> Path:
-    """The folder of the store at ``root``. Raises KernelStoreError where it is not this user's alone."""
-    return KernelStore(root).path if root.exists() else root
 
 
 def _entries(root: Path) -> Iterator[tuple[Path, dict[str, object]]]:
