@@ -11,7 +11,8 @@ belongs into the range together by atomic operations on shared memory. The order
 extrema, and on which element is the last, whose number is what is kept. Sums of floats depend on it in their last
 places, as those of PyTorch's atomic additions do:
 
-    block (range):   cells = 0;  for n shared out: i = index[n];  if i in range: atomic cells[i] += source[n];  out = cells
+    block (range):       cells = 0;   for n shared out: i = index[n];  if i in range: atomic cells[i] += source[n]
+                         out[range] = initial + cells
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def _blocks(frame: ScatterFrame, dtype: DType, target: Target) -> Kernel:
     cells = b.allocate("cells", dtype, (size,), Scope.SHARED)
     here = _Block(dict(zip(columns, at, strict=True)), b.let("first", values.simplifier(piece * size)), cells)
     values.bind(here.first, whole)
-    neutral = const(-1, i64) if e.op == "last" else identity(_fold_of(e.op), dtype)
+    neutral = const(-1, i64) if e.op == "last" else identity(e.op, dtype)
     with b.loop("step", -(-size // _THREADS)) as step:
         inside = values.nested()
         inside.bind(step, -(-size // _THREADS))
@@ -247,10 +248,6 @@ def _cells(whole: int, columns: int, target: Target) -> int:
     while size > _FEWEST_CELLS and -(-whole // size) * columns < 2 * target.cores:
         size = -(-size // 2)
     return size
-
-
-def _fold_of(op: str) -> str:
-    return {"any": "max", "all": "min"}.get(op, op)
 
 
 def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values: Values) -> None:

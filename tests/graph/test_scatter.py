@@ -1,4 +1,4 @@
-"""Writes at positions that are data, through the importer against PyTorch: types, negatives, duplicates, empty tensors."""
+"""Writes at positions that are data, through the importer against PyTorch: types, negative and equal positions, masks."""
 
 from __future__ import annotations
 
