@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from threading import Lock
 from typing import Any
 
@@ -48,6 +48,8 @@ class FrozenGraph:
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.main, self.prepare, self.watched = main, prepare, tuple(watched)
         self._differ = differ
+        # The first is picked twice: an itemgetter of one item would give no tuple.
+        self._pick = itemgetter(*self.watched, *self.watched[:1]) if self.watched else _nothing
         self._lock = Lock()
         self._prepared: _Prepared | None = None
 
@@ -85,13 +87,17 @@ class FrozenGraph:
 
     def _marks(self, args: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Addresses and version counters of the watched arguments. No loop of Python: it runs at every call."""
-        watched = [args[i] for i in self.watched]
+        watched: tuple[torch.Tensor, ...] = self._pick(args)
         return tuple(map(_ADDRESS, watched)), tuple(map(_VERSION, watched))
 
     def _changed(self, prepared: _Prepared, args: list[Any]) -> bool:
         if self._marks(args) != (prepared.addresses, prepared.versions):
             return True
         return self._differ is not None and prepared.samples.differ(self._differ)
+
+
+def _nothing(args: list[Any]) -> tuple[torch.Tensor, ...]:
+    return ()
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:

@@ -124,7 +124,7 @@ class QueryBlock:
         return cast(values.at(operand.buffer, (*outer, *position)), f32)
 
     def finish(self, values: Values, row: Expr, rows: int) -> None:
-        """out = o / l, and whatever follows, for the ``rows`` queries from number ``row`` of the block on that exist."""
+        """out = o / l, and whatever follows, for the ``rows`` queries from number ``row`` on, where they exist."""
         a, b = self.a, self.b
         kept = index(0) if self.single else row
         with b.loop("query", rows) as i:

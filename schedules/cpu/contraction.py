@@ -1,6 +1,6 @@
 """The matrix-multiplication template: any contraction whose factors can be read element by element.
 
-    parallel over (batch, blocks of rows, panels of columns):
+    parallel over (batch, blocks of rows, panels of columns), or over panels first where that is more even:
         for each tile of rows in the block:   multiply (microkernel);   epilogue on the tile, vectorised
 
 A panel is as wide as the tile, so a weight packed into panels (``graph.packing``) is read straight through; each
@@ -24,7 +24,7 @@ from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
-from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, validity
+from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.microkernel import Element, Tile, choose_tile, emit_tile
 from taskmap.schedules.values import Values
 
@@ -113,13 +113,18 @@ class _Matmul:
     def kernel(self) -> Kernel:
         m, n, width, size = self.m, self.n, self.width, self.config.rows
         batch = [d for _, d in self.c.batch]
-        extents = [*batch, ceil_div(m, size), ceil_div(n, width)]
-        names = [*(v.name for v, _ in self.c.batch), "rows", "panel"]
+        order = [(ceil_div(m, size), "rows"), (ceil_div(n, width), "panel")]
+        swapped = panels_first(self.config, sizes_of(self.task, self.c), self.target)
+        if swapped:
+            order.reverse()
+        extents = [*batch, *(extent for extent, _ in order)]
+        names = [*(v.name for v, _ in self.c.batch), *(name for _, name in order)]
         values = Values(self.task, self.b)
         work = constant_dim(product([m, n, *batch, *[d for _, d in self.c.k]]))
         parallel = work is None or work >= _PARALLEL_ABOVE
         full = ((self.tile.vectors, self.lanes),)
-        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, row_block, panel):
+        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, one, other):
+            row_block, panel = (other, one) if swapped else (one, other)
             whole = n // width if isinstance(n, int) else index(n) // width
             rest = n % width if isinstance(n, int) else None
             block = _Block(tuple(outer), row_block * size, size, panel * width, full, full)

@@ -24,6 +24,10 @@ _PANEL_LOAD = 4
 
 _STREAMING = 0.04
 """How much longer a row takes that comes from beyond the second-level cache."""
+_EVENER = 0.98
+"""How much of the busiest core's work is left by an order that is worth it."""
+_ELSEWHERE = 1.03
+"""How much longer a product takes whose rows are not where their neighbours in the next operator are wanted."""
 _TEXT = re.compile(r"tile=(\d{1,4})x(\d{1,4})v, rows=(\d{1,9}), k_blocks=(\d{1,9})")
 
 
@@ -149,6 +153,21 @@ def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
     yield -(-most // tile.rows) * tile.rows
 
 
+def panels_first(config: MatmulConfig, sizes: Sizes, target: Target) -> bool:
+    """Whether cores share out the panels, each with all its blocks of rows, rather than the blocks of rows, each with
+    all panels: where that leaves no core idle at the end, and all of A stays in the second-level cache."""
+    m, n = constant_dim(sizes.m), constant_dim(sizes.n)
+    if m is None or n is None or sizes.batch is None or m <= config.rows:
+        return False
+    if m * sizes.bytes * -(-(sizes.k or 1024) // config.k_blocks) > target.l2 // 2:
+        return False
+    heights, widths = blocks(m, config.rows), blocks(n, config.width(target.lanes(sizes.bytes)))
+    repeats = min(sizes.batch, 4 * target.cores)
+    by_rows = makespan([h * w for h in heights for w in widths] * repeats, target.cores)
+    by_panels = makespan([h * w for w in widths for h in heights] * repeats, target.cores)
+    return by_panels < by_rows * _EVENER
+
+
 def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
     """Rows that are multiplied with a panel before the next one, in whole tiles: so that all cores have equal work, and
     as many as that allows, because every block of rows reads all of B."""
@@ -164,7 +183,12 @@ def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
 
     def cost(size: int) -> float:
         streamed = 1 + _STREAMING * (size * tile.rows > cached)
-        work = [(rows * streamed + _PANEL_LOAD) * p for rows in blocks(m, size * tile.rows) for p in panels]
+        heights = blocks(m, size * tile.rows)
+        if panels_first(MatmulConfig(tile, size * tile.rows, parts), sizes, target):
+            # Only the first of a panel's blocks waits for it.
+            work = [(rows + _PANEL_LOAD * (number == 0)) * p for p in panels for number, rows in enumerate(heights)]
+            return makespan(work * repeats, target.cores) * _ELSEWHERE
+        work = [(rows * streamed + _PANEL_LOAD) * p for rows in heights for p in panels]
         return makespan(work * repeats, target.cores)
 
     fewest = -(-m // (4 * cached))

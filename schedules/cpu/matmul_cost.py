@@ -26,7 +26,7 @@ from taskmap.schedules.cpu.machine import (
     busiest,
     step,
 )
-from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes
+from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, panels_first
 
 _UNKNOWN = 1024
 """What stands for a size that is known only when the kernel runs."""
@@ -61,7 +61,10 @@ def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
         for r in {*rows[-1:], rows[0]}
         for c in {*columns}
     }
-    work = [costs[r, c] for r in rows for c in columns]
+    if panels_first(config, sizes, target):
+        work = [costs[r, c] for c in columns for r in rows]
+    else:
+        work = [costs[r, c] for r in rows for c in columns]
     return busiest(work, p.batch, target)
 
 
