@@ -13,80 +13,42 @@ Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (20
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from taskmap.ir.construct import as_expr, call, cast, ceil_div, const, constant_dim, eq, index, maximum, minimum, select
+from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import instruction_named
-from taskmap.ir.mapping import repeat, spatial
-from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Load, LoopKind, Scope, Var
+from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.types import f32, i32
-from taskmap.ir.visit import children
+from taskmap.ir.types import f32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import require_count
-from taskmap.schedules.cpu.attention_match import Attention, find_attention
-from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cuda import hopper_attention
 from taskmap.schedules.cuda.attention_engine import AttentionConfig, Products
-from taskmap.schedules.cuda.factor import Factor, analyse, bare
+from taskmap.schedules.cuda.attention_softmax import Softmax
+from taskmap.schedules.cuda.attention_task import AttentionTask, find_attention_task, is_plain
+from taskmap.schedules.cuda.factor import Factor
+from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig
 from taskmap.schedules.cuda.launch import WARP, Launch
 from taskmap.schedules.cuda.share import Share, share
 from taskmap.schedules.cuda.shared_tile import SharedTile, padded_bytes, padded_tile
 from taskmap.schedules.cuda.staging import Staging
-from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.values import Values
 
-_LOG2_E = 1 / math.log(2)
+__all__ = ["AttentionTask", "choose", "find_attention_task", "schedule_attention", "space", "validity"]
+
 _COPIES = (4, 8, 16)
 _MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
 _NARROW = 80
+_GUESS = 64
+"""A size that is known only when the kernel runs."""
+
+Config = AttentionConfig | HopperAttentionConfig
 
 Step = Callable[[Values, Expr, Expr], None]
 """What is done with a tile of keys: (values, its first key, its stage)."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionTask:
-    """An attention and its factors; ``depth`` and ``width``: of keys and values, in whole fragments."""
-
-    task: Task
-    a: Attention
-    q: Factor
-    k: Factor
-    v: Factor
-
-    @property
-    def depth(self) -> int:
-        """Elements of a query and of a key."""
-        return _padded(self.a.dot.axes[0][1])
-
-    @property
-    def width(self) -> int:
-        """Elements of a value."""
-        return _padded(self.a.stage.shape[3])
-
-
-def _padded(size: Dim) -> int:
-    return -(-(constant_dim(size) or 0) // 16) * 16
-
-
-def find_attention_task(task: Task) -> AttentionTask | None:
-    """The attention that anchors a task, if it has one whose sums are of f32."""
-    a = find_attention(task)
-    if a is None or a.dot.dtype != f32:
-        return None
-    batch, heads, query, place = zip(a.stage.axes, a.stage.shape, strict=True)
-    position = a.v.indices[2]
-    if not isinstance(position, Var):
-        return None
-    outer, depth, keys = (batch, heads), (a.dot.axes[0],), a.keys
-    q = analyse(task, a.dot.body.a, outer, (query,), depth)  # type: ignore[attr-defined]  # find_attention saw a product
-    k = analyse(task, a.dot.body.b, outer, ((a.key, keys),), depth)  # type: ignore[attr-defined]
-    v = analyse(task, bare(a.v), outer, (place,), ((position, keys),))
-    return AttentionTask(task, a, q, k, v)
 
 
 def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None:
@@ -123,7 +85,7 @@ def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
     return total + (0 if c.engine != "simt" else padded_bytes(f32, 1, c.queries, c.keys, along_k=True))
 
 
-def schedule_attention(task: Task, target: Target, config: AttentionConfig | None = None) -> Kernel | None:
+def schedule_attention(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
     """The template's kernel, or None for a task that is not anchored by an attention that it takes.
 
     Raises ScheduleError with the reason when ``config`` does not fit.
@@ -134,19 +96,34 @@ def schedule_attention(task: Task, target: Target, config: AttentionConfig | Non
     chosen = config or choose(t, target)
     if chosen is None:
         return None
-    reason = validity(t, chosen, target)
+    reason = why_not(t, chosen, target)
     if reason is not None:
         raise ScheduleError(f"{task.name!r} cannot be computed as {chosen}", why=f"{reason}.")
     require_count(task, task.outputs, t.a.stage.shape)
+    if isinstance(chosen, HopperAttentionConfig):
+        return hopper_attention.schedule_hopper_attention(t, chosen)
     return _Template(t, chosen).kernel()
 
 
-def choose(t: AttentionTask, target: Target) -> AttentionConfig | None:
-    """The default configuration: the largest tile that the GPU can be filled with; None when none fits."""
-    fitting = [c for c in space(t, target) if validity(t, c, target) is None]
-    batch, heads, queries = (constant_dim(d) or 64 for d in t.a.stage.shape[:3])
+def why_not(t: AttentionTask, c: Config, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    return hopper_attention.validity(t, c, target) if isinstance(c, HopperAttentionConfig) else validity(t, c, target)
+
+
+def choose(t: AttentionTask, target: Target) -> Config | None:
+    """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can; None
+    when none fits."""
+    fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
+    batch, heads, queries = (constant_dim(d) or _GUESS for d in t.a.stage.shape[:3])
     enough = [c for c in fitting if batch * heads * -(-queries // c.queries) >= target.cores]
     return next(iter(enough or fitting[-1:]), None)
+
+
+def every(t: AttentionTask, target: Target) -> list[Config]:
+    """Configurations of all templates, the likely best first; those of warpgroups where they are not mostly idle."""
+    queries = constant_dim(t.a.queries) or _GUESS
+    of_warpgroups = [c for c in hopper_attention.space(t, target) if queries * 2 > c.queries]
+    return [*of_warpgroups, *space(t, target)]
 
 
 def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
@@ -164,17 +141,6 @@ def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
                     found.append(AttentionConfig(engine, warps, rows, keys, stages))
     rows = 32 if t.width > _NARROW else 16
     return sorted(found, key=lambda c: (c.queries > 128, -c.queries, c.rows != rows, abs(c.keys - 64)))
-
-
-def is_plain(t: AttentionTask) -> bool:
-    """Whether sizes are known and a score reads nothing but its query and key."""
-    sizes = (*t.a.stage.shape, t.a.keys)
-    return all(constant_dim(d) is not None for d in sizes) and not _reads_more(t.a.score, t.a.dot)
-
-
-def _reads_more(e: Expr, dot: Expr) -> bool:
-    """Whether an expression reads memory outside of ``dot``."""
-    return e is not dot and (isinstance(e, Load) or any(_reads_more(c, dot) for c in children(e)))
 
 
 def is_asynchronous(t: AttentionTask, target: Target) -> bool:
@@ -216,19 +182,21 @@ class _Template:
         ]
         self.tiles = tiles
         products = Products.open(b, c, values, t.width, kind)
-        top, total = self.of_rows("top", -math.inf), self.of_rows("total", 0.0)
+        softmax = Softmax(b, t, c, THREAD, self.first, self.fixed)
+        softmax.begin()
 
         def step(place: Values, key: Expr, stage: Expr) -> None:
             products.score(place.nested(), tiles[0], tiles[1], t.depth, stage)
-            self.finish_scores(place.nested(), products, key)
-            self.soften(products, top, total)
+            softmax.finish_scores(place.nested(), products.scores, key)
+            shrink = softmax.soften(products.scores, products.store_weight)
+            softmax.rescale(products.sums, shrink)
             products.weigh(place.nested(), tiles[2], stage)
 
         if c.stages == 2:
             self.in_stages(values, step)
         else:
             self.through_registers(values, step)
-        self.finish(values.nested(), products, total)
+        softmax.finish(values.nested(), products.sums)
         return self.launch.kernel(f"cuda.attention({c})")
 
     def staging(self, which: int, key: Expr) -> Staging:
@@ -298,94 +266,3 @@ class _Template:
             fill(2, inside, key, key)
             b.barrier()
             step(inside.nested(), key, index(0))
-
-    def of_rows(self, name: str, start: float) -> Buffer:
-        """Registers for something of every query."""
-        b, owner = self.launch.b, self.c.row_owner
-        held = b.allocate(name, f32, (self.c.queries,), Scope.REGISTER, owner=owner)
-        with b.mapped(["i"], owner, THREAD) as (i,):
-            b.store(held, (i,), start)
-        return held
-
-    def finish_scores(self, values: Values, products: Products, key: Expr) -> None:
-        """Products become scores, minus infinity beyond the last key."""
-        a, c, b = self.t.a, self.c, self.launch.b
-        with b.mapped(["i", "j"], c.owner(c.keys), THREAD) as (i, j):
-            values.bind(i, c.queries)
-            values.bind(j, c.keys)
-            inside = values.nested()
-            query = inside.simplifier(minimum(self.first + i, index(a.queries) - 1))
-            held = inside.simplifier(key + j)
-            if not fills(a.keys, c.keys):
-                held = inside.simplifier(minimum(held, index(a.keys) - 1))
-            inside.folded = {**inside.folded, id(a.dot): products.scores[i, j]}
-            axes = {**self.fixed, a.stage.axes[2]: query, a.key: held}
-            value = cast(inside.expand(a.score, axes), f32)
-            if not fills(a.keys, c.keys):
-                value = select(inside.simplifier(key + j < a.keys), value, const(-math.inf, f32))
-            b.store(products.scores, (i, j), value)
-
-    def soften(self, products: Products, top: Buffer, total: Buffer) -> None:
-        """Scores become weights relative to the running maximum; what was summed so far is rescaled to it."""
-        c, b = self.c, self.launch.b
-        rows, scores = c.row_owner, products.scores
-        best = self.of_rows("best", -math.inf)
-        with b.mapped(["i", "j"], c.owner(c.keys), THREAD) as (i, j):
-            b.store(best, (i,), maximum(best[i], scores[i, j]))
-        self.share_rows(best, lambda x, y: maximum(x, y))
-        shrink = b.allocate("shrink", f32, (c.queries,), Scope.REGISTER, owner=rows)
-        with b.mapped(["i"], rows, THREAD) as (i,):
-            new = b.let("new", maximum(top[i], best[i]))
-            safe = b.let("safe", select(eq(new, const(-math.inf, f32)), const(0.0, f32), new))
-            b.store(shrink, (i,), self.power(top[i] - safe))
-            b.store(top, (i,), new)
-            b.store(best, (i,), safe)
-            b.store(total, (i,), total[i] * shrink[i])
-        with b.mapped(["i", "j"], c.owner(c.keys), THREAD) as (i, j):
-            weight = b.let("weight", self.power(scores[i, j] - best[i]))
-            b.store(total, (i,), total[i] + weight)
-            products.store_weight(i, j, weight)
-        with b.mapped(["i", "d"], c.owner(self.t.width), THREAD) as (i, d):
-            b.store(products.sums, (i, d), products.sums[i, d] * shrink[i])
-
-    def power(self, x: Expr) -> Expr:
-        """exp(x): of half types by way of powers of two, which the hardware has."""
-        return call("exp", x) if self.t.q.expr.dtype == f32 else call("exp2", x * const(_LOG2_E, f32))
-
-    def share_rows(self, held: Buffer, combine: Callable[[Expr, Expr], Expr]) -> None:
-        """Something of every query, taken together over the four lanes that hold its row."""
-        b, shuffle = self.launch.b, instruction_named("shuffle_xor")
-        with b.mapped(["i"], self.c.row_owner, THREAD) as (i,):
-            value = held[i]
-            for distance in (1, 2):
-                other = Intrinsic(shuffle, (index(WARP), value, const(distance, i32)), f32, 1)
-                value = b.let("both", combine(value, b.let("other", other)))
-            b.store(held, (i,), value)
-
-    def finish(self, values: Values, products: Products, total: Buffer) -> None:
-        """out = o / l, and whatever follows, for the queries that exist."""
-        a, c, b = self.t.a, self.c, self.launch.b
-        self.share_rows(total, lambda x, y: x + y)
-        with b.mapped(["i"], c.row_owner, THREAD) as (i,):
-            safe = select(eq(total[i], const(0.0, f32)), const(1.0, f32), total[i])
-            b.store(total, (i,), const(1.0, f32) / safe)
-        width = a.stage.shape[3]
-        lanes = 2 if fills(width, 2) else 1
-        pairs = spatial(c.warps, 1) * repeat(c.rows // 16, self.t.width // 8)
-        pairs = pairs * repeat(2, 1) * spatial(8, 4) * repeat(1, 2 // lanes)
-        out = Epilogue(self.t.task, a.stage, a.dot, b)
-        with b.mapped(["i", "g"], pairs, THREAD) as (i, g):
-            values.bind(i, c.queries)
-            values.bind(g, self.t.width // lanes)
-            test = as_expr(True)
-            if not fills(a.queries, c.queries):
-                test = test & values.simplifier(self.first + i < a.queries)
-            if not fills(width, self.t.width):
-                test = test & values.simplifier(g * lanes < width)
-            with b.when(test), b.loop("v", lanes, LoopKind.VECTOR) as v:
-                inside = values.nested()
-                inside.bind(v, lanes)
-                d = inside.simplifier(g * lanes + v)
-                position = {**self.fixed, a.stage.axes[2]: self.first + i, a.stage.axes[3]: d}
-                result = cast(products.sums[i, d] * total[i], a.stage.out.dtype)
-                out.replace(inside.nested(), result, position)
