@@ -82,7 +82,7 @@ def _group(g: GroupReport, roofline: float | None) -> str:
     rates = [f"{_number(rate)} {unit}" for rate, unit in ((g.gflops, "GFLOP/s"), (g.gigabytes, "GB/s")) if rate]
     calls = "" if g.calls == 1 else f"{g.calls:g} calls"
     if roofline is not None:
-        rates.append(f"{roofline:.0%} of the roofline")
+        rates.append(f"roofline {roofline:.0%}")
     measured = " · ".join(text for text in (_time(g.seconds), calls, _percent(g.share), *rates) if text)
     right = [("schedule", g.schedule), ("work", _work(g)), ("measured", measured or "not run")]
     right += [("takes", g.resources)] if g.resources else []

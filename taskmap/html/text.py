@@ -35,11 +35,11 @@ def scaled(value: float | None, unit: str) -> str:
     """A number with the prefix that suits it; "" for None."""
     if value is None:
         return ""
-    for prefix in ("", "k", "M", "G"):
+    for prefix in ("", "k", "M", "G", "T"):
         if abs(value) < 999.5:
             return f"{value:.3g} {prefix}{unit}"
         value /= 1000
-    return f"{value:.3g} T{unit}"
+    return f"{value:.3g} P{unit}"
 
 
 def percent(share: float | None) -> str:

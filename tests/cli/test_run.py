@@ -154,7 +154,7 @@ def test_explain_prints_every_kernel_and_writes_a_page(
     assert main(["explain", str(model), "--shape", "batch=5"]) == 0
     out = capsys.readouterr().out
     assert "cpu.matmul" in out
-    assert "of the roofline" in out
+    assert "· roofline " in out
     assert "group 0     mm" in out, "the ONNX node's name"
     assert out.endswith("\nthe page is model.taskmap.html\n")
     page = (tmp_path / "model.taskmap.html").read_text(encoding="utf-8")

@@ -329,7 +329,7 @@ def test_layers(drawn: tuple[int, list[tuple[int, int]]]) -> None:
     ("made", "text"),
     [
         (duration(None), ""), (duration(2.5e-3), "2.5 ms"), (duration(3e-9), "3 ns"), (scaled(1234.0, "B"), "1.23 kB"),
-        (scaled(5e15, "op"), "5e+03 Top"), (scaled(None, "B"), ""), (esc("<\x07&'\ud800"), "&lt;�&amp;&#x27;�"),
+        (scaled(5e15, "op"), "5 Pop"), (scaled(None, "B"), ""), (esc("<\x07&'\ud800"), "&lt;�&amp;&#x27;�"),
     ],
 )  # fmt: skip
 def test_numbers_and_names(made: str, text: str) -> None:

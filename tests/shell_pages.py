@@ -1,0 +1,103 @@
+"""Pages of docs/ that are sessions in a shell: their commands run in order, and what they print is compared.
+
+```console                 lines after "$ " are commands, and what follows is what they print
+```python file=NAME        a file that the session has
+
+Commands are `taskmap ...`, `python NAME`, `echo $?`, `ls` and `rm`. What depends on the machine or the moment does not
+count: numbers, units of time and of rates, configurations, the length of lines. "..." stands for anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from taskmap.cli import main
+
+DOCS = Path(__file__).parents[1] / "docs"
+_BLOCK = re.compile(r"^```(console|python file=(\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(slots=True)
+class Session:
+    """A shell in ``folder``, which must be the current one; ``status`` is that of the last command."""
+
+    folder: Path
+    status: int = 0
+    commands: list[str] = field(default_factory=list)
+
+    def run(self, line: str) -> str:
+        """What a command prints, errors included."""
+        self.commands.append(line)
+        if line == "echo $?":
+            return f"{self.status}\n"
+        words = shlex.split(line)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            self.status = self._run(words)
+        return out.getvalue()
+
+    def _run(self, words: list[str]) -> int:
+        match words:
+            case ["taskmap", *arguments]:
+                try:
+                    return main(arguments)
+                except SystemExit as ended:
+                    return int(ended.code or 0)
+            case ["python", name]:
+                runpy.run_path(str(self.folder / name), run_name="__main__")
+            case ["ls", *names]:
+                print(*names or sorted(p.name for p in self.folder.iterdir() if not p.name.startswith(".")))
+                return int(not all((self.folder / n).exists() for n in names))
+            case ["rm", name]:
+                (self.folder / name).unlink()
+            case _:
+                raise AssertionError(f"a page may not run {words[0]!r}")
+        return 0
+
+
+def run_page(name: str, folder: Path) -> Session:
+    """Run a page in ``folder``, the current one; the session with all that it ran."""
+    session = Session(folder)
+    for kind, file, text in _BLOCK.findall((DOCS / name).read_text(encoding="utf-8")):
+        if kind != "console":
+            (folder / file).write_text(text, encoding="utf-8")
+            continue
+        for command, shown in steps(text):
+            printed = session.run(command)
+            assert matches(shown, printed), f"{name} shows another output of\n$ {command}\n{printed}"
+    return session
+
+
+def steps(text: str) -> list[tuple[str, str]]:
+    """The commands of a block, each with what it shows of their output."""
+    found: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return [(command, "\n".join(lines)) for command, lines in found]
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether ``printed`` is what a page shows, up to what may differ."""
+    parts = [re.escape(part.strip()) for part in masked(shown).split("...")]
+    return re.fullmatch(r"\s*.*?\s*".join(parts), masked(printed).strip(), re.DOTALL) is not None
+
+
+def masked(text: str) -> str:
+    """``text`` with what depends on the machine and the moment made alike."""
+    text = re.sub(r"\b(cpu|cuda)\.(\w+)\([^)]*\)", r"\1.\2()", text)
+    text = re.sub(r"\b(tile|rows|k_blocks|block|chunks|lanes)=[\w.x]+", r"\1=#", text)
+    text = re.sub(r"\b(avx512|avx2|generic)\b", "isa", text)
+    text = re.sub(r"\d[\d.,]*(e[-+]?\d+)?", "#", text)
+    text = re.sub(r"# ?([kMGT]?)(ms|µs|ns|s|op|B|[KMGT]iB|GFLOP/s|GB/s|%)(?!\w)", "#", text)
+    text = re.sub(r"[─█▏▎▍▌▋▊▉]+", "█", text)
+    text = re.sub(r"\bthreads\b", "thread", text)
+    return re.sub(r"\s+", " ", text)
