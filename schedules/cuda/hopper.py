@@ -24,6 +24,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.types import f32, i32, i64, tf32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import require_count
+from taskmap.schedules.cuda import hopper_stage
 from taskmap.schedules.cuda.hopper_config import ROWS, WARPGROUP, HopperConfig
 from taskmap.schedules.cuda.hopper_engine import Wgmma
 from taskmap.schedules.cuda.hopper_stage import Arrival, Feed, StageTile, SwizzledTile, Way, arrival, open_tile
@@ -31,7 +32,7 @@ from taskmap.schedules.cuda.launch import WARP
 from taskmap.schedules.cuda.product import Frame, Product
 from taskmap.schedules.values import Values
 
-__all__ = ["HopperConfig", "arrivals", "schedule_hopper", "validity"]
+__all__ = ["HopperConfig", "arrivals", "filling_clocks", "schedule_hopper", "validity"]
 
 _MOST_SUMS = 128
 
@@ -70,6 +71,14 @@ def arrivals(p: Product, c: HopperConfig) -> tuple[Arrival, Arrival] | str:
             return f"the {name} factor does not come to a stage: {how}"
         found.append(how)
     return found[0], found[1]
+
+
+def filling_clocks(p: Product, c: HopperConfig) -> float:
+    """Clocks that the threads of a block take to fill a stage."""
+    ways = arrivals(p, c)
+    if isinstance(ways, str):
+        return 0.0
+    return sum(hopper_stage.filling_clocks(f, w) for f, w in zip((p.left, p.right), ways, strict=True))
 
 
 def schedule_hopper(p: Product, config: HopperConfig, target: Target) -> Kernel:

@@ -32,6 +32,7 @@ _ATOM = 1024
 _LARGEST_BOX = 256
 _COPIES = (4, 8, 16)
 _CHUNK = 16
+_COPY_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 30, 5, 600
 _COPIES_AT_ONCE = 4
 _CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
 """What a thread has on its way through its registers."""
@@ -56,6 +57,17 @@ class Arrival:
     boxes: Boxes | None = None
     share: Share | None = None
     parts: int = 1
+
+
+def filling_clocks(f: Factor, how: Arrival) -> float:
+    """Clocks that threads take to fill a stage with a factor, roughly: addresses and tests of every chunk, and of those
+    that go through registers the latency of memory for every part, and the instructions that compute an element."""
+    if how.share is None:
+        return 0.0
+    chunks = how.parts * how.share.repeats[0] * how.share.repeats[1]
+    if how.way is Way.COPIES:
+        return float(chunks * _COPY_CLOCKS)
+    return float(how.parts * _LATENCY + chunks * (_COPY_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
 
 
 def arrival(task: Task, f: Factor, batch: Axes, extent: int, kind: DType) -> Arrival | str:

@@ -103,8 +103,11 @@ def _of_warpgroups(p: Product, target: Target) -> list[Config]:
     if target.isa != "sm_90a":
         return []
     found: list[Config] = []
+    a, b, c = _types(p)
+    if (a, b, c) == (f32, f32, f32) and target.tf32:
+        a = b = tf32
     for m, n, groups in _WARPGROUP_TILES:
-        entries = instructions_for(target, MatMulSpec(64, n, 32, *_types(p))).instructions
+        entries = instructions_for(target, MatMulSpec(64, n, 32, a, b, c)).instructions
         name = next((i.name for i in entries if i.family.startswith("wgmma_") and _is_plain(i, n)), None)
         found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS if name]
     return found
@@ -232,7 +235,8 @@ def _clocks(p: Product, c: Config, target: Target) -> float:
     loaded = (c.block_m + c.block_n) * c.block_k * size
     if isinstance(c, HopperConfig):
         read = c.block_m + c.block_m // 64 * c.block_n  # lines of 128 bytes: every instruction reads its own columns
-        return max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128, loaded / 64) + 40
+        multiply = max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128, loaded / 64) + 40
+        return max(multiply, hopper.filling_clocks(p, c))
     down, across = c.warps
     if c.engine == "simt":
         rate = target.f32_rate * (1 if p.accumulate.bytes <= 4 else 0.5)
