@@ -152,13 +152,20 @@ def _general(
 def _of_shapes(runner: OnnxModel, model: Model, shapes: Sequence[tuple[int, ...]]) -> Segment:
     """The graph for inputs of these shapes. Raises UnsupportedError where there is no one graph."""
     before = set(map(id, runner.program.segments()))
-    arrays = _zeros(model, shapes)
-    runner(*arrays)
-    (point,) = runner.program.roots.values()
+    try:
+        runner(*_zeros(model, shapes))
+    except TaskmapError:
+        check_segments([], _deciding(runner, model))  # zeros may be what the model cannot compute with
+        raise
     made = [s for s in runner.program.segments() if id(s) not in before]
-    check_segments(made, [model.inputs[i].name for i in sorted(point.valued)])
+    check_segments(made, _deciding(runner, model))
     (segment,) = made
     return segment
+
+
+def _deciding(runner: OnnxModel, model: Model) -> list[str]:
+    """The inputs whose values decided what is computed."""
+    return [model.inputs[i].name for point in runner.program.roots.values() for i in sorted(point.valued)]
 
 
 def _zeros(model: Model, shapes: Sequence[tuple[int, ...]]) -> list[Any]:

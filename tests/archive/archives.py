@@ -57,6 +57,12 @@ def flags() -> onnx.ModelProto:
     return model([node], {"x": (FLOAT, [3]), "flag": (BOOL, [])}, ["y"])
 
 
+def splits() -> onnx.ModelProto:
+    """A Split whose parts are an input; those of size zero, which an archive is tried with, are wrong."""
+    node = helper.make_node("Split", ["x", "parts"], ["a", "b"], axis=0)
+    return model([node], {"x": (FLOAT, [6]), "parts": (INT64, [2])}, ["a", "b"])
+
+
 def changed(source: Path, target: Path, change: Change) -> Path:
     """A sound archive with another manifest: ``change`` is given the manifest to write into."""
     archive = ArchiveFile(source)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ml_dtypes
@@ -158,6 +159,15 @@ def test_weights_lie_once_and_aligned(files: Path) -> None:
     contents = [bytes(file.entry(WEIGHTS)[w.offset : w.offset + w.bytes]) for w in manifest.weights]
     assert len({w.offset for w in manifest.weights}) == len(set(contents))
     assert sum(p.constants.count(0) for p in manifest.plans) >= 2  # plans share them
+
+
+def test_threads_may_call_at_once(files: Path) -> None:
+    model = taskmap.load(files / "mlp.taskmap", threads=1)
+    inputs = [np.random.default_rng(n).standard_normal((n % 5 + 1, 8)).astype(np.float32) for n in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        at_once = list(pool.map(model, inputs))
+    for x, (got,) in zip(inputs, at_once, strict=True):
+        np.testing.assert_array_equal(got, model(x)[0])
 
 
 def test_an_archive_that_is_replaced_while_it_is_used(files: Path, tmp_path: Path) -> None:

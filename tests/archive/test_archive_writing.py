@@ -23,7 +23,7 @@ from taskmap.ir.construct import binary, cast, compare, minimum, select, unary
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.ir.nodes import Call, Dim, Expr, Var
 from taskmap.ir.types import f64, i64
-from tests.archive.archives import flags, host_operators
+from tests.archive.archives import flags, host_operators, splits
 from tests.onnx.models import FLOAT, branch, detections, loop, mlp, model
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +92,20 @@ def test_kill_leaves_what_was_there(target: Path, after: bytes) -> None:
     assert [p.name for p in target.parent.iterdir()] == [target.name]
 
 
+@pytest.mark.parametrize("moment", ["compiling for all sizes", "writing"])
+def test_killing_the_command_leaves_what_was_there(target: Path, moment: str) -> None:
+    onnx.save(mlp()[0], target.with_suffix(".onnx"))
+    command = [sys.executable, "-m", "taskmap.cli", "compile", str(target.with_suffix(".onnx")), "-o", str(target)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert f"taskmap: {moment}\n" in iter(process.stderr.readline, "")
+        process.send_signal(signal.SIGKILL)
+    there = target.read_bytes()
+    if there != BEFORE:  # it was done before the signal came
+        assert ArchiveFile(target).entries
+    assert sorted(p.name for p in target.parent.iterdir()) == ["model.onnx", "model.taskmap"]
+
+
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     onnx.save(mlp()[0], tmp_path / "model.onnx")
     for place, message in ((tmp_path, "it is a folder"), (tmp_path / "no" / "a.taskmap", "there is no folder")):
@@ -116,6 +130,7 @@ def test_replacing_a_file_on_another_kind_of_file_system(target: Path, monkeypat
         (branch()[0], ["the values of the input 'x' decide"]),
         (detections()[0], ["Compress"]),
         (flags(), ["the values of the input 'flag' decide"]),
+        (splits(), ["the values of the input 'parts' decide"]),
     ],
 )
 def test_models_that_cannot_be_archived(

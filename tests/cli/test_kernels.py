@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from taskmap.backend.store import KernelStore, StoredKernel
+from taskmap.backend.store_files import stored_objects
 from taskmap.cli import main
 from taskmap.cli.output import bytes_of
-from taskmap.backend.store_files import stored_objects
 
 Capture = pytest.CaptureFixture[str]
 
