@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import hmac
 import mmap
 import os
 import re
@@ -58,11 +57,10 @@ class ArchiveFile:
         """``sha256``: what the whole file's checksum must be. Raises ArchiveError, and InputError for no file."""
         self.path = path
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # looked at first: opening a pipe would wait
+                raise self.error("is no file")
             with open(path, "rb") as file:
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode):
-                    raise self.error("is no file")
-                if not status.st_size:
+                if not os.fstat(file.fileno()).st_size:
                     raise self.error("is empty")
                 self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 self._check_whole(sha256)
@@ -92,8 +90,8 @@ class ArchiveFile:
     def _check_whole(self, sha256: str | None) -> None:
         if sha256 is None:
             return
-        if not hmac.compare_digest(digest(memoryview(self.memory)), sha256.strip().lower()):
-            raise self.error("is not the archive that was asked for", f"its SHA-256 is not {sha256}.")
+        if digest(memoryview(self.memory)) != sha256.strip().lower():
+            raise self.error("is not the archive that was asked for", f"its SHA-256 is not {_shown(sha256)}.")
 
     def _find(self, file: BinaryIO) -> dict[str, tuple[int, int]]:
         if self.memory[:4] != b"PK\x03\x04":

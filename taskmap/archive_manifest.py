@@ -144,13 +144,16 @@ class Manifest:
     weight_bytes: int
     plans: tuple[ArchivedPlan, ...] = field(default=())
 
+    def shapes_of(self, plan: ArchivedPlan) -> list[list[int | str]]:
+        """What inputs a plan is for: sizes, and names of dimensions that may have any."""
+        return [
+            [s if isinstance(s, int) else str(n or "?") for s, n in zip(shape, port.shape or (), strict=True)]
+            for port, shape in zip(self.inputs, plan.shapes, strict=True)
+        ]
+
     def shapes_text(self, plan: ArchivedPlan) -> str:
-        """What inputs a plan is for, for people."""
-        texts = []
-        for port, shape in zip(self.inputs, plan.shapes, strict=True):
-            names = [str(n or "?") for n in port.shape or ()]
-            sizes = [str(s) if isinstance(s, int) else name for s, name in zip(shape, names, strict=True)]
-            texts.append(f"[{', '.join(sizes)}]")
+        """The same as text."""
+        texts = [f"[{', '.join(map(str, shape))}]" for shape in self.shapes_of(plan)]
         return ", ".join(texts) or "no inputs"
 
     def to_json(self) -> bytes:

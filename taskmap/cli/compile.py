@@ -84,10 +84,7 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
         "weight_bytes": manifest.weight_bytes,
         "kernels": len(kernels),
         "weights": len(manifest.weights),
-        "plans": [
-            {"shapes": [list(map(_size_record, s)) for s in p.shapes], "launches": len(p.program.steps)}
-            for p in manifest.plans
-        ],
+        "plans": [{"shapes": manifest.shapes_of(p), "launches": len(p.program.steps)} for p in manifest.plans],
         "target": {"kind": manifest.machine.kind, "isa": manifest.machine.isa, "threads": manifest.machine.threads},
         "assumed": dict(written.assumed),
         "seconds": took,
@@ -105,10 +102,6 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
         print(f"plan for {plain(manifest.shapes_text(plan))}: {len(plan.program.steps)} launches")
     print(f"for CPUs with {manifest.machine.isa}, planned for {manifest.machine.threads} threads")
     print(f"sha256 {facts['sha256']}")
-
-
-def _size_record(size: object) -> int | str:
-    return size if isinstance(size, int) else str(size)
 
 
 class _Progress:
