@@ -1,18 +1,26 @@
-"""Tuning the matrix products of the models: the default, the cost model's pick and the best of the space.
+"""Tuning the operators of the models: the default, the cost model's pick and the best found.
 
 Every distinct operator is measured by itself, each configuration beside the default in one process, so all figures are
-ratios within one run. Also: looking up one operator among 100,000 records, and merging as many.
+ratios within one run. What is measured of a space: what the cost model prefers, and so many of the rest, evenly spread
+over its order, as the time allows; --spread 0 is the whole space. Also: looking one operator up among 100,000 records,
+and merging as many.
 
-python -m benchmarks.tuning [--models ...] [--seconds 60] [--most 20] [--records 100000]
+With --folder, what was found is kept: a run that was interrupted, or that takes other models, goes on where the last
+one ended, and measures nothing twice. --report only prints what is known.
+
+python -m benchmarks.tuning [--models ...] [--seconds 15] [--budget 900] [--folder DIR] [--most 20] [--records 100000]
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,20 +30,24 @@ from tqdm import tqdm
 from benchmarks.models import MODELS
 from benchmarks.report import Check, Report, parser, start
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.driver import Compilation, Fallback, new_session
+from taskmap.driver import new_session
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
 from taskmap.options import Options
-from taskmap.schedules import Problem, problem, space_of
+from taskmap.schedules import Problem, problem, read_problem, space_of
 from taskmap.target import host_target
 from taskmap.torch_backend import compile_captured
+from taskmap.tuning.choice import Choices, Show
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.job import Setting
 from taskmap.tuning.record import Conditions, Operator, Record, Verdict
 from taskmap.tuning.share import merge
-from taskmap.tuning.tune import Budget, Tuned, tune
+from taskmap.tuning.tune import FIRST, Budget, Tuned, tune
 
 _CLOSE = 1.05
 _TOP = 5
+_LIST = "operators.txt"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,79 +55,168 @@ def main(argv: list[str] | None = None) -> int:
     cli = parser(__doc__ or "", 1, ("taskmap",))
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     cli.add_argument("--small", action="store_true", help="the small variants")
-    cli.add_argument("--seconds", type=float, default=60.0, help="budget of one operator")
+    cli.add_argument("--seconds", type=float, default=15.0, help="budget of one operator")
+    cli.add_argument("--budget", type=float, default=900.0, help="seconds for all of them; the rest is left for later")
+    cli.add_argument("--spread", type=int, default=16, help="configurations beside the preferred ones; 0 is all")
     cli.add_argument("--most", type=int, default=0, help="only so many operators, those of the most work; 0 is all")
-    cli.add_argument("--records", type=int, default=100_000, help="records of the database that is looked into")
+    cli.add_argument("--only", default="", help="only operators of this template, or part of its name")
+    cli.add_argument("--folder", type=Path, help="where what was found is kept; else it is forgotten")
+    cli.add_argument("--report", action="store_true", help="measure nothing, and report what is known")
+    cli.add_argument(
+        "--records", type=int, default=100_000, help="records of the database that is looked into; 0: none"
+    )
     arguments = cli.parse_args(argv)
     setting = start(arguments)
-    header = ("operator", "in models", "configs", "default / best", "pick / best", f"top {_TOP} / best", "seconds")
+    header = (
+        "operator", "in models", "configs", "default / best", "pick / best", f"top {_TOP} / best",
+        f"first {FIRST} / best", "seconds",
+    )  # fmt: skip
     report = Report("tuning", setting, header)
-    with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
+    with ExitStack() as stack:
+        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskmap-bench-")))
+        folder.mkdir(parents=True, exist_ok=True)
         found = _problems(arguments.models, arguments.small, folder)
-        wanted = sorted(found, key=lambda p: -p.operations)[: arguments.most or None]
-        tuned = {
-            p: _tune(p, arguments.threads, arguments.seconds, folder)
-            for p in tqdm(wanted, desc="tuning", leave=False, disable=None)
-        }
-        _fill(report, tuned, found, arguments.threads)
-        _care(report, Path(folder), arguments.records)
+        wanted = sorted(
+            (p for p in found if arguments.only in p.template), key=lambda p: (-p.operations * found[p], p.shapes)
+        )[: arguments.most or None]
+        tuned = _tune_all(wanted, arguments, folder)
+        _fill(report, tuned, found, arguments.threads, len(wanted))
+        if arguments.records:
+            _care(report, Path(stack.enter_context(tempfile.TemporaryDirectory())), arguments.records)
     return report.finish(arguments)
 
 
-def _problems(models: list[str], small: bool, folder: str) -> Counter[Problem]:
-    """The distinct tunable operators of the models' inference graphs, with how often they occur."""
+class _EnoughError(Exception):
+    """What is to be tuned is known; nothing need be compiled."""
+
+
+@dataclass(slots=True, eq=False)
+class _Collector(Choices):
+    """Notes what a session would tune, and ends its compilation."""
+
+    found: Counter[Problem] | None = None
+
+    def tune(self, tasks: Sequence[Task], show: Show) -> None:  # type: ignore[override]  # a sequence is an iterable
+        every = (problem(task, self.target, self.hints) for task in tasks)
+        self.found = Counter(p for p in every if p is not None)
+        raise _EnoughError
+
+
+def _problems(models: list[str], small: bool, folder: Path) -> Counter[Problem]:
+    """The distinct tunable operators of the models' inference graphs, with how often they occur. They are kept in a
+    file of ``folder``, by model."""
     found: Counter[Problem] = Counter()
     for name in tqdm(models, desc="models", leave=False, disable=None):
-        module, args, kwargs = MODELS[name].build(small=small)
-        session = new_session(Options(cache_dir=folder))
-        record: list[Compilation | Fallback] = []
-        session.record = record
-        torch._dynamo.reset()
-        with torch.no_grad():
-            torch.compile(module, backend=partial(compile_captured, session=session))(*args, **kwargs)
-        graphs = (c for c in record if isinstance(c, Compilation))
-        found.update(p for c in graphs for g in c.kernels if (p := problem(g.task, session.target)) is not None)
+        path = folder / f"{name}{'-small' * small}-{_LIST}"
+        if not path.exists():
+            lines = [
+                f"{count}|{p.template}|{p.shapes}|{p.dtypes}|{p.layout}\n"
+                for p, count in _problems_of(name, small, folder).items()
+            ]
+            path.write_text("".join(lines))
+        for line in path.read_text().splitlines():
+            count, *texts = line.split("|")
+            found[read_problem(texts[0], texts[1], texts[2], texts[3])] += int(count)
     return found
 
 
-def _tune(p: Problem, threads: int, seconds: float, folder: str) -> Tuned:
-    target = host_target(Options(threads=threads), threads)
-    database = Database(database_path(folder))
+def _problems_of(name: str, small: bool, folder: Path) -> Counter[Problem]:
+    module, args, kwargs = MODELS[name].build(small=small)
+    session = new_session(Options(cache_dir=str(folder), tune_seconds=1.0))
+    assert session.choices is not None
+    c = session.choices
+    collector = _Collector(c.path, c.target, c.toolchain, c.options)
+    session.choices = collector
+    torch._dynamo.reset()
     try:
-        here = conditions(find_toolchain(), threads)
-        return tune(p, target, Setting(threads, cache_dir=folder), here, database, Budget(seconds, None))
+        with torch.no_grad():
+            torch.compile(module, backend=partial(compile_captured, session=session))(*args, **kwargs)
+    except Exception:
+        if collector.found is None:
+            raise
+    return collector.found or Counter()
+
+
+def _tune_all(wanted: Sequence[Problem], a: argparse.Namespace, folder: Path) -> dict[Problem, Tuned]:
+    """What became of each operator for which there was time."""
+    target = host_target(Options(threads=a.threads), a.threads)
+    here, setting = conditions(find_toolchain(), a.threads), Setting(a.threads, cache_dir=str(folder))
+    deadline = time.monotonic() + a.budget
+    tuned: dict[Problem, Tuned] = {}
+    database = Database(database_path(str(folder)))
+    try:
+        for p in tqdm(wanted, desc="tuning", leave=False, disable=None):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            first = 0 if a.report else FIRST if a.spread else None
+            budget = Budget(min(a.seconds, left), first, spread=0 if a.report else a.spread, known=a.report)
+            tuned[p] = tune(p, target, setting, here, database, budget)
     finally:
         database.close()
+    return {p: t for p, t in tuned.items() if t.times or t.failures}
 
 
-def _fill(report: Report, tuned: dict[Problem, Tuned], found: Counter[Problem], threads: int) -> None:
+def _fill(report: Report, tuned: Mapping[Problem, Tuned], found: Counter[Problem], threads: int, wanted: int) -> None:
     target = host_target(Options(threads=threads), threads)
-    defaults, picks, tops = [], [], []
-    for p, t in tuned.items():
-        name = f"{p.shapes} {p.dtypes} {p.layout}"
-        if t.best is None:
-            report.notes.append(f"{name}: nothing could be measured")
-            continue
-        best = t.times[t.best]
-        ranked = [t.times[str(c)] / best for c in space_of(p, target).configs if str(c) in t.times]
-        default, top = t.times[t.default] / best, min(ranked[:_TOP])
-        defaults.append(default)
-        picks.append(ranked[0])
-        tops.append(top)
-        measured = f"{len(t.times)}/{t.total}"
-        figures = (f"{default:.3f}", f"{ranked[0]:.3f}", f"{top:.3f}", f"{t.seconds:.0f}")
-        report.rows.append((name, str(found[p]), measured, *figures))
+    rows = {p: _figures(p, t, target) for p, t in tuned.items() if t.best is not None and t.default in t.times}
+    report.notes += [f"{p.shapes} {p.layout}: nothing could be measured" for p in tuned if p not in rows]
+    for p, (default, pick, top, first) in rows.items():
+        t = tuned[p]
+        name = f"{p.template.partition('.')[2]} {p.shapes} {p.layout}"
+        figures = (f"{default:.3f}", f"{pick:.3f}", f"{top:.3f}", f"{first:.3f}", f"{t.seconds:.0f}")
+        report.rows.append((name, str(found[p]), f"{len(t.times)}/{t.total}", *figures))
         report.data.append({
-            "operator": name, "count": found[p], "default": t.default, "pick": t.pick, "best": t.best,
-            "times": dict(t.times), "seconds": t.seconds,
+            "operator": f"{name} {p.dtypes}", "count": found[p], "default": t.default, "pick": t.pick, "best": t.best,
+            "times": dict(t.times), "failures": {c: f.reason for c, f in t.failures.items()}, "seconds": t.seconds,
         })  # fmt: skip
-    if tops:
-        share = sum(top <= _CLOSE for top in tops) / len(tops)
-        report.checks.append(
-            Check(f"share of operators with a config within 5 % in the model's top {_TOP}", share, 0.9, False)
-        )
-        means = (statistics.geometric_mean(x) for x in (defaults, picks))
-        report.notes.append("default and pick over best, geometric means: " + ", ".join(f"{m:.3f}" for m in means))
+    report.notes.append(f"{len(rows)} of {wanted} operators measured, {sum(t.seconds for t in tuned.values()):.0f} s")
+    if not rows:
+        return
+    for kind in sorted({p.template for p in rows}):
+        some = {p: f for p, f in rows.items() if p.template == kind}
+        report.notes.append(_summary(kind, some, found, tuned))
+    share = sum(top <= _CLOSE for _, _, top, _ in rows.values()) / len(rows)
+    report.checks.append(
+        Check(f"share of operators with a config within 5 % in the model's top {_TOP}", share, 0.9, False)
+    )
+    report.notes.append(_summary("all", rows, found, tuned))
+
+
+_Figures = tuple[float, float, float, float]
+"""Times over the best: of the default, the pick, the best of the top few, the best of those measured by default."""
+
+
+def _figures(p: Problem, t: Tuned, target: Target) -> _Figures:
+    assert t.best is not None
+    best = t.times[t.best]
+    names = [str(c) for c in space_of(p, target).configs]
+    default = t.times[t.default] / best
+    # What has no time was refused, or there was no time for it: it is not the best of the top.
+    ranked = [t.times.get(c, float("inf")) / best for c in names[: max(_TOP, FIRST)]]
+    return default, ranked[0], min(ranked[:_TOP]), min(default, *ranked[:FIRST])
+
+
+def _summary(
+    kind: str, rows: Mapping[Problem, _Figures], found: Counter[Problem], tuned: Mapping[Problem, Tuned]
+) -> str:
+    """Geometric means over operators, the share that the model's top holds, and what tuning gains of all their time."""
+    finite = [f for f in rows.values() if max(f) < float("inf")]
+    default, pick, top, first = (
+        (statistics.geometric_mean(column) for column in zip(*finite, strict=True)) if finite else (0,) * 4
+    )
+    near = sum(f[2] <= _CLOSE for f in rows.values())
+
+    def total(which: int) -> float:
+        return sum(found[p] * tuned[p].times[tuned[p].best or ""] * f[which] for p, f in rows.items() if f[which] < 1e9)
+
+    best = sum(found[p] * tuned[p].times[tuned[p].best or ""] for p in rows)
+    return (
+        f"{kind}: {len(rows)} operators; over the best found, geometric means: default {default:.3f}, pick {pick:.3f}, "
+        f"top {_TOP} {top:.3f}, first {FIRST} {first:.3f}; top {_TOP} within 5 % for {near}; "
+        f"of all their time: default {total(0) / best:.3f}, pick {total(1) / best:.3f}, "
+        f"first {FIRST} {total(3) / best:.3f}"
+    )
 
 
 def _care(report: Report, folder: Path, count: int) -> None:

@@ -30,6 +30,12 @@ _find_convolution: Callable[..., Problem | None] = lazily(
 _read_convolution: Callable[[str, str, str], Problem] = lazily(
     "taskmap.schedules.cpu.convolution_problem", "read_convolution"
 )
+_find_attention: Callable[..., Problem | None] = lazily(
+    "taskmap.schedules.cpu.attention_problem", "find_attention_problem"
+)
+_read_attention: Callable[[str, str, str], Problem] = lazily(
+    "taskmap.schedules.cpu.attention_problem", "read_attention"
+)
 _find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cuda.matmul_problem", "find_cuda_matmul")
 _read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
     "taskmap.schedules.cuda.matmul_problem", "read_cuda_matmul"
@@ -48,6 +54,7 @@ _TEMPLATES = (
 """Of the CPU, in the order in which they are asked."""
 _TUNABLE = {
     "cpu": (
+        Template("cpu.attention", _find_attention, _read_attention),
         Template("cpu.convolution", _find_convolution, _read_convolution),
         Template("cpu.matmul", _find_matmul, _read_matmul),
     ),

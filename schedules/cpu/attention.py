@@ -20,73 +20,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.construct import ceil_div, index, minimum
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.attention_block import QueryBlock
+from taskmap.schedules.cpu.attention_config import AttentionConfig, default, validity
 from taskmap.schedules.cpu.attention_match import Attention, find_attention
 from taskmap.schedules.cpu.loops import parallel_grid
-from taskmap.schedules.cpu.microkernel import Tile, choose_tile
 from taskmap.schedules.values import Values
 
-_QUERIES = 256
-_UNKNOWN_QUERIES = 64
-_FEW_QUERIES = 32
-_KEYS = 256
-_STATE_BYTES = 512 << 10
-"""What a block's keys and sums may take of the stack."""
-_IDLE = 1.1
-"""How much longer than its share the busiest core may work before queries are cut further: each cut transposes the keys
-again."""
 
-
-def schedule_attention(task: Task, target: Target) -> Kernel | None:
-    """The template's kernel, or None for a task that is not anchored by attention or not in f32, f16 or bf16."""
+def schedule_attention(task: Task, target: Target, config: AttentionConfig | None = None) -> Kernel | None:
+    """The template's kernel with ``config``, else with the default; None for a task that is not anchored by attention
+    or not in f32, f16 or bf16. Raises ScheduleError with the reason when ``config`` does not fit."""
     found = find_attention(task)
     if found is None or found.dot.dtype != f32:
         return None
     require_count(task, task.outputs, found.stage.shape)
-    return _Template(task, found, target, default(found, target)).kernel()
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionConfig:
-    """``queries`` and ``keys`` of a block, and the register tile of both products."""
-
-    queries: int
-    keys: int
-    tile: Tile
-
-    def __str__(self) -> str:
-        return f"queries={self.queries}, keys={self.keys}, tile={self.tile.rows}x{self.tile.vectors}v"
-
-
-def default(a: Attention, target: Target) -> AttentionConfig:
-    """The configuration that is used untuned."""
-    lanes = target.lanes(4)
-    queries, keys = constant_dim(a.queries), constant_dim(a.keys)
-    longest = max(lanes, min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)) // lanes * lanes))
-    even = min(128, longest) if keys is None else -(-keys // -(-keys // longest))
-    rows = _UNKNOWN_QUERIES if queries is None else _queries(a, queries, target)
-    tile = choose_tile(rows, -(-even // lanes) * lanes, target, lanes)
-    if queries is not None and rows < queries:
-        rows = -(-rows // tile.rows) * tile.rows
-    return AttentionConfig(rows, even, tile)
-
-
-def _queries(a: Attention, queries: int, target: Target) -> int:
-    """Queries of a block: as many as keep all cores busy."""
-    heads = constant_dim(product(a.stage.shape[:2])) or 1
-    rows = queries
-    for parts in range(-(-queries // _QUERIES), -(-queries // _FEW_QUERIES) + 1):
-        rows = -(-queries // parts)
-        tasks = heads * -(-queries // rows)
-        if -(-tasks // target.cores) * target.cores <= tasks * _IDLE:
-            break
-    return rows
+    if config is None:
+        config = default(found, target)
+    elif reason := validity(config, found, target):
+        raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+    return _Template(task, found, target, config).kernel()
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ def packed_width(c: Convolution) -> int | None:
 
 
 def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str | None:
-    """Why ``config`` cannot compute ``c`` on ``target``; None when it can."""
+    """Why ``config`` cannot compute ``c`` on ``target``; None when it can, as the default always can."""
     tile, size = config.tile, element_bytes(c)
     width = config.width(target.lanes(size))
     if min(tile.rows, tile.vectors, config.rows, config.columns, config.panels) < 1:
@@ -96,7 +96,7 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
     if needed > have:
         return f"a tile of {tile.rows} columns × {tile.vectors} vectors takes {needed} registers, and there are {have}"
     packed = packed_width(c)
-    if packed is not None and packed != width:
+    if packed is not None and packed != width and config != default(c, target):
         return f"the weights lie in panels of {packed} channels, and the tile has {width}"
     panels = -(-c.out_channels // width)
     if config.panels > panels:

@@ -31,6 +31,7 @@ from taskmap.schedules.cpu.machine import (
     busiest,
     step,
 )
+from taskmap.schedules.cpu.matmul_config import registers
 from taskmap.schedules.cpu.strip import Strip
 from taskmap.schedules.cpu.window import Convolution, Phase, is_planar, positions
 
@@ -42,6 +43,10 @@ _RUN = 6.0
 """Cycles around each run of neighbours that is copied into a strip."""
 _FINISH = 1.5
 """Cycles of a vector of results on its way through the epilogue."""
+_SHORT = 8
+_ROOMY, _CROWDED = 24, 0.025
+"""Where fewer than so many channels are summed innermost, the compiler writes that sum out, and each register beyond
+some makes it wait for more of what it has put away."""
 _CHAINS = 6
 """Sums of a depthwise convolution that hide each other's latency, those of the next tile among them."""
 
@@ -131,7 +136,10 @@ class _Dense:
             weights = k * width * self.bytes
             used = weights * (self.config.panels if self.config.neighbours == "weights" else panels)
             first = L2_BYTES if used + strip <= l2 else self.far()
-            multiply = [k * sum(step(height, v) for v, _ in groups) for height in range(tile.rows + 1)]
+            slower = 1.0
+            if c.channels < _SHORT:
+                slower += _CROWDED * max(0, registers(tile, self.target) - _ROOMY)
+            multiply = [slower * k * sum(step(height, v) for v, _ in groups) for height in range(tile.rows + 1)]
             row = 0.0
             for _, many, height in positions(self.columns, tile.rows):
                 seen = phase[0].taps * phase[1].taps * ((height - 1) * phase[2].stride + phase[2].taps)

@@ -277,6 +277,8 @@ def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProble
     inner, outer = (w[1], w[0]) if transposed is None else (w[0] // groups, w[1] * groups)
     if x[1] != inner * groups or outer % groups or (transposed is not None and w[0] % groups) or min(found.out) < 1:
         raise wrong
+    if found.packed and outer // groups < 2:  # one channel is never packed
+        raise wrong
     largest = max(math.prod(x), math.prod(w), math.prod(found.out))
     if largest > _LARGEST or math.prod(w[2:]) > _LARGEST_WINDOW:
         raise ScheduleError(

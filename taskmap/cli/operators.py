@@ -155,10 +155,36 @@ def _types(a: argparse.Namespace) -> str:
     return f"{name},{name},{name}"
 
 
+def _attention_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queries", type=positive, required=True, help="rows of q")
+    parser.add_argument("--keys", type=positive, help="rows of k and v (as many as queries)")
+    parser.add_argument("--depth", type=positive, required=True, help="elements of a query and of a key")
+    parser.add_argument("--width", type=positive, help="elements of a value (the depth)")
+    parser.add_argument("--heads", type=positive, default=1, help="of the queries (1)")
+    parser.add_argument("--key-heads", type=positive, help="of keys and values (as many)")
+    parser.add_argument("--causal", action="store_true", help="a query sees no keys beyond its own position")
+    parser.add_argument("--mask", default="none", help="its type and dimensions: bool[b1qk], f32[11qk] (none)")
+    _common(parser)
+    place = "rows of a head are neighbours in memory, or heads of a row (heads)"
+    for name in ("q", "k", "v", "out"):
+        parser.add_argument(f"--{name}", default="heads", choices=["heads", "rows"], help=place)
+
+
+def _attention(a: argparse.Namespace, target: Target) -> Problem:
+    keys, width, key_heads = a.keys or a.queries, a.width or a.depth, a.key_heads or a.heads
+    if a.heads % key_heads:
+        raise InputError(f"{key_heads} heads of keys do not divide {a.heads} heads of queries")
+    name = dtype_named(a.dtype).name
+    layout = f"q={a.q} k={a.k} v={a.v} out={a.out} mask={a.mask} {'causal' if a.causal else 'all'}"
+    shapes = _text((a.batch, a.heads, key_heads, a.queries, keys, a.depth, width))
+    return read_problem("cpu.attention", shapes, f"{name},{name}", layout)
+
+
 OPERATORS: dict[str, Named] = {
     "matmul": Named(_matmul_options, _matmul, "--m 2039 --n 2048 --k 1024 --dtype f32", ("cpu", "cuda")),
     "conv": Named(
         _convolution_options, _convolution, "--image 56x56 --channels 64 --out-channels 64 --kernel 3x3 --padding 1"
     ),
+    "attention": Named(_attention_options, _attention, "--heads 12 --queries 128 --depth 64"),
 }
 """By name."""

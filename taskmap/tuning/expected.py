@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from taskmap.ir.types import DType
 from taskmap.schedules import Problem
+from taskmap.schedules.cpu.attention_problem import AttentionProblem
 from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
 from taskmap.schedules.cpu.matmul_problem import MatmulProblem
 
@@ -98,7 +99,31 @@ def _transposed(p: ConvolutionProblem, x: Array, w: Array) -> Array:
     return out[(slice(None), slice(None), *kept)]
 
 
+def _attention(problem: Problem, inputs: Sequence[Array]) -> Expected:
+    p = cast(AttentionProblem, problem)
+    q, k, v, *masks = inputs
+    out = np.zeros((p.batch, p.heads, p.queries, p.width))
+    hidden = np.triu(np.ones((p.queries, p.keys), bool), 1) if p.causal else None
+    shared = p.heads // p.key_heads
+    for b, h in itertools.product(range(p.batch), range(p.heads)):
+        scores = q[b, h] @ k[b, h // shared].T / sqrt(p.depth)
+        for mask in masks:
+            rows = np.broadcast_to(mask, (p.batch, p.heads, p.queries, p.keys))[b, h]
+            scores = np.where(rows != 0, scores, -np.inf) if "bool" in p.mask else scores + rows
+        if hidden is not None:
+            scores = np.where(hidden, -np.inf, scores)
+        top = scores.max(axis=1, keepdims=True)
+        weights = np.exp(scores - np.where(np.isinf(top), 0.0, top))
+        total = weights.sum(axis=1, keepdims=True)
+        out[b, h] = weights / np.where(total == 0, 1.0, total) @ v[b, h // shared]
+    # Errors of a score are those of a sum over the depth, and of a weight in proportion; a mean of values is below 1.
+    scores_off = _DIGITS["f32"] * (4 + p.depth) * max(1.0, sqrt(p.depth) / 8)
+    return out, 4 * scores_off + _DIGITS["f32"] * (16 + p.keys / 8) + 2 * _DIGITS[p.types[1].name]
+
+
 _EXPECTED: dict[str, Callable[[Problem, Sequence[Array]], Expected]] = {
     "cpu.matmul": _matmul,
     "cpu.convolution": _convolution,
+    "cpu.attention": _attention,
+    "cuda.matmul": _matmul,
 }

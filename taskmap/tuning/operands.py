@@ -17,7 +17,8 @@ from taskmap.ir.types import bf16
 
 Array = npt.NDArray[Any]
 _NONE: Mapping[Var, int] = MappingProxyType({})
-_KINDS = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16}
+_OFTEN = -0.8
+_KINDS = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "bool": np.bool_}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +50,7 @@ class Operand:
 
 
 def operand(buffer: Buffer, draw: np.random.Generator | None, dims: Mapping[Var, int] = _NONE) -> Operand:
-    """Memory for ``buffer``, on a cache line's boundary; uniform in [-1, 1) where ``draw`` is given."""
+    """Memory for ``buffer``, on a cache line's boundary; uniform in [-1, 1), or mostly true, where ``draw`` is."""
     count = prod(size_of(d, dims) for d in buffer.shape)
     kind = np.dtype(_KINDS[buffer.dtype.name])
     raw = np.empty(count * kind.itemsize + 64, np.uint8)
@@ -57,5 +58,7 @@ def operand(buffer: Buffer, draw: np.random.Generator | None, dims: Mapping[Var,
     made = Operand(buffer, raw[first : first + count * kind.itemsize].view(kind), dims)
     if draw is not None:
         values = draw.random(count, np.float32) * 2 - 1
+        if buffer.dtype.is_bool:
+            values = values > _OFTEN
         made.flat[...] = values.view(np.uint32) >> 16 if buffer.dtype == bf16 else values
     return made

@@ -23,20 +23,27 @@ from taskmap.tuning.workers import Workers
 
 FIRST = 8
 """Configurations that are measured when nothing else is said, beside the default."""
-_CHUNK = 6
+_CHUNKS = (6, 12, 24)
+"""Configurations that are built together: few at first, so that measuring begins soon."""
 _LOOKS = 2
+_NEAR = 3
+"""Known configurations that are measured again beside new ones."""
 _ROUND = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much to measure: at most ``first`` configurations (None: the whole space), and for no longer than ``seconds``
-    seconds; what has begun by then is finished. ``again``: measure what is known already, too."""
+    """How much to measure: the ``first`` configurations that the cost model prefers (None: the whole space) and
+    ``spread`` of the rest, evenly spread over its order; for no longer than ``seconds`` seconds, what has begun by then
+    is finished. ``again``: measure what is known already, too; ``known``: measure nothing.
+    """
 
     seconds: float = 60.0
     first: int | None = FIRST
     again: bool = False
     patience: float = 60.0
+    spread: int = 0
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +144,38 @@ class _Known:
 
 
 def _wanted(space: Space, budget: Budget, known: _Known) -> list[str]:
-    """What to measure, the default first: nothing when all of it is known. What failed is not tried again."""
-    first = len(space.configs) if budget.first is None else budget.first
-    texts = dict.fromkeys([str(space.default), *(str(c) for c in space.configs[:first])])
+    """What to measure, the default first: nothing when all of it is known. What failed is not tried again, and what is
+    known is measured once more only where it may be the best, beside what is new."""
+    if budget.known:
+        return []
+    texts = dict.fromkeys([str(space.default), *_chosen([str(c) for c in space.configs], budget)])
     left = [c for c in texts if budget.again or c not in known.failures]
-    return left if budget.again or any(c not in known.times for c in left) else []
+    if budget.again:
+        return left
+    new = [c for c in left if c not in known.times]
+    if not new:
+        return []
+    near = survivors({c: (seconds,) * _LOOKS for c, seconds in known.times.items()})[:_NEAR]
+    return [c for c in left if c == left[0] or c in new or c in near]
+
+
+def _chosen(configs: Sequence[str], budget: Budget) -> list[str]:
+    """Of a space in its order, what a budget is for."""
+    first = len(configs) if budget.first is None else budget.first
+    rest = configs[first:]
+    count = min(budget.spread, len(rest))
+    return [*configs[:first], *(rest[n * len(rest) // count] for n in range(count))]
+
+
+def _chunks(configs: Sequence[str]) -> list[Sequence[str]]:
+    """Configurations in groups that are built together."""
+    found: list[Sequence[str]] = []
+    start = 0
+    while start < len(configs):
+        size = _CHUNKS[min(len(found), len(_CHUNKS) - 1)]
+        found.append(configs[start : start + size])
+        start += size
+    return found
 
 
 @dataclass(slots=True)
@@ -177,7 +211,7 @@ class _Race:
     def look(self, wanted: Sequence[str]) -> None:
         """Build every chunk, and measure each as soon as it is built."""
         others = [c for c in wanted if c != self.baseline]
-        chunks = [others[n : n + _CHUNK] for n in range(0, len(others), _CHUNK)] or [[]]
+        chunks = _chunks(others) or [[]]
         pending: dict[Future[Outcome], Job] = {}
         for chunk in chunks:
             job = replace(self.job, configs=(self.baseline, *chunk))
