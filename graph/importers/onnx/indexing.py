@@ -11,12 +11,14 @@ from onnx import TensorProto
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call, HostStep
+from taskmap.graph.importers.onnx.elements import PLAIN, held_in
 from taskmap.graph.importers.onnx.host import concrete, on_host, step
 from taskmap.graph.importers.onnx.numpy_vision import non_max_suppression
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import of_array
-from taskmap.graph.ops.gather import wrapped
+from taskmap.graph.importers.onnx.values import Tensor, of_array
+from taskmap.graph.ops.gather import checked, wrapped
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
+from taskmap.graph.ops.scatter import Place, scattered
 from taskmap.ir.construct import compare, const, constant_dim, eq, index, load, select
 from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr
@@ -90,6 +92,7 @@ def _gather_nd(call: Call) -> Node:
     return define("gather_nd", [x, places], shape, element)
 
 
+_HOW = {"none": "last", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 _COMBINE: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -107,11 +110,27 @@ def _in_range(places: Any, size: int) -> Any:
     return np.where(places < 0, places + size, places)
 
 
+def _is_compiled(call: Call, how: str) -> bool:
+    """Whether the type that holds the elements combines them as the standard means it."""
+    x = call.tensor(0)
+    whole = all(constant_dim(n) != 0 for i in (0, 2) for n in call.tensor(i).shape)
+    return whole and bool(x.shape) and (how == "none" or PLAIN.get(held_in(x.elem)) == x.elem)
+
+
 @lowering("ScatterElements", "Scatter")
 def _scatter_elements(call: Call) -> Any:
-    x = call.tensor(0)
+    x, index, source = (call.tensor(i) for i in range(3))
     rank = len(x.shape)
     axis, how = call.axis(call.attr("axis", 0), rank), call.attr("reduction", "none")
+    if how not in _HOW or not len(index.shape) == len(source.shape) == rank:
+        raise call.error(f"indices of shape {list(index.shape)} and updates of shape {list(source.shape)}, by {how}")
+    for d in range(rank):
+        call.same(index.shape[d], source.shape[d])
+        sizes = constant_dim(index.shape[d]), constant_dim(x.shape[d])
+        if d != axis and None not in sizes and (sizes[0] or 0) > (sizes[1] or 0):
+            raise call.error(f"indices of shape {list(index.shape)} do not fit data of shape {list(x.shape)}")
+    if _is_compiled(call, how):
+        return _scattered_elements(call, axis, how)
 
     def run(data: Any, places: Any, updates: Any) -> Any:
         result = data.copy()
@@ -120,13 +139,37 @@ def _scatter_elements(call: Call) -> Any:
         combined(result, tuple(grid), updates, how)
         return result
 
-    return on_host(call, run, [(x.elem, x.shape)], "writes at positions that are data")
+    return on_host(call, run, [(x.elem, x.shape)], "elements that are held in another type")
+
+
+def _scattered_elements(call: Call, axis: int, how: str) -> Tensor:
+    x, index, source = call.nodes()
+
+    def place(i: Buffer, s: Buffer) -> Place:
+        def at(*r: Expr) -> tuple[list[Any], Expr]:
+            here = wrapped(i[r], x.shape[axis])
+            return [here if d == axis else a for d, a in enumerate(r)], s[r]
+
+        return at
+
+    made = scattered("scatter_elements", _HOW[how], x, [index, source], index.shape, place)
+    return Tensor(call.elem(0), made.shape, made=made)
 
 
 @lowering("ScatterND")
 def _scatter_nd(call: Call) -> Any:
-    x = call.tensor(0)
+    x, index, source = (call.tensor(i) for i in range(3))
     how = call.attr("reduction", "none")
+    depth = constant_dim(index.shape[-1]) if index.shape else None
+    if how not in _HOW or depth is None or depth > len(x.shape):
+        raise call.error(f"indices of shape {list(index.shape)} in data of shape {list(x.shape)}, by {how}")
+    wanted = [*index.shape[:-1], *x.shape[depth:]]
+    if len(wanted) != len(source.shape):
+        raise call.error(f"updates of shape {list(source.shape)}", f"they should have the shape {wanted}.")
+    for a, b in zip(wanted, source.shape, strict=True):
+        call.same(a, b)
+    if _is_compiled(call, how) and depth > 0:
+        return _scattered_slices(call, depth, how)
 
     def run(data: Any, places: Any, updates: Any) -> Any:
         result = data.copy()
@@ -134,7 +177,22 @@ def _scatter_nd(call: Call) -> Any:
         combined(result, chosen, updates, how)
         return result
 
-    return on_host(call, run, [(x.elem, x.shape)], "writes at positions that are data")
+    return on_host(call, run, [(x.elem, x.shape)], "elements that are held in another type")
+
+
+def _scattered_slices(call: Call, depth: int, how: str) -> Tensor:
+    x, index_node, source = call.nodes()
+    outer = len(index_node.shape) - 1
+
+    def place(i: Buffer, s: Buffer) -> Place:
+        def at(*r: Expr) -> tuple[list[Any], Expr]:
+            chosen = [wrapped(load(i, (*r[:outer], index(k))), x.shape[k]) for k in range(depth)]
+            return [*chosen, *r[outer:]], s[r]
+
+        return at
+
+    made = scattered("scatter_nd", _HOW[how], x, [index_node, source], source.shape, place)
+    return Tensor(call.elem(0), made.shape, made=made)
 
 
 @lowering("TensorScatter")
@@ -143,19 +201,28 @@ def _tensor_scatter(call: Call) -> Any:
     axis = call.axis(call.attr("axis", -2), len(past.shape))
     circular = call.attr("mode", "linear") == "circular"
 
-    def run(cache: Any, update: Any, starts: Any = None) -> Any:
-        result = cache.copy()
-        size, length = cache.shape[axis], update.shape[axis]
-        for b in range(cache.shape[0]):
-            first = 0 if starts is None else int(starts[b])
-            if not circular and first + length > size:
-                raise IndexOutOfRangeError(f"an update of {length} elements from {first} on leaves a cache of {size}")
-            places = (np.arange(length) + first) % size
-            target = np.moveaxis(result[b], axis - 1, 0)
-            target[places] = np.moveaxis(update[b], axis - 1, 0)
-        return result
+    update = call.tensor(1)
+    if axis == 0 or len(update.shape) != len(past.shape):
+        raise call.error(f"an update of shape {list(update.shape)} of a cache of shape {list(past.shape)}")
+    for d, (n, m) in enumerate(zip(update.shape, past.shape, strict=True)):
+        if d != axis:
+            call.same(n, m)
+    held_in(past.elem)
+    size = past.shape[axis]
 
-    return on_host(call, run, [(past.elem, past.shape)], "writes at positions that are data")
+    def place(u: Buffer, *starts: Buffer) -> Place:
+        def at(*r: Expr) -> tuple[list[Any], Expr]:
+            position = load(starts[0], (r[0],)) + r[axis] if starts else r[axis]
+            if circular:
+                position = position % size
+            here = checked(position, size)
+            return [here if d == axis else a for d, a in enumerate(r)], u[r]
+
+        return at
+
+    sources = [call.node(1), *([call.node(2)] if call.has(2) else [])]
+    made = scattered("tensor_scatter", "last", call.node(0), sources, update.shape, place)
+    return Tensor(past.elem, made.shape, made=made)
 
 
 @lowering("OneHot")
@@ -196,15 +263,32 @@ def _top_k(call: Call) -> Any:
 
     def run(a: Any) -> Any:
         keys = a.astype(np.float32) if a.dtype.kind == "V" or a.dtype.name == "bfloat16" else a
-        if largest:
-            order = np.flip(np.argsort(np.flip(keys, axis), axis=axis, kind="stable"), axis)
-            order = keys.shape[axis] - 1 - order
-        else:
-            order = np.argsort(keys, axis=axis, kind="stable")
-        places = np.take(order, np.arange(count), axis)
-        return [np.take_along_axis(a, places, axis), places.astype(np.int64)]
+        places = np.moveaxis(_first_places(np.moveaxis(keys, axis, -1), count, largest), -1, axis)
+        return [np.take_along_axis(a, places, axis), places]
 
     return on_host(call, run, [(x.elem, shape), (INT64, shape)], "sorting", inputs=[0])
+
+
+def _first_places(keys: Any, count: int, largest: bool) -> Any:
+    """Where the ``count`` largest or smallest elements of each row lie, in order; of equal ones the first come first.
+
+    Only what is not beyond the last of them is sorted.
+    """
+    rows = keys.reshape(-1, keys.shape[-1])
+    places = np.empty((rows.shape[0], count), np.int64)
+    for row, found in zip(rows, places, strict=True):
+        candidates = np.arange(len(row))
+        if 0 < count < len(row) // 4 and not (row.dtype.kind == "f" and np.isnan(row).any()):
+            at = len(row) - count if largest else count - 1
+            last = np.partition(row, at)[at]
+            candidates = np.flatnonzero(row >= last if largest else row <= last)
+        part = row[candidates]
+        if largest:
+            order = (len(part) - 1 - np.argsort(part[::-1], kind="stable"))[::-1]
+        else:
+            order = np.argsort(part, kind="stable")
+        found[:] = candidates[order[:count]]
+    return places.reshape(*keys.shape[:-1], count)
 
 
 @lowering("NonZero")

@@ -231,7 +231,7 @@ def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> N
 def _lacks(node: NodeProto, library: Library) -> str | None:
     """The operator and the node's name, if nothing can run it."""
     domain = domain_of(node)
-    if library.function(node) is not None or (domain == "" and node.op_type in CONTROL):
+    if library.function(node) is not None:
         return None
     label = f"{domain + '.' if domain else ''}{node.op_type} in node {shown(node.name)}"
     if domain not in library.opsets:
@@ -239,7 +239,8 @@ def _lacks(node: NodeProto, library: Library) -> str | None:
     schema = library.schema(node)
     if schema is None:
         return f"{label} (the standard's version {library.version(domain)} does not have it)"
-    if find(domain, node.op_type, schema.since_version) is not None:
+    is_control = domain == "" and node.op_type in CONTROL
+    if is_control or find(domain, node.op_type, schema.since_version) is not None:
         return None
     return None if has_body(schema) else label
 

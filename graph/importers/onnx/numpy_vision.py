@@ -61,11 +61,10 @@ def non_max_suppression(
         if least is not None:
             order = order[values[order] > least]
         kept: list[int] = []
-        for i in order:
-            if len(kept) >= most:
-                break
-            if all(_shared(corners[b, i], corners[b, k]) <= overlap for k in kept):
-                kept.append(int(i))
+        while len(order) and len(kept) < most:
+            best, order = int(order[0]), order[1:]
+            kept.append(best)
+            order = order[~(_shared(corners[b, best], corners[b, order]) > overlap)]
         chosen += [(b, c, i) for i in kept]
     return np.array(chosen, np.int64).reshape(-1, 3)
 
@@ -78,12 +77,13 @@ def _corners(boxes: Array, center: bool) -> Array:
     return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
 
 
-def _shared(a: Array, b: Array) -> float:
-    """The quotient of the areas of intersection and union."""
-    low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
-    common = float(np.prod(np.maximum(high - low, 0)))
-    union = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - common
-    return common / union if union > 0 else 0.0
+def _shared(a: Array, others: Array) -> Array:
+    """The quotients of the areas of intersection and union of one box with others."""
+    low, high = np.maximum(a[:2], others[:, :2]), np.minimum(a[2:], others[:, 2:])
+    common = np.prod(np.maximum(high - low, 0), -1)
+    union = np.prod(a[2:] - a[:2]) + np.prod(others[:, 2:] - others[:, :2], -1) - common
+    with np.errstate(all="ignore"):
+        return np.asarray(np.where(union > 0, common / union, 0.0))
 
 
 def bilinear(image: Array, y: Array, x: Array) -> Array:

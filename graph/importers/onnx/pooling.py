@@ -49,6 +49,9 @@ class Pool:
         self.dilations = listed(call, "dilations", self.rank, 1)
         self.sizes = concrete(x.shape[2:], "pooling with asymmetric padding") if _needs_sizes(call) else x.shape[2:]
         self.pairs: Pairs = padding_of(call, self.sizes, self.kernel, self.strides, self.dilations)
+        spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True)]
+        if any(max(pair) >= span for pair, span in zip(self.pairs, spans, strict=True) if max(pair) > 0):
+            raise call.error(f"a padding of {list(self.pairs)} around windows of {spans}", "some windows lie outside.")
         self.ceil = bool(call.attr("ceil_mode", 0))
         self.out = [self._positions(call, d) for d in range(self.rank)]
 

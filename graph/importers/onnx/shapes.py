@@ -21,7 +21,7 @@ from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repe
 from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
 from taskmap.ir.construct import constant_dim, product
-from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import boolean
 
@@ -370,6 +370,8 @@ def _reverse_sequence(call: Call) -> Any:
     time, batch = int(call.attr("time_axis", 0)), int(call.attr("batch_axis", 1))
 
     def run(a: Any, lengths: Any) -> Any:
+        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > a.shape[time]:
+            raise IndexOutOfRangeError(f"a length lies outside a dimension of size {a.shape[time]}")
         moved = np.moveaxis(a, (batch, time), (0, 1)).copy()
         for row, length in zip(moved, lengths, strict=True):
             row[:length] = row[:length][::-1].copy()
@@ -386,6 +388,8 @@ def _center_crop_pad(call: Call) -> Node:
     axes = [call.axis(a, rank) for a in call.attr("axes") or range(rank)]
     if len(targets) != len(axes):
         raise call.error(f"{len(targets)} sizes for {len(axes)} dimensions")
+    if min(targets, default=0) < 0:
+        raise call.error(f"it is to have the sizes {targets}")
     for axis, target in zip(axes, targets, strict=True):
         size = concrete([x.shape[axis]], "CenterCropPad")[0]
         if target < size:

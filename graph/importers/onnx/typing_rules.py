@@ -36,6 +36,31 @@ _FIELDS = dict(
     )
 )
 """The field of an attribute that holds a value of each type."""
+_FLAGS = frozenset(
+    [
+        "align_corners",
+        "allowzero",
+        "ceil_mode",
+        "center_point_box",
+        "count_include_pad",
+        "exclusive",
+        "fmod",
+        "interleaved",
+        "inverse",
+        "is_causal",
+        "keepdims",
+        "largest",
+        "noop_with_empty_axes",
+        "onesided",
+        "reverse",
+        "saturate",
+        "select_last_index",
+        "sorted",
+        "transA",
+        "transB",
+    ]
+)
+"""Attributes that are 0 or 1 wherever they occur."""
 _ELEMS = {
     f"tensor({name})": elem
     for name, elem in (*((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),)
@@ -61,6 +86,8 @@ def check_attributes(call: Call) -> None:
         if attribute.type != known[attribute.name]:
             wanted = _KINDS[known[attribute.name]]
             raise call.error(f"its attribute {shown(attribute.name)} is not of the type {wanted}")
+        if attribute.name in _FLAGS and attribute.type == AttributeProto.INT and attribute.i not in (0, 1):
+            raise call.error(f"its attribute {attribute.name} is {attribute.i}, neither 0 nor 1")
         held = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
         if held - {_FIELDS[attribute.type]}:
             raise call.error(f"its attribute {shown(attribute.name)} has values of several types")

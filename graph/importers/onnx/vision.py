@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from taskmap.graph.importers.onnx import numpy_vision
+from taskmap.graph.importers.onnx import numpy_vision, sampling
 from taskmap.graph.importers.onnx.call import Call
-from taskmap.graph.importers.onnx.elements import numpy_type
+from taskmap.graph.importers.onnx.elements import HELD, numpy_type
 from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.symbolic import all_known
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import of_array
+from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import UnsupportedError
+
+MOST_SAMPLES = 16
+"""More samples along a side of a bin are taken on the host."""
 
 
 @lowering("GridSample")
@@ -22,6 +28,12 @@ def _grid_sample(call: Call) -> Any:
         call.attr("mode", "linear")
     ]
     padding, align = call.attr("padding_mode", "zeros"), bool(call.attr("align_corners", 0))
+    rank = len(x.shape) - 2
+    if rank < 1 or len(grid.shape) != rank + 2 or constant_dim(grid.shape[-1]) != rank:
+        raise call.error(f"a grid of shape {list(grid.shape)} for a tensor of shape {list(x.shape)}")
+    call.same(x.shape[0], grid.shape[0])
+    if all_known(x.shape[2:]) and x.elem in HELD and (mode != "cubic" or rank <= 2):
+        return sampling.grid_sample(call.node(0), call.node(1), mode, padding, align)
     shape = (*x.shape[:2], *grid.shape[1:-1])
     return on_host(
         call,
@@ -38,6 +50,10 @@ def _roi_align(call: Call) -> Any:
     half = call.version >= 16 and call.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     ratio, scale = int(call.attr("sampling_ratio", 0)), float(call.attr("spatial_scale", 1.0))
     largest = call.attr("mode", "avg") == "max"
+    if len(x.shape) != 4 or len(rois.shape) != 2 or constant_dim(rois.shape[1]) != 4:
+        raise call.error(f"regions of shape {list(rois.shape)} in a tensor of shape {list(x.shape)}")
+    if 0 < ratio <= MOST_SAMPLES and not largest and all_known(x.shape[2:]):
+        return sampling.roi_align(*call.nodes(), size, ratio, scale, half)
     return on_host(
         call,
         lambda a, r, b: numpy_vision.roi_align(a, r, b, size, ratio, scale, half, largest),
@@ -55,7 +71,15 @@ def _col2im(call: Call) -> Any:
     dilations = call.attr("dilations") or [1] * rank
     pads = call.attr("pads") or [0] * (2 * rank)
     pairs = [(pads[d], pads[d + rank]) for d in range(rank)]
-    n, c, _ = concrete(x.shape, "Col2Im")
+    n, c, windows = concrete(x.shape, "Col2Im")
+    if len(block) != rank or min([*image, *block, *strides, *dilations]) < 1 or len(pads) != 2 * rank:
+        raise call.error(f"an image of {image} from blocks of {block}")
+    counts = [
+        (n + sum(pair) - d * (k - 1) - 1) // s + 1
+        for n, pair, d, k, s in zip(image, pairs, dilations, block, strides, strict=True)
+    ]
+    if min(counts) < 1 or math.prod(counts) != windows or c % math.prod(block):
+        raise call.error(f"a tensor of shape {list(x.shape)}", f"it should have {counts} blocks of {block}.")
     return on_host(
         call,
         lambda a: numpy_vision.col2im(a, image, block, strides, dilations, pairs),
@@ -106,6 +130,8 @@ def _stft(call: Call) -> Any:
     x = call.tensor(0)
     batch, signal = concrete(x.shape, "STFT")[:2]
     hop = int(call.number(1))
+    if hop < 1:
+        raise call.error(f"frames that are {hop} elements apart")
     window = call.tensor(2) if call.has(2) else None
     length = int(call.number(3)) if call.has(3) else concrete(window.shape, "STFT")[0] if window is not None else signal
     onesided = bool(call.attr("onesided", 1))
