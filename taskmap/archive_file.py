@@ -131,6 +131,8 @@ class ArchiveFile:
         if header[0] != b"PK\x03\x04" or self.memory[start : start + length] != name.encode():
             raise self.error("is damaged", f"the entry {name} is not where the directory says.")
         start += length + extra
+        if start % ALIGNMENT:
+            raise self.error("is damaged", f"the entry {name} does not begin where it should.")
         if start + info.file_size > end:
             raise self.error("is truncated or damaged", f"the entry {name} does not end within the file.")
         return start, info.file_size
