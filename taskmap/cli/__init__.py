@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import taskmap
+from taskmap.cli.output import Help, status_text
 from taskmap.ir.errors import TaskmapError
 
 COMMANDS = {
@@ -24,25 +25,34 @@ COMMANDS = {
     "env": "what this machine offers, and what is missing",
 }
 INTERRUPTED = 130
+_EXAMPLES = """\
+examples:
+  taskmap env                                              is everything here?
+  taskmap run model.onnx --compare onnxruntime             run a model, and check it
+  taskmap explain model.onnx                               what became of it, as a page
+  taskmap compile model.onnx -o model.taskmap              compile once, run anywhere alike
+  taskmap tune model.onnx --seconds 120                    find faster configurations for this machine
+
+In Python: torch.compile(model, backend="taskmap")"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
     parser = argparse.ArgumentParser(
         prog="taskmap",
-        description="A tensor compiler built on task mappings.",
-        epilog="example: taskmap env\n\ntaskmap COMMAND --help says more about each.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="A tensor compiler built on task mappings: it compiles models for this machine and runs them.",
+        epilog=f"{_EXAMPLES}\n\ntaskmap COMMAND --help says more about each.\n{status_text('the answer is no')}",
+        formatter_class=Help,
     )
     parser.add_argument("--version", action="version", version=f"taskmap {taskmap.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog="taskmap")
     for name, purpose in COMMANDS.items():
         # What follows is the command's own affair, --help included.
         command = commands.add_parser(name, help=purpose, add_help=False, prefix_chars="\0")
         command.add_argument("rest", nargs=argparse.REMAINDER)
     known = parser.parse_args(arguments)
     if known.command is None:
-        parser.print_usage(sys.stderr)
+        parser.print_help(sys.stderr)
         return 2
     try:
         return int(import_module(f"taskmap.cli.{known.command}").main(known.rest))

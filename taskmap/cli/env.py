@@ -13,8 +13,10 @@ from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.library import ensure_openmp
+from taskmap.backend.sim.toolchain import find_compiler
 from taskmap.backend.store import default_path
-from taskmap.cli.output import command, paint, print_json, size
+from taskmap.backend.store_limit import size_limit
+from taskmap.cli.output import command, paint, plain, print_json, size
 from taskmap.ir.errors import TaskmapError
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path, device
@@ -24,36 +26,70 @@ _PACKAGES = {
     "numpy": "pip install numpy",
     "onnx": "pip install onnx",
     "tqdm": "pip install tqdm",
-    "cuda-python": "pip install taskmap",
+    "cuda-python": "pip install taskmap, for targets on NVIDIA GPUs",
     "nvidia-cuda-nvrtc": "pip install taskmap[cuda], to compile for NVIDIA GPUs",
     "onnxruntime": "pip install onnxruntime, to compare with it",
     "distributed": "pip install taskmap[dask], to tune on a Dask cluster",
 }
 _NEEDED = ("torch", "numpy", "onnx", "C compiler")
+"""What compiling for the CPU cannot do without."""
+_VARIABLES = (
+    *("TASKMAP_CACHE_DIR", "TASKMAP_CACHE_SIZE", "TASKMAP_TUNING", "TASKMAP_CC", "TASKMAP_CXX"),
+    *("CC", "CXX", "OMP_NUM_THREADS", "NO_COLOR"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that is there, or is missing: then ``hint`` says how to get it."""
+    """Something that is there, or is not: then ``hint`` says what it would be for, and how to get it."""
 
     name: str
     value: str | None
     hint: str = ""
 
+    @property
+    def needed(self) -> bool:
+        """Whether nothing can be compiled without it."""
+        return self.name in _NEEDED
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print it; 1 when something is missing that compiling for the CPU needs."""
     a = command(
-        "env", "What this machine offers, what is missing, and how to get it.", "taskmap env --json"
+        "env",
+        "What this machine offers, what is missing, and how to get it.",
+        "taskmap env --json",
+        "something is missing that compiling for the CPU needs",
     ).parse_args(arguments)
-    facts = [*_machine(), _compiler(), _openmp(), _gpu(), *_packages(), *_stores()]
+    parts = {
+        "machine": [*_machine(), _gpu()],
+        "compilers": [_compiler(), _openmp(), _cxx()],
+        "packages": _packages(),
+        "caches": _stores(),
+        "environment": [Fact(name, os.environ[name]) for name in _VARIABLES if os.environ.get(name)],
+    }
+    facts = [fact for part in parts.values() for fact in part]
+    missing = [f.name for f in facts if f.value is None and f.needed]
     if a.json:
         print_json({f.name: f.value for f in facts} | {"missing": {f.name: f.hint for f in facts if f.value is None}})
     else:
         width = max(len(f.name) for f in facts)
-        for f in facts:
-            print(f"{f.name:{width}}  {f.value if f.value is not None else paint('missing', 'yellow') + f': {f.hint}'}")
-    return int(any(f.value is None and f.name in _NEEDED for f in facts))
+        for title, part in parts.items():
+            if part:
+                print(paint(title, "bold"))
+                print("\n".join(f"  {f.name:{width}}  {_said(f)}" for f in part))
+        print(
+            f"{paint('missing', 'red')} for compiling: {', '.join(missing)}"
+            if missing
+            else f"{paint('complete', 'green')}: taskmap can compile for the CPU"
+        )
+    return int(bool(missing))
+
+
+def _said(fact: Fact) -> str:
+    if fact.value is not None:
+        return plain(fact.value)
+    return f"{paint('missing', 'red') if fact.needed else paint('not here', 'yellow')}: {plain(fact.hint)}"
 
 
 def _machine() -> list[Fact]:
@@ -63,6 +99,7 @@ def _machine() -> list[Fact]:
         Fact("taskmap", taskmap.__version__),
         Fact("python", f"{platform.python_version()} on {platform.system()} {platform.release()} {host.machine}"),
         Fact("CPU", f"{device()}, {host.isa}"),
+        Fact("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))),
         Fact("CPU caches", caches),
     ]
 
@@ -78,14 +115,22 @@ def _compiler() -> Fact:
 def _openmp() -> Fact:
     if ensure_openmp():
         return Fact("OpenMP", "found")
-    return Fact("OpenMP", None, "apt install libgomp1; torch brings its own")
+    return Fact("OpenMP", None, "kernels run on one thread; apt install libgomp1 (torch brings its own)")
+
+
+def _cxx() -> Fact:
+    try:
+        compiler = find_compiler()
+    except TaskmapError as error:
+        return Fact("C++ compiler", None, f"for the target cuda-sim. {error.hint or error.what}")
+    return Fact("C++ compiler", f"{compiler.identity} ({compiler.command[0]})")
 
 
 def _gpu() -> Fact:
     try:
         gpu = open_driver().device(0)
     except TaskmapError as error:
-        return Fact("GPU", None, f"{error.what}; the target cuda-sim runs kernels of GPUs without one")
+        return Fact("GPU", None, f"{error.what}; the target cuda-sim runs the kernels of a GPU without one")
     major, minor = gpu.capability
     return Fact("GPU", f"{gpu.name}, compute capability {major}.{minor}")
 
@@ -111,4 +156,16 @@ def _stores() -> list[Fact]:
         records = f"cannot be read: {error.why}"
     finally:
         database.close()
-    return [Fact("cache", f"{root}{'' if writable else ' (cannot be written)'}"), Fact("tuning", records)]
+    return [
+        Fact("cache", f"{root}{'' if writable else ' (cannot be written: kernels are kept for one process only)'}"),
+        Fact("cache limit", _limit()),
+        Fact("tuning", records),
+    ]
+
+
+def _limit() -> str:
+    try:
+        most = size_limit()
+    except TaskmapError as error:
+        return error.what
+    return "unlimited" if most is None else f"{size(most)} of compiled kernels"

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
-from taskmap.cli.output import command, plain, print_json
+from taskmap.cli.output import command
 from taskmap.cli.run import model_options
-from taskmap.cli.run_inputs import Wanted, inputs_for
-from taskmap.cli.run_onnx import specs_of
-from taskmap.explaining import explain_onnx
-from taskmap.onnx_model import load_model
-from taskmap.options import Options
+from taskmap.ir.lazy import lazily
 
 SUFFIX = ".taskmap.html"
+
+# --help does not wait for torch and onnx.
+_explain_model: Callable[..., int] = lazily("taskmap.cli.explain_onnx", "explain_model")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,26 +29,5 @@ def main(arguments: Sequence[str]) -> int:
     written.add_argument("--html", type=Path, metavar="FILE", help=page)
     written.add_argument("--no-html", action="store_true", help="write no page")
     a = p.parse_args(arguments)
-    with ExitStack() as stack:
-        if a.threads is not None:
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(a.threads)
-        return _explain(a)
-
-
-def _explain(a: argparse.Namespace) -> int:
-    model = load_model(a.model, Options(target=a.target, threads=a.threads, profile=True))
-    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
-    report = explain_onnx(model, inputs, a.model.name)
-    path = None
-    if not a.no_html:
-        path = report.save_html(a.html or Path(f"{a.model.stem}{SUFFIX}"))
-    if a.json:
-        print_json({**json.loads(report.to_json()), "assumed": dict(assumed), "html": path and str(path)})
-        return 0
-    for name, n in assumed.items():
-        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
-    print(report)
-    if path is not None:
-        print(f"\nthe page is {path}")
-    return 0
+    page_path = None if a.no_html else a.html or Path(f"{a.model.stem}{SUFFIX}")
+    return _explain_model(a, page_path)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
@@ -17,16 +18,31 @@ _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def command(name: str, description: str, example: str) -> argparse.ArgumentParser:
-    """The parser of a command; every one has --json and shows an example in its --help."""
+class Help(argparse.RawDescriptionHelpFormatter):
+    """--help as wide as the terminal, up to 110 columns, with what options do beside them."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=min(110, shutil.get_terminal_size((100, 24)).columns))
+
+
+def command(name: str, description: str, example: str, no: str = "the answer is no") -> argparse.ArgumentParser:
+    """The parser of a command; every one has --json, and shows an example and the exit status in its --help.
+
+    no: what the exit status 1 says.
+    """
     made = argparse.ArgumentParser(
         prog=f"taskmap {name}",
         description=description,
-        epilog=f"example: {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example: {example}\n\n{status_text(no)}",
+        formatter_class=Help,
     )
     made.add_argument("--json", action="store_true", help="print JSON, for machines")
     return made
+
+
+def status_text(no: str) -> str:
+    """What exit statuses say, for --help."""
+    return f"exit status: 0 done; 1 done, and {no}; 2 not understood or impossible; 130 interrupted"
 
 
 def print_json(value: Any) -> None:

@@ -66,7 +66,11 @@ def test_tune_refuses_bad_options(more: list[str], capsys: Capture) -> None:
 
 def test_env(cache_dir: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["env"]) == 0
-    assert "C compiler" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "C compiler" in out
+    assert f"  TASKMAP_CACHE_DIR  {cache_dir}\n" in out
+    assert out.endswith("complete: taskmap can compile for the CPU\n")
+    assert "missing: " not in out, "what is optional is not missing"
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("TASKMAP_CC", raising=False)
     monkeypatch.delenv("CC", raising=False)
@@ -74,6 +78,11 @@ def test_env(cache_dir: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) 
     found = json.loads(capsys.readouterr().out)
     assert found["C compiler"] is None
     assert "apt install gcc" in found["missing"]["C compiler"]
+    assert main(["env"]) == 1
+    out = capsys.readouterr().out
+    assert "C compiler         missing: " in out
+    assert "C++ compiler       not here: " in out
+    assert out.endswith("missing for compiling: C compiler\n")
 
 
 def start(*arguments: str, folder: Path, **how: object) -> "subprocess.Popen[str]":

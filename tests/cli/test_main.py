@@ -3,7 +3,7 @@
 import pytest
 
 import taskmap
-from taskmap.cli import main
+from taskmap.cli import COMMANDS, main
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,4 +21,7 @@ def test_what_does_not_exist_is_refused(arguments: list[str], capsys: pytest.Cap
 
 def test_no_command_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "usage: taskmap" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "usage: taskmap" in shown
+    assert "exit status: 0 done; 1 done, and the answer is no; 2 " in shown
+    assert all(f"\n    {name} " in shown for name in COMMANDS)

@@ -1,0 +1,44 @@
+"""`taskmap explain`, after its options: run the model, print the report, write the page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from taskmap.cli.output import plain, print_json
+from taskmap.cli.run_inputs import Wanted, inputs_for
+from taskmap.cli.run_onnx import specs_of
+from taskmap.explaining import explain_onnx
+from taskmap.onnx_model import load_model
+from taskmap.options import Options
+
+
+def explain_model(a: argparse.Namespace, page: Path | None) -> int:
+    """Explain what the options say; the exit status. page: where the page goes, None for nowhere."""
+    with ExitStack() as stack:
+        if a.threads is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(a.threads)
+        return _explain(a, page)
+
+
+def _explain(a: argparse.Namespace, page: Path | None) -> int:
+    model = load_model(a.model, Options(target=a.target, threads=a.threads, profile=True))
+    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+    report = explain_onnx(model, inputs, a.model.name)
+    if page is not None:
+        report.save_html(page)
+    if a.json:
+        where = None if page is None else str(page)
+        print_json({**json.loads(report.to_json()), "assumed": dict(assumed), "html": where})
+        return 0
+    for name, n in assumed.items():
+        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
+    print(report)
+    if page is not None:
+        print(f"\nthe page is {page}")
+    return 0
