@@ -52,6 +52,9 @@ _WARPGROUP = 128
 _SHORTEST_SHARE = 4
 """Parts of k that a block must have for itself, or it takes longer to add up sums than to make them."""
 _RINGS = (2, 3, 4, 6, 8)
+_LARGE_TILE, _LARGE_RINGS = 128 * 192, (3, 4)
+_BEGINNING = 1500
+"""Clocks until a block has its first factors."""
 _MOST = 200
 """Configurations of an operator; those that the estimate thinks worst are left out."""
 
@@ -109,7 +112,14 @@ def _of_warpgroups(p: Product, target: Target) -> list[Config]:
     for m, n, groups in _WARPGROUP_TILES:
         entries = instructions_for(target, MatMulSpec(64, n, 32, a, b, c)).instructions
         name = next((i.name for i in entries if i.family.startswith("wgmma_") and _is_plain(i, n)), None)
-        found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS if name]
+        if name is None:
+            continue
+        found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS]
+        # Large tiles: their results are worth the detour through shared memory, and their beginnings are worth hiding.
+        if m * n >= _LARGE_TILE:
+            ways = [(s, persistent, True) for s in _LARGE_RINGS for persistent in (False, True)]
+            ways += [(s, True, False) for s in _LARGE_RINGS]
+            found += [HopperConfig(name, m, n, groups, s, persistent=p, boxed=x) for s, p, x in ways]
     return found
 
 
@@ -213,10 +223,13 @@ def working_time(p: Product, c: Config, target: Target) -> float:
     busy = _clocks(p, c, target)
     latency = 700 / (c.stages - 1)
     step = max(busy * resident, latency + busy / 4)
-    written = c.block_m * c.block_n * p.stage.out.dtype.bytes / 32 * resident
-    clocks = 1500 + steps * step + written + _adding_up(p, c)
+    whole_lines = isinstance(c, HopperConfig) and c.boxed
+    written = c.block_m * c.block_n * p.stage.out.dtype.bytes / (64 if whole_lines else 32) * resident
+    clocks = steps * step + written + _adding_up(p, c)
     waves = -(-tiles // (target.cores * resident))
-    return waves * clocks / target.clock
+    if isinstance(c, HopperConfig) and c.persistent:
+        return (_BEGINNING + waves * clocks) / target.clock
+    return waves * (_BEGINNING + clocks) / target.clock
 
 
 def _adding_up(p: Product, c: Config) -> float:
@@ -265,7 +278,8 @@ def registers(p: Product, c: MatmulConfig, target: Target) -> int:
         fragments = (rows + columns) * words
     else:
         fragments = (c.warp_m + c.warp_n) // 4 * (2 if p.left.expr.dtype == f32 else 1)  # before and after rounding
-    moving = 0 if is_asynchronous(p, c, target) else (c.block_m + c.block_n) * c.block_k // c.threads
+    loaded = (c.block_m + c.block_n) * c.block_k * p.left.expr.dtype.bytes
+    moving = 0 if is_asynchronous(p, c, target) else loaded // 4 // c.threads
     return sums + fragments + moving + 40
 
 
@@ -273,6 +287,8 @@ def blocks_per_sm(p: Product, c: Config, target: Target) -> int:
     """How many blocks a multiprocessor holds at once; at least one."""
     if isinstance(c, HopperConfig):
         registers_of = 168 if c.groups > 1 else 255
+        if c.persistent:
+            return 1
         by_memory = target.shared_per_sm // (c.shared_bytes + 1024)
         return max(1, min(by_memory, target.registers_per_sm // (c.threads * registers_of)))
     by_memory = target.shared_per_sm // (shared_bytes(p, c) + 1024)

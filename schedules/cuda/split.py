@@ -28,8 +28,8 @@ LARGEST_WORKSPACE = 64 << 20
 """Bytes of partial sums beyond which they cost more than they save."""
 
 _WIDEST = 4
-_AT_ONCE = 4
-"""Partial sums that are asked for before the first is added."""
+_AT_ONCE = 128
+"""Bytes of partial sums that a thread asks for before it adds the first."""
 
 
 def tiles_of(p: Product, block: tuple[int, int]) -> int | None:
@@ -98,6 +98,8 @@ class Split:
     def last(self, values: Values) -> Iterator[Values]:
         """What only the last block of a tile does, once the engine's sums are those of all."""
         b, split, total = self.frame.launch.b, self.frame.split, self.engine.total
+        assert total.owner is not None
+        mine = total.owner.num_slots * total.dtype.bytes
         tile = b.let("tile_number", self._number(values))
         values.bind(tile, self.counters.shape[0])
 
@@ -116,7 +118,7 @@ class Split:
         with b.when(eq(arrived[0], const(split - 1, i32))):
             inside = values.nested()
             each(inside.nested(), lambda i, j, _: b.store(total, (i, j), self.partials[0, tile, i, j]))
-            with b.loop("other", split - 1, unroll=_AT_ONCE) as other:
+            with b.loop("other", split - 1, unroll=max(1, _AT_ONCE // mine)) as other:
                 local = inside.nested()
                 local.bind(other, split - 1)
                 each(local, lambda i, j, v: b.store(total, (i, j), v + self.partials[other + 1, tile, i, j]))
