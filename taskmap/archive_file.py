@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import mmap
+import io
 import os
 import re
-import stat
 import struct
 import uuid
 import zipfile
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from taskmap.archive_memory import Window, in_memory
 from taskmap.ir.errors import ArchiveError, InputError
 
 SUFFIX = ".taskmap"
@@ -54,26 +54,23 @@ class ArchiveFile:
     """A file mapped into memory, its entries found and its manifest's checksum verified; the rest is not looked at."""
 
     def __init__(self, path: Path, sha256: str | None = None) -> None:
-        """``sha256``: what the whole file's checksum must be. Raises ArchiveError, and InputError for no file."""
+        """``sha256``: what the whole file's checksum must be; the file is copied then, so that nobody changes it.
+
+        ``manifest`` is the text that describes the archive. Raises ArchiveError, and InputError for no file.
+        """
         self.path = path
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # looked at first: opening a pipe would wait
-                raise self.error("is no file")
-            with open(path, "rb") as file:
-                if not os.fstat(file.fileno()).st_size:
-                    raise self.error("is empty")
-                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._check_whole(sha256)
-                self.entries = self._find(file)
+            memory = in_memory(path, copied=sha256 is not None)
         except OSError as error:
             raise InputError(f"the archive {path} cannot be read", why=f"{error}.") from error
-        if digest(self.manifest) != self._manifest_digest:
+        if memory is None:
+            raise self.error("is empty, or no file")
+        self.memory = memory
+        self._check_whole(sha256)
+        self.entries, wanted = self._find()
+        self.manifest = bytes(self.entry(MANIFEST))
+        if digest(self.manifest) != wanted:
             raise self.error("is damaged", "the manifest's checksum does not match.")
-
-    @property
-    def manifest(self) -> memoryview:
-        """The text that describes the archive."""
-        return self.entry(MANIFEST)
 
     def entry(self, name: str) -> memoryview:
         """The content of an entry."""
@@ -93,19 +90,19 @@ class ArchiveFile:
         if digest(memoryview(self.memory)) != sha256.strip().lower():
             raise self.error("is not the archive that was asked for", f"its SHA-256 is not {_shown(sha256)}.")
 
-    def _find(self, file: BinaryIO) -> dict[str, tuple[int, int]]:
+    def _find(self) -> tuple[dict[str, tuple[int, int]], str]:
+        """Where the entries lie, and the manifest's checksum."""
         if self.memory[:4] != b"PK\x03\x04":
             raise self.error("is no archive", "it is not a zip file.")
         try:
-            with zipfile.ZipFile(file) as found:
+            with zipfile.ZipFile(io.BufferedReader(Window(self.memory))) as found:
                 infos, comment, end = found.infolist(), found.comment, found.start_dir
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError) as error:
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError, OSError) as error:
             raise self.error("is truncated or damaged", f"its directory cannot be read: {error}.") from error
         if comment and _COMMENT.startswith(comment[: len(_COMMENT)]) and len(comment) != len(_COMMENT) + 64:
             raise self.error("is truncated or damaged", "its last bytes are missing.")
         if not comment.startswith(_COMMENT):
             raise self.error("is no archive", "it is a zip file that taskmap did not write.")
-        self._manifest_digest = comment[len(_COMMENT) :].decode("ascii", "replace")
         entries: dict[str, tuple[int, int]] = {}
         for info in infos:
             if not _ENTRY.fullmatch(info.orig_filename):
@@ -116,7 +113,7 @@ class ArchiveFile:
         self._check_disjoint(entries)
         if MANIFEST in entries and entries[MANIFEST][1] > MOST_MANIFEST:
             raise self.error("is not as an archive is", "its manifest is too large.")
-        return entries
+        return entries, comment[len(_COMMENT) :].decode("ascii", "replace")
 
     def _place(self, info: zipfile.ZipInfo, end: int) -> tuple[int, int]:
         """Where the content of an entry lies."""

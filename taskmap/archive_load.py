@@ -176,7 +176,7 @@ def load(
     """
     file = ArchiveFile(Path(path), sha256)
     try:
-        document = document_of(bytes(file.manifest))
+        document = document_of(file.manifest)
         version = read_format(document)
         if version != FORMAT:
             raise file.error("has another format", f"its version is {version}, and this taskmap reads {FORMAT}.")
@@ -187,36 +187,37 @@ def load(
         manifest = manifest_from(document, len(file.entry(WEIGHTS)))
     except ValueError as error:
         raise file.error("has no sound manifest", str(error)) from error
-    _verify(file, manifest)
+    objects = _verified(file, manifest)
     threads = default_threads(machine.threads) if threads is None else threads
     model = ArchivedModel(manifest, threads, profile, file)  # which checks its plans
-    model.addresses = _addresses(file, manifest)
+    model.addresses = _addresses(file, manifest, objects)
     return model
 
 
-def _verify(file: ArchiveFile, manifest: Manifest) -> None:
-    """Every byte that is used, against its checksum."""
+def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
+    """Every byte that is used, against its checksum; copies of the shared objects, which are what is loaded."""
     weights = file.entry(WEIGHTS)
     wanted: list[tuple[str, memoryview, str]] = []
     for o in manifest.objects:
         if len(file.entry(o.entry)) != o.bytes:
             raise file.error("is damaged", f"the entry {o.entry} has another size than the manifest says.")
-        wanted.append((o.entry, file.entry(o.entry), o.sha256))
+        wanted.append((o.entry, memoryview(bytes(file.entry(o.entry))), o.sha256))
     places = {(w.offset, w.bytes, w.sha256) for w in manifest.weights}
     wanted += [(f"{WEIGHTS} at {start}", weights[start : start + n], sha) for start, n, sha in sorted(places)]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for (name, _, sha), found in zip(wanted, pool.map(lambda part: digest(part[1]), wanted), strict=True):
             if found != sha:
                 raise file.error("is damaged", f"the checksum of {name} does not match.")
+    return [bytes(content) for _, content, _ in wanted[: len(manifest.objects)]]
 
 
-def _addresses(file: ArchiveFile, manifest: Manifest) -> dict[str, int]:
+def _addresses(file: ArchiveFile, manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
     """Load the kernels."""
     found: dict[str, int] = {}
     have_openmp()  # where there is none the loader says which symbol is missing
-    for o in manifest.objects:
+    for o, content in zip(manifest.objects, objects, strict=True):
         try:
-            library = load_image(file.entry(o.entry))
+            library = load_image(content)
             found.update({symbol: library.address(symbol) for symbol in o.symbols})
         except (OSError, AttributeError) as error:
             raise file.error("cannot be loaded", f"{o.entry}: {error}") from error

@@ -66,7 +66,7 @@ def splits() -> onnx.ModelProto:
 def changed(source: Path, target: Path, change: Change) -> Path:
     """A sound archive with another manifest: ``change`` is given the manifest to write into."""
     archive = ArchiveFile(source)
-    document = json.loads(bytes(archive.manifest))
+    document = json.loads(archive.manifest)
     change(document)
     return rewritten(archive, target, json.dumps(document).encode())
 

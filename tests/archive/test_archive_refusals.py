@@ -51,7 +51,7 @@ def refusal(path: Path, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty"),
+        (b"", "is empty, or no file"),
         (b"\x08\x07 an ONNX model", "is not a zip file"),
         (b"PK\x03\x04", "truncated or damaged"),
         (b"PK\x03\x04" + bytes(5000), "truncated or damaged"),
@@ -66,12 +66,12 @@ def test_what_is_no_archive(tmp_path: Path, content: bytes, message: str) -> Non
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         taskmap.load(tmp_path / "none.taskmap")
-    assert "is no file" in refusal(tmp_path)
+    assert "is empty, or no file" in refusal(tmp_path)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.taskmap")
-    assert "is no file" in refusal(tmp_path / "model.taskmap")
+    assert "is empty, or no file" in refusal(tmp_path / "model.taskmap")
 
 
 def test_another_zip_file(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_compressed_entries(archive: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("entry", [WEIGHTS, "kernels/0.so"])
 def test_an_entry_that_is_missing(archive: Path, tmp_path: Path, entry: str) -> None:
     file = ArchiveFile(archive)
-    path = rewritten(file, tmp_path / "model.taskmap", bytes(file.manifest), without=entry)
+    path = rewritten(file, tmp_path / "model.taskmap", file.manifest, without=entry)
     assert f"it has no entry {entry}" in refusal(path)
 
 
@@ -326,7 +326,7 @@ def test_kernels_for_newer_cpus(archive: Path, monkeypatch: pytest.MonkeyPatch) 
             return isa == "generic"
 
     monkeypatch.setattr("taskmap.archive_machine.detect_host", Old)
-    if json.loads(bytes(ArchiveFile(archive).manifest))["target"]["isa"] != "generic":
+    if json.loads(ArchiveFile(archive).manifest)["target"]["isa"] != "generic":
         assert "and this one (a CPU of long ago) has generic" in refusal(archive)
 
 
@@ -375,7 +375,7 @@ def test_manifests_with_anything_anywhere(archive: Path, tmp_path: Path, monkeyp
     junk: list[Any] = [None, True, -1, 0, 1 << 70, 0.5, "", "n0", "\x00", [], {}, [[]], {"a": 1}, ["mul", "n0", "n0"]]
     refused = 0
     for _ in range(300):
-        document = json.loads(bytes(file.manifest))
+        document = json.loads(file.manifest)
         place = document
         while True:
             key = draw.choice(list(place)) if isinstance(place, dict) else draw.randrange(len(place))

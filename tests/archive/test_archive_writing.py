@@ -1,10 +1,12 @@
 """Writing an archive leaves the whole file or nothing; what cannot be archived is refused with every reason."""
 
 import errno
+import hashlib
 import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,17 @@ def test_what_is_written_takes_the_place_at_once(target: Path) -> None:
     write_archive(target, b"{}", [Entry("weights.bin", 5, [b"ab", b"cde"], 4096)])
     assert bytes(ArchiveFile(target).entry("weights.bin")) == b"abcde"
     assert [p.name for p in target.parent.iterdir()] == [target.name]
+
+
+def test_entries_of_more_than_four_gigabytes(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their headers are longer; a small entry is written as if it were one."""
+    monkeypatch.setattr(archive_file, "_LARGE", 0)
+    write_archive(target, b"{}", [Entry("kernels/0.so", 3, [b"abc"]), Entry("weights.bin", 5, [b"abcde"], 4096)])
+    file = ArchiveFile(target, hashlib.sha256(target.read_bytes()).hexdigest())
+    assert (file.manifest, bytes(file.entry("weights.bin"))) == (b"{}", b"abcde")
+    assert file.entries["weights.bin"][0] == 4096
+    with zipfile.ZipFile(target) as known:
+        assert known.testzip() is None
 
 
 @pytest.mark.parametrize("after", [b"a", b"a" * 100_000])
