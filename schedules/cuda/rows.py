@@ -7,7 +7,8 @@ once, however many reductions follow each other:
         pass 0   m = max(x)          pass 1   s = sum(exp(x - m))          pass 2   y = exp(x - m) / s
 
 Short rows are taken by a warp or a part of one, several rows by a block; rows too long for registers, or of a length
-known only when the kernel runs, are walked again in every pass.
+known only when the kernel runs, are walked again in every pass. Where there are too few rows to fill the GPU, and one
+walk is enough, several blocks share a row, and the last of them to arrive puts the parts together (``parts.py``).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import Access, memory_order, require_count
 from taskmap.schedules.cpu.positions import positions_in
 from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
+from taskmap.schedules.cuda.parts import Parts
 from taskmap.schedules.cuda.team import Team
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
 from taskmap.schedules.row_frame import RowFrame, Rows, reductions_of
@@ -58,6 +60,10 @@ _IN_FLIGHT = 4
 """Vectors that a thread has asked memory for before it uses the first."""
 _WALKING_THREADS = 512
 """Of a block that walks its rows again in every pass: each has enough registers for an unrolled walk."""
+_BLOCKS_PER_SM = 2
+"""That share rows where there are too few of them."""
+_LEAST_STEPS = 4
+"""Vectors for each thread of a block that shares a row."""
 _EXTREME = {"argmax": "max", "argmin": "min"}
 _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
 
@@ -67,18 +73,20 @@ class RowConfig:
     """How rows are shared out: ``team`` threads take a row, ``lanes`` elements each at a time, ``slots`` times.
 
     slots 0: as often as needed, walking the row again in each pass. columns: for rows that lie side by side in memory,
-    like the columns of a matrix, how many of them neighbouring threads take; 0 for rows that are contiguous.
+    like the columns of a matrix, how many of them neighbouring threads take; 0 for rows that are contiguous. parts: how
+    many blocks share a row; slots are 0 then.
     """
 
     team: int
     lanes: int
     slots: int
     columns: int = 0
+    parts: int = 1
 
     @property
     def teams(self) -> int:
         """Rows that a block takes at once."""
-        return self.columns or max(1, _THREADS // self.team)
+        return self.columns or (1 if self.parts > 1 else max(1, _THREADS // self.team))
 
     @property
     def threads(self) -> int:
@@ -161,6 +169,8 @@ class _Plan:
     held: dict[Buffer, Buffer] = field(default_factory=dict)
     kept_inputs: list[Access] = field(default_factory=list)
     passes: int = 1
+    part: Expr = field(default_factory=lambda: index(0))
+    shared: Parts | None = None
 
     @property
     def wide(self) -> Buffer:
@@ -177,13 +187,13 @@ class _Plan:
         extents = [product([wide.shape[a] for a in run]) for run in self.runs]
         kept = frame.kept()
         rows = product([wide.shape[d] for d in kept])
+        level = frame.levels()
+        self.passes = max(level.values()) + 1
         self.config = self.given or self.choose(rows, extents)
         c = self.config
         self.units = [*extents[:-1], ceil_div(extents[-1], c.lanes)]
-        self.launch = Launch(self.task, (ceil_div(rows, c.teams),), c.threads)
-        level = frame.levels()
-        self.passes = max(level.values()) + 1
-        values, (block,) = self.launch.begin()
+        self.launch = Launch(self.task, (ceil_div(rows, c.teams), c.parts), c.threads)
+        values, (block, self.part) = self.launch.begin()
         b = self.launch.b
         if c.columns:
             lane, number = place_of(spatial(c.team, c.teams), THREAD, values)
@@ -201,10 +211,11 @@ class _Plan:
         for n in range(self.passes):
             self.run_pass(n, level, team, values)
         size = "x".join(print_dim(wide.shape[d]) for d in frame.rows.folded)
-        held = "registers" if c.slots else "memory"
-        return self.launch.kernel(
+        held = "registers" if c.slots else "memory" if c.parts == 1 else f"parts={c.parts}"
+        made = self.launch.kernel(
             f"cuda.rows(row={size}, passes={self.passes}, team={c.team}, lanes={c.lanes}, slots={c.slots}, {held})"
         )
+        return made if self.shared is None else self.shared.kernel(made)
 
     def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
         """The default configuration; one that holds the row in registers only where they suffice."""
@@ -216,12 +227,31 @@ class _Plan:
             while not fills(extents[-1], lanes) and lanes > 1:
                 lanes //= 2
             found = row_config(rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, self.target)
+        parts = self.parts(rows, found, extents)
+        if parts > 1:
+            team = min(_WALKING_THREADS // (found.columns or 1), max(found.team, _LOOP_TEAM // (found.columns or 1)))
+            return replace(found, slots=0, team=team, parts=parts)
         held = found.slots * found.lanes * (self.wide.dtype.bytes + _COMPUTED_BYTES) // 4
         available = min(self.target.vector_registers, self.target.registers_per_sm // found.threads) - _OTHER_REGISTERS
         if found.slots and held <= available:
             return found
         largest = _WALKING_THREADS // (found.columns or 1)
         return replace(found, slots=0, team=min(found.team, largest))
+
+    def parts(self, rows: Dim, c: RowConfig, extents: Sequence[Dim]) -> int:
+        """How many blocks share a row: as many as fill the GPU, each with enough to do; 1 where that is not known."""
+        count = constant_dim(rows)
+        level = self.frame.levels()
+        walks = [level[s.out] for s in self.task.stages if reductions_of(s)]
+        walks += [level[s.out] for s in self.task.stages if s.out in self.task.outputs and self.is_wide(s)]
+        if max(walks) > 0 or count is None:
+            return 1
+        blocks = -(-count // (c.columns or 1))
+        wanted = _BLOCKS_PER_SM * self.target.cores // blocks
+        size = constant_dim(product(extents))
+        if size is None:
+            return wanted if count == 1 else 1
+        return min(wanted, size // (c.lanes * _WALKING_THREADS // (c.columns or 1) * _LEAST_STEPS))
 
     def run_pass(self, number: int, level: dict[Buffer, int], team: Team, values: Values) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
@@ -237,8 +267,19 @@ class _Plan:
             self.walk(values, team, lambda local: self.element(local, folds, outputs, saved))
             for s in saved:
                 values.readers[s.out] = self.held_reader(s, values)
-        for f in folds:
-            values.folded = {**values.folded, id(f.e): self.total(f, team)}
+        results = [self.total(f, team) for f in folds]
+        if self.config.parts > 1 and folds:
+            self.shared = Parts(self.launch.b, self.config.parts, team, self.launch.grid[0])
+            folded = [
+                list(zip(r, (c.dtype for c in f.cells), strict=True)) for f, r in zip(folds, results, strict=True)
+            ]
+            together = [lambda x, y, op=f.e.op: _together(op, x, y) for f in folds]
+            neutral = [[identity(_EXTREME.get(f.e.op, f.e.op), f.cells[0].dtype), identity("min", i64)] for f in folds]
+            results = self.shared.all(self.part, folded, together, neutral)
+            last = self.shared.is_last
+            self.live = last if self.live is True else self.live & last
+        for f, result in zip(folds, results, strict=True):
+            values.folded = {**values.folded, id(f.e): result[-1]}
         for s in stages:
             if reductions_of(s):
                 self.finish(s, values)
@@ -365,11 +406,13 @@ class _Plan:
                     inside.bind(unit, units)
                     self.vector(inside, unit, body)
             return
-        with b.loop("step", ceil_div(units, c.team), unroll=_IN_FLIGHT) as step:
+        steps = ceil_div(ceil_div(units, c.team), c.parts)
+        with b.loop("step", steps, unroll=_IN_FLIGHT) as step:
             inside = values.nested()
-            inside.bind(step, ceil_div(units, c.team))
-            at = b.let("unit", inside.simplifier(step * c.team + team.lane))
-            with b.when(True if fills(units, c.team) else at < units):
+            inside.bind(step, steps)
+            first = index(0) if c.parts == 1 else self.part * steps
+            at = b.let("unit", inside.simplifier((first + step) * c.team + team.lane))
+            with b.when(True if fills(units, c.team * c.parts) else at < units):
                 inside.bind(at, units)
                 self.vector(inside, at, body)
 
@@ -428,17 +471,17 @@ class _Plan:
             cells.append(cell)
         return _Fold(stage, e, cells)
 
-    def total(self, f: _Fold, team: Team) -> Expr:
-        """The result of a fold, for every thread of the team."""
+    def total(self, f: _Fold, team: Team) -> list[Expr]:
+        """The result of a fold, for every thread of the team: a value, and where it was found for argmax and argmin."""
         b, lanes = self.launch.b, self.config.lanes
         if f.e.op not in _EXTREME:
             every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
             mine = b.let(f.e.op, lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every)))
-            return team.all([mine], lambda x, y: _together(f.e.op, x, y))[0]
+            return team.all([mine], lambda x, y: _together(f.e.op, x, y))
         best = [b.let("best", cell[0]) for cell in f.cells]
         for v in range(1, lanes):
             best = [b.let("best", x) for x in _together(f.e.op, best, [cell[v] for cell in f.cells])]
-        return team.all(best, lambda x, y: _together(f.e.op, x, y))[1]
+        return team.all(best, lambda x, y: _together(f.e.op, x, y))
 
     def finish(self, stage: Stage, values: Values) -> None:
         """Evaluate a reducing stage from its folded sums, and let every later use read that."""

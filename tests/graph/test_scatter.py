@@ -1,4 +1,4 @@
-"""Writes at positions that are data, through the importer against PyTorch: types, negative and equal positions, masks."""
+"""Writes at positions that are data, through the importer against PyTorch: types, equal and negative positions."""
 
 from __future__ import annotations
 
