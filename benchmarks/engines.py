@@ -37,10 +37,11 @@ class Engine:
 
     def missing(self) -> str | None:
         """The first module it needs that is not installed."""
-        return next((name for name in self.needs if not _installed(name)), None)
+        return next((name for name in self.needs if not installed(name)), None)
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
+    """Whether a module can be imported."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # its parent package is missing
@@ -99,7 +100,8 @@ class _Tuple(nn.Module):
         return as_tensors(self.module(*args, **self.kwargs))
 
 
-def _export_onnx(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], folder: str) -> str:
+def export_onnx(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], folder: str) -> str:
+    """Writes the module as `folder`/model.onnx, with weights beside it where they are large, and returns the path."""
     path = str(Path(folder) / "model.onnx")
     torch.onnx.export(_Tuple(module, kwargs).eval(), args, path, dynamo=True, verbose=False)
     return path
@@ -112,7 +114,7 @@ def onnxruntime(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     options.intra_op_num_threads = torch.get_num_threads()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     with tempfile.TemporaryDirectory() as folder:
-        path = _export_onnx(module, args, kwargs, folder)
+        path = export_onnx(module, args, kwargs, folder)
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     feed = {i.name: a.numpy() for i, a in zip(session.get_inputs(), args, strict=True)}
     return lambda: tuple(torch.from_numpy(output) for output in session.run(None, feed))
@@ -127,7 +129,7 @@ def openvino(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
     }
     with tempfile.TemporaryDirectory() as folder:
-        model = ov.Core().compile_model(_export_onnx(module, args, kwargs, folder), "CPU", settings)
+        model = ov.Core().compile_model(export_onnx(module, args, kwargs, folder), "CPU", settings)
     request = model.create_infer_request()
     feed = [a.numpy() for a in args]
     return lambda: tuple(torch.from_numpy(output) for output in request.infer(feed).to_tuple())
