@@ -111,7 +111,8 @@ class _Machine:
         for b in self.kernel.workspace:
             memory[b] = self.new_memory(b, self.sizes)
         for b in self.kernel.counters:
-            memory[b] = adopt(b, *self.geometry(b, self.sizes), np.zeros(b.shape, np.int32))
+            shape, strides, offset = self.geometry(b, self.sizes)
+            memory[b] = adopt(b, shape, strides, offset, np.zeros(shape, np.int32))
         for b in self.kernel.own:
             memory[b].storage.tracked = False  # blocks order themselves by atomics and fences
         if self.on_gpu:

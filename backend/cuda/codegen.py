@@ -61,8 +61,8 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
     maps = tuple(_map_parameter(kernel, m) for m in kernel.maps)
     workspace, counters = (tuple(_bytes(b) for b in own) for own in (kernel.workspace, kernel.counters))
-    launched = (kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps)
-    launched = repr((*launched, workspace, counters) if kernel.own else launched)
+    beside = (kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps)
+    launched = repr((*beside, workspace, counters) if kernel.own else beside)
     digest = hashlib.sha256("\n".join([text, target.isa, launched]).encode()).hexdigest()[:8]
     symbol = f"tm_{stem}_{digest}"
     return CudaSource(

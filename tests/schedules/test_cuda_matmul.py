@@ -240,13 +240,13 @@ def test_few_tiles_and_long_sums_are_shared(isa: str, dtype: DType) -> None:
 def test_why_a_sum_is_not_shared() -> None:
     config = SPLIT[2]
     k = Var("k")
-    for sizes, c, why in (
-        ((64, 64, k), config, "all sizes are known"),
-        ((64, 64, 96), config, "3 parts of k leave one of 4 blocks without any"),
-        ((8192, 8192, 4096), config, "take 1024 MiB"),
-        ((64, 64, 256), replace(config, split=0), "0 blocks cannot"),
+    for m, n, depth, c, why in (
+        (64, 64, k, config, "all sizes are known"),
+        (64, 64, 96, config, "3 parts of k leave one of 4 blocks without any"),
+        (8192, 8192, 4096, config, "take 1024 MiB"),
+        (64, 64, 256, replace(config, split=0), "0 blocks cannot"),
     ):
-        p = find_product(fused([product("plain", *sizes, f16, "generic")]))
+        p = find_product(fused([product("plain", m, n, depth, f16, "generic")]))
         assert p is not None
         reason = validity(p, c, cuda())
         assert reason is not None
