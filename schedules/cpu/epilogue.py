@@ -26,12 +26,14 @@ Position = Callable[[Expr, Expr], dict[Var, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``."""
+    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``. store: what takes an output's element
+    (buffer, indices, value) in place of the buffer."""
 
     task: Task
     stage: Stage
     reduce: Reduce
     builder: Builder
+    store: Callable[[Buffer, tuple[Expr, ...], Expr], None] | None = None
 
     def emit(
         self, values: Values, tile: Buffer, rows: Dim, position: Position, groups: Sequence[tuple[int, int]]
@@ -76,4 +78,4 @@ class Epilogue:
         values.readers[self.stage.out] = read
         for out in self.task.outputs:
             place = tuple(values.simplifier(p) for p in positions_in(out, self.stage.out, at))
-            self.builder.store(out, place, values.at(out, place))
+            (self.store or self.builder.store)(out, place, values.at(out, place))

@@ -13,6 +13,7 @@ writes to wgmma. Asynchronous copies are waited for some stages later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import region
@@ -22,19 +23,24 @@ from taskmap.ir.instructions import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import f32, i32, i64, tf32
-from taskmap.ir.workers import THREAD
+from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cuda import hopper_stage
 from taskmap.schedules.cuda.hopper_config import ROWS, WARPGROUP, HopperConfig
 from taskmap.schedules.cuda.hopper_engine import Wgmma
 from taskmap.schedules.cuda.hopper_stage import Arrival, Feed, StageTile, SwizzledTile, Way, arrival, open_tile
+from taskmap.schedules.cuda.hopper_store import Outlet, output_boxes, output_bytes
 from taskmap.schedules.cuda.launch import WARP
 from taskmap.schedules.cuda.product import Frame, Product
+from taskmap.schedules.cuda.split import tiles_of
+from taskmap.schedules.cuda.tensor_box import Boxes
+from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.values import Values
 
 __all__ = ["HopperConfig", "arrivals", "filling_clocks", "schedule_hopper", "validity"]
 
 _MOST_SUMS = 128
+_PAIR = 2
 
 
 def validity(p: Product, c: HopperConfig, target: Target) -> str | None:
@@ -56,10 +62,31 @@ def validity(p: Product, c: HopperConfig, target: Target) -> str | None:
         return "one stage leaves nothing to fetch while another is multiplied"
     if c.sums > _MOST_SUMS:
         return f"{c.sums} sums of a thread leave no registers for the rest"
-    if target.shared_per_block and c.shared_bytes > target.shared_per_block:
-        return f"it needs {c.shared_bytes} bytes of shared memory, and a block has {target.shared_per_block}"
+    needed = c.shared_bytes + (output_bytes(p, c) if c.boxed else 0)
+    if target.shared_per_block and needed > target.shared_per_block:
+        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
     ways = arrivals(p, c)
-    return ways if isinstance(ways, str) else None
+    if isinstance(ways, str):
+        return ways
+    return _endless(p, c, target, ways) or _unboxed(p, c)
+
+
+def _endless(p: Product, c: HopperConfig, target: Target, ways: tuple[Arrival, Arrival]) -> str | None:
+    """Why blocks cannot compute tile after tile; None when they can."""
+    if not c.persistent:
+        return None
+    if any(w.way is not Way.BOXES for w in ways):
+        return "blocks compute tile after tile only where the copy engine brings both factors"
+    count = tiles_of(p, (c.block_m, c.block_n))
+    if count is None:
+        return "blocks compute tile after tile only where all sizes are known"
+    return f"{count} tiles are no more than {target.cores} multiprocessors" if count <= target.cores else None
+
+
+def _unboxed(p: Product, c: HopperConfig) -> str | None:
+    """Why the copy engine cannot store the result; None when it can."""
+    found = output_boxes(p, c) if c.boxed else None
+    return f"the copy engine cannot store the result: {found}" if isinstance(found, str) else None
 
 
 def arrivals(p: Product, c: HopperConfig) -> tuple[Arrival, Arrival] | str:
@@ -87,13 +114,15 @@ def schedule_hopper(p: Product, config: HopperConfig, target: Target) -> Kernel:
     if reason is not None:
         raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
     require_count(p.task, p.task.outputs, p.stage.shape)
-    return _Hopper(p, config).kernel()
+    return _Hopper(p, config, target).kernel()
 
 
 @dataclass(slots=True)
 class _Hopper:
     p: Product
     c: HopperConfig
+    target: Target
+    outlet: Outlet | None = None
     ways: tuple[Arrival, Arrival] = field(init=False)
     frame: Frame = field(init=False)
     full: Buffer = field(init=False)
@@ -105,10 +134,12 @@ class _Hopper:
         assert not isinstance(found, str)
         self.ways = found
         self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads)
-        values = self.frame.begin()
+        values = self.frame.open() if c.persistent else self.frame.begin()
         b = self.frame.launch.b
         left = open_tile(b, "left", c.spec.a, c.stages, c.block_m, found[0])
         right = open_tile(b, "right", c.spec.b, c.stages, c.block_n, found[1])
+        boxes = output_boxes(p, c) if c.boxed else None
+        self.outlet = Outlet.open(b, c, boxes) if isinstance(boxes, Boxes) else None
         self.full, self.empty = (b.allocate(name, i64, (c.stages,), Scope.SHARED) for name in ("full", "empty"))
         by_engine = any(w.way is Way.BOXES for w in found)
         by_threads = any(w.way is not Way.BOXES for w in found)
@@ -128,13 +159,12 @@ class _Hopper:
         with b.otherwise():
             if registers:
                 b.invoke(instruction_named("setmaxnreg_dec"), as_expr(registers[0]))
-            if by_threads:
-                self.produce(values.nested(), left, right)
-            else:
-                with b.when(self.is_first()):
-                    self.produce(values.nested(), left, right)
+            # Threads that only ask the copy engine are one.
+            with b.when(True if by_threads else self.is_first()):
+                self.each_tile(values.nested(), lambda inside, before: self.produce(inside, before, left, right))
         kernel = self.frame.launch.kernel(f"cuda.hopper({c})")
-        return replace(kernel, maps=tuple(t.map for t in (left, right) if t.map))
+        grid = (self.target.cores,) if c.persistent else kernel.grid
+        return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.outlet) if t and t.map))
 
     def is_first(self) -> Expr:
         """Whether a thread is the first of those that fetch."""
@@ -149,13 +179,34 @@ class _Hopper:
         """Parts of k."""
         return index(ceil_div(self.p.k, self.c.block_k))
 
+    def each_tile(self, values: Values, body: Callable[[Values, Expr], None]) -> None:
+        """``body`` for each tile of the block, and how many parts of k came before it."""
+        if not self.c.persistent:
+            body(values, index(0))
+            return
+        frame, b, blocks = self.frame, self.frame.launch.b, self.target.cores
+        count = tiles_of(self.p, frame.block) or 0
+        mine = b.let("tiles", values.simplifier((index(count - 1 + blocks) - BLOCKS[0]) // blocks))
+        with b.loop("turn", mine, unroll=1) as turn:
+            inside = values.nested()
+            inside.bind(turn, -(-count // blocks))
+            number = b.let("number", inside.simplifier(turn * blocks + BLOCKS[0]))
+            inside.bind(number, count)
+            frame.stand(inside, number)
+            body(inside, inside.simplifier(turn * self.steps()))
+
+    def turn(self, values: Values, number: Expr) -> tuple[Expr, Expr]:
+        """The stage of a part of k by its number, and the parity of how often that was filled before."""
+        s, stages = values.simplifier, self.c.stages
+        return s(number % stages), s(number // stages % 2)
+
     @property
     def lag(self) -> int:
         """How many steps after it was begun an asynchronous copy is waited for. A stage is given back one step after
         it was multiplied, so that two stages are never on their way."""
         return self.c.stages - 2 if any(w.way is Way.COPIES for w in self.ways) else 0
 
-    def produce(self, values: Values, left: StageTile, right: StageTile) -> None:
+    def produce(self, values: Values, before: Expr, left: StageTile, right: StageTile) -> None:
         """Stage after stage is filled."""
         b, c, frame, p = self.frame.launch.b, self.c, self.frame, self.p
         tiles = ((left, frame.row), (right, frame.column))
@@ -175,11 +226,11 @@ class _Hopper:
         # Unrolled, the assembler would hold the addresses of several steps.
         with b.loop("step", self.steps(), unroll=1) as step:
             values.bind(step, self.steps())
-            stage = values.simplifier(step % c.stages)
+            stage, parity = self.turn(values, values.simplifier(before + step))
             k0 = values.simplifier(step * c.block_k)
             for feed in computed if early else ():
                 feed.early(values, k0)
-            self.at(self.empty, stage, "wait", values.simplifier((step // c.stages + 1) % 2))
+            self.at(self.empty, stage, "wait", values.simplifier((parity + 1) % 2))
             if boxed:
                 self.ask(values, boxed, stage, k0, alone=not (copied or computed))
             for feed in copied:
@@ -245,28 +296,46 @@ class _Hopper:
                 self.publish(inside.simplifier((step + c.stages) % c.stages))
 
     def consume(self, values: Values, number: Expr, left: StageTile, right: StageTile) -> None:
-        """A warpgroup multiplies its rows, and finishes them."""
-        b, c = self.frame.launch.b, self.c
-        engine = Wgmma.open(b, c, number, once=constant_dim(self.steps()) == 1)
+        """A warpgroup multiplies its rows of each tile, and finishes them."""
+        engine = Wgmma.open(self.frame.launch.b, self.c, number, once=constant_dim(self.steps()) == 1)
+        if self.outlet and not (fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)):
+            self.outlet.clear(values.nested(), engine.pairs(_PAIR))
+        self.each_tile(values, lambda inside, before: self.compute(inside, before, engine, left, right))
+        if self.outlet:
+            self.outlet.close()
+
+    def compute(self, values: Values, before: Expr, engine: Wgmma, left: StageTile, right: StageTile) -> None:
+        """One tile, from the first product to the result."""
+        b, c, outlet = self.frame.launch.b, self.c, self.outlet
+        engine.begin()
         # Unrolled, the assembler would have products of different steps wait for each other.
         with b.loop("step", self.steps(), unroll=1) as step:
             inside = values.nested()
             inside.bind(step, self.steps())
-            stage = inside.simplifier(step % c.stages)
-            self.at(self.full, stage, "wait", inside.simplifier(step // c.stages % 2))
+            stage, parity = self.turn(inside, inside.simplifier(before + step))
+            self.at(self.full, stage, "wait", parity)
             engine.multiply(left, right, stage)
             b.invoke(instruction_named("wgmma_wait"), as_expr(1))
             with b.when((step > 0) & eq(THREAD % WARP, 0)):
-                self.at(self.empty, inside.simplifier((step + (c.stages - 1)) % c.stages), "arrive")
+                self.at(self.empty, inside.simplifier((stage + (c.stages - 1)) % c.stages), "arrive")
         b.invoke(instruction_named("wgmma_wait"), as_expr(0))
         engine.hold()
-        self.part(values)
-        self.frame.epilogue(values, engine)
+        self.part(values, before)
+        if outlet and c.persistent:
+            outlet.reuse(engine.number)
+        self.frame.epilogue(values, engine, outlet.keep if outlet else None)
+        if outlet:
+            outlet.send(values, self.frame, engine.number)
 
-    def part(self, values: Values) -> None:
+    def part(self, values: Values, before: Expr) -> None:
         """The epilogue is kept apart from the products. In one basic block with the last wait, the assembler may take
         its reads of sums for reads of unfinished ones, and would then run all products one after the other; a wait
-        loop, for what has long arrived, ends the block."""
-        last = values.simplifier(self.steps() - 1)
-        with self.frame.launch.b.when(last >= 0):
-            self.at(self.full, values.simplifier(last % self.c.stages), "wait", last // self.c.stages % 2)
+        loop, for what has long arrived, ends the block. Where a tile follows, the last stage is given back."""
+        b = self.frame.launch.b
+        with b.when(self.steps() > 0):
+            stage, parity = self.turn(values, values.simplifier(before + self.steps() - 1))
+            self.at(self.full, stage, "wait", parity)
+            if self.c.persistent:
+                b.invoke(instruction_named("warp_sync"))
+                with b.when(eq(THREAD % WARP, 0)):
+                    self.at(self.empty, stage, "arrive")

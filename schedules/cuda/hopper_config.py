@@ -21,7 +21,9 @@ _REGISTERS = 1 << 16
 @dataclass(frozen=True, slots=True)
 class HopperConfig:
     """A block's tile in elements, shared among ``groups`` warpgroups by rows; stages: parts of k on their way or at
-    work, each 128 bytes long. group: how many rows of tiles are computed side by side, for the second-level cache."""
+    work, each 128 bytes long. group: how many rows of tiles are computed side by side, for the second-level cache.
+    persistent: a block computes tile after tile, one block to a multiprocessor, and the next tile's factors come while
+    this one is finished. boxed: the result goes through shared memory, and by the copy engine to its place."""
 
     engine: str
     block_m: int
@@ -29,6 +31,8 @@ class HopperConfig:
     groups: int = 2
     stages: int = 4
     group: int = 8
+    persistent: bool = False
+    boxed: bool = False
 
     @property
     def threads(self) -> int:
@@ -82,4 +86,5 @@ class HopperConfig:
 
     def __str__(self) -> str:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
-        return f"{self.engine}, tile={tile}, groups={self.groups}, stages={self.stages}, group={self.group}"
+        more = ", persistent" * self.persistent + ", boxed" * self.boxed
+        return f"{self.engine}, tile={tile}, groups={self.groups}, stages={self.stages}, group={self.group}{more}"

@@ -31,15 +31,20 @@ class Wgmma:
 
     @staticmethod
     def open(b: Builder, c: HopperConfig, number: Expr, *, once: bool) -> Wgmma:
-        """Accumulators, set to 0 where products are only added to them."""
+        """Accumulators."""
         found = instruction_named(c.engine)
         assert found.owner_c is not None
         owner = spatial(c.groups, 1) * repeat(c.rows // ROWS, 1) * found.owner_c
         total = b.allocate("total", c.spec.c, (c.block_m, c.block_n), Scope.REGISTER, owner=owner)
-        if not once:
-            with b.mapped(["i", "j"], owner, THREAD % owner.num_workers) as (i, j):
-                b.store(total, (i, j), as_expr(0, c.spec.c))
         return Wgmma(b, c, found, number, total, once)
+
+    def begin(self) -> None:
+        """Sums are 0, where products are only added to them."""
+        owner = self.total.owner
+        if self.once or owner is None:
+            return
+        with self.b.mapped(["i", "j"], owner, THREAD % owner.num_workers) as (i, j):
+            self.b.store(self.total, (i, j), as_expr(0, self.c.spec.c))
 
     def multiply(self, left: StageTile, right: StageTile, stage: Expr) -> None:
         """total += left @ right of one stage, begun but not waited for."""

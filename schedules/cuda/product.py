@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cuda.factor import Factor, analyse
-from taskmap.schedules.cuda.launch import Launch
+from taskmap.schedules.cuda.launch import Launch, unravel
 from taskmap.schedules.cuda.staging import positions
 from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.values import Values
@@ -32,6 +32,10 @@ Test = Callable[[Expr, Expr, Values], Expr]
 
 Finish = Callable[[Expr, Expr, Expr, Values], None]
 """What is done with an element of the tile: (row, column, value, values)."""
+
+
+Keep = Callable[[Expr, Expr, Expr, Values], None]
+"""What takes a finished element of the tile in place of memory: (row, column, value, values)."""
 
 
 class Engine(Protocol):
@@ -147,14 +151,27 @@ class Frame:
     column: Expr = field(default_factory=lambda: index(0))
     part: Expr = field(default_factory=lambda: index(0))
 
+    @property
+    def tiles(self) -> tuple[Dim, Dim]:
+        """Tiles of one product, along its rows and its columns."""
+        return ceil_div(self.p.m, self.block[0]), ceil_div(self.p.n, self.block[1])
+
     def begin(self) -> Values:
         """Values to compute with, the block's place among the tiles known."""
+        values = self.open()
+        self.stand(values, BLOCKS[0])
+        return values
+
+    def open(self) -> Values:
+        """Values to compute with, before it is known which tile."""
         p = self.p
-        tiles = (ceil_div(p.m, self.block[0]), ceil_div(p.n, self.block[1]))
-        self.launch = Launch(p.task, (*p.batch, self.split, *tiles), self.threads)
-        b = self.launch.b
-        values, place = self.launch.begin()
-        *outer, part, tile_m, tile_n = self.ordered(values, place, tiles)
+        self.launch = Launch(p.task, (*p.batch, self.split, *self.tiles), self.threads)
+        return self.launch.begin()[0]
+
+    def stand(self, values: Values, number: Expr) -> None:
+        """The tile of a number is the block's."""
+        p, b = self.p, self.launch.b
+        *outer, part, tile_m, tile_n = self.ordered(values, number)
         self.part = b.let("part", part)
         values.bind(self.part, self.split)
         self.fixed = dict(zip((v for v, _ in p.c.batch), outer, strict=True))
@@ -162,25 +179,25 @@ class Frame:
         self.column = b.let("column", values.simplifier(tile_n * self.block[1]))
         values.bind(self.row, p.m)
         values.bind(self.column, p.n)
-        return values
 
-    def ordered(self, values: Values, place: Sequence[Expr], tiles: tuple[Dim, Dim]) -> tuple[Expr, ...]:
-        """The block's product and tile. Blocks run through ``group`` rows of tiles column by column, so that those
-        that run together read few rows and columns."""
-        group, (down, across) = self.group, tiles
+    def ordered(self, values: Values, at: Expr) -> tuple[Expr, ...]:
+        """The product and tile of number ``at``. Blocks run through ``group`` rows of tiles column by column, so that
+        those that run together read few rows and columns."""
+        place = unravel(at, self.launch.grid, values)
+        group, (down, across) = self.group, self.tiles
         if group == 1 or constant_dim(down) == 1:
             return tuple(place)
         b = self.launch.b
         many = self.p.batch or self.split > 1
-        number = b.let("tile", values.simplifier(BLOCKS[0] % product([down, across])) if many else BLOCKS[0])
+        number = b.let("tile", values.simplifier(at % product([down, across])) if many else at)
         values.bind(number, product([down, across]))
         first = b.let("first", values.simplifier(number // (index(across) * group) * group))
         height = b.let("height", values.simplifier(minimum(index(down) - first, group)))
         within = values.simplifier(number % (index(across) * group))
         return (*place[:-2], first + within % height, within // height)
 
-    def epilogue(self, values: Values, engine: Engine) -> None:
-        """What follows, for the part of the tile that lies within the product."""
+    def epilogue(self, values: Values, engine: Engine, keep: Keep | None = None) -> None:
+        """What follows, for the part of the tile that lies within the product; ``keep`` takes what would be stored."""
         p, b, row, column = self.p, self.launch.b, self.row, self.column
         finish = Epilogue(p.task, p.stage, p.c.reduce, b)
         width = 1
@@ -197,6 +214,7 @@ class Frame:
 
         def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
             at = {**self.fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
-            finish.element(local.nested(), value, p.position(at))
+            into = None if keep is None else (lambda out, where, result: keep(i, j, result, local))
+            replace(finish, store=into).element(local.nested(), value, p.position(at))
 
         engine.finish(values, width, test, element)

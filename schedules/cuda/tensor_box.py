@@ -11,7 +11,7 @@ from taskmap.ir.lower.flatten import address
 from taskmap.ir.nodes import Buffer, Dim, Expr, TensorMap
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
-from taskmap.schedules.access import accesses, merged_axes
+from taskmap.schedules.access import Access, accesses, merged_axes
 from taskmap.schedules.cuda.factor import Axes, Factor
 from taskmap.schedules.values import Values
 
@@ -65,6 +65,13 @@ def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
     (walk, *others) = accesses(task, variables, extents, (), read)
     if others or f.expr.dtype != walk.buffer.dtype:
         return "an element is made of several"
+    return boxes_along(walk, batch, f.mn, f.k, along_k=f.along_k)
+
+
+def boxes_along(walk: Access, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> Boxes | str:
+    """The memory that an access walks through along (batch, mn, k) in boxes; or why it cannot be."""
+    axes = (*batch, *mn, *k)
+    variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
     simplifier = Simplifier()
     rest = {m: c for m, c in simplifier.poly(address(walk.buffer, walk.indices)).items() if not set(m) & set(variables)}
     offset = poly.constant_value(rest)
@@ -72,7 +79,7 @@ def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
         return "its position in memory is not a sum of strides"
     found: list[tuple[int, Dim, str | int]] = []
     groups: list[tuple[str | int, range]] = [(n, range(n, n + 1)) for n in range(len(batch))]
-    groups += [("mn", range(len(batch), len(batch) + len(f.mn))), ("k", range(len(batch) + len(f.mn), len(axes)))]
+    groups += [("mn", range(len(batch), len(batch) + len(mn))), ("k", range(len(batch) + len(mn), len(axes)))]
     for kind, members in groups:
         runs = merged_axes(list(members), extents, [walk])
         if len(runs) > 1:
@@ -86,7 +93,7 @@ def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
     found.sort(key=lambda x: -x[0])
     if len(found) > _MOST_DIMENSIONS:
         return f"a tensor map has {_MOST_DIMENSIONS} dimensions, not {len(found)}"
-    return _checked(walk.buffer, found, offset, f.along_k)
+    return _checked(walk.buffer, found, offset, along_k)
 
 
 def _checked(buffer: Buffer, found: Sequence[tuple[int, Dim, str | int]], offset: int, along_k: bool) -> Boxes | str:

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
+from taskmap.ir.construct import cast
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Var
 from taskmap.ir.types import DType, bf16, f16, f32
@@ -64,6 +66,27 @@ def test_what_comes_after_is_fused() -> None:
     run([arithmetic.add(y, tensor(130, 96, dtype=f16))], CONFIGS[1])
 
 
+@pytest.mark.parametrize("boxed", [False, True])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_tile_after_tile_and_results_in_boxes(persistent: bool, boxed: bool) -> None:
+    config = replace(CONFIGS[1], persistent=persistent, boxed=boxed)
+    y = matmul.mm(tensor(300, 72, dtype=f16), tensor(72, 136, dtype=f16))
+    text = run([activations.relu(arithmetic.add(y, tensor(136, dtype=f16)))], config)
+    assert ("for (int turn = 0;" in text) == persistent
+    assert ("tm_tma_store_2d(map_result, result" in text) == boxed
+    assert ("tm_store(out0" in text) != boxed
+
+
+def test_batches_tile_after_tile() -> None:
+    run([product("batched", 72, 72, 136, f16, "generic", 2)], replace(CONFIGS[0], persistent=True, boxed=True))
+
+
+def test_wide_results_in_boxes() -> None:
+    config = replace(CONFIGS[0], boxed=True)
+    a, b = tensor(2, 70, 64, dtype=f16), tensor(2, 64, 72, dtype=f16)
+    run([define("wide", [matmul.bmm(a, b)], (2, 70, 72), lambda x: lambda n, i, j: cast(x[n, i, j], f32), f32)], config)
+
+
 def reason(config: HopperConfig, *nodes: Node, isa: str = "sm_90a") -> str:
     p = find_product(fused(nodes))
     assert p is not None
@@ -87,6 +110,17 @@ def test_refusals_say_why() -> None:
     assert "one stage" in reason(replace(good, stages=1), plain())
     assert "bytes of shared memory" in reason(replace(good, stages=20), plain())
     assert "no registers for the rest" in reason(replace(good, block_m=512), plain())
+    boxed, persistent = replace(good, boxed=True), replace(good, persistent=True)
+    assert "1 tiles are no more than 2 multiprocessors" in reason(persistent, plain())
+    many = product("plain", 256, 256, 60, f16, "generic")
+    assert "the copy engine brings both factors" in reason(persistent, many)
+    known_later = matmul.mm(tensor(Var("m"), 64, dtype=f16), tensor(64, 64, dtype=f16))
+    assert "all sizes are known" in reason(persistent, known_later)
+    assert "multiples of 16 bytes" in reason(boxed, product("plain", 64, 60, 64, f16, "generic"))
+    narrow = replace(boxed, engine="wgmma_m64n96k16_f16_f32", block_n=96)
+    assert "boxes of 64 columns do not divide 96" in reason(narrow, plain())
+    y = plain()
+    assert "there are 2 results" in reason(boxed, y, activations.relu(y))
     assert "one or two warpgroups" in reason(replace(good, groups=3), plain())
 
 
