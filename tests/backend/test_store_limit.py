@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from taskmap.backend import store_limit
+from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.store import KernelStore, StoredKernel
-from taskmap.backend.store_files import stored_objects
+from taskmap.backend.store_files import stored_objects, task_files
 from taskmap.backend.store_limit import DEFAULT, SizeLimit, enforce, size_limit
 from taskmap.ir.errors import InvalidOptionError
+from taskmap.task_store import TaskKernel, TaskStore
 
 ROOT = Path(__file__).parents[2]
 LIMIT = {"TASKMAP_CACHE_SIZE": "5000"}
@@ -63,6 +65,15 @@ def test_scheduled_tasks_count(tmp_path: Path) -> None:
     assert enforce(tmp_path, 5000) == 4000
     assert not task.exists()
     assert len(stored_objects(tmp_path)) == 4
+
+
+def test_a_task_that_was_found_is_used(tmp_path: Path) -> None:
+    store = TaskStore(tmp_path / "tasks")
+    store.add("ab" * 32, TaskKernel(KernelSource("tm_f", "void tm_f(void) {}"), "by hand"))
+    (task,) = task_files(tmp_path)
+    os.utime(task.path, (0, 0))
+    assert store.find("ab" * 32) is not None
+    assert time.time() - task.path.stat().st_mtime < HOUR
 
 
 def test_what_was_used_just_now_stays(tmp_path: Path) -> None:
