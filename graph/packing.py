@@ -85,10 +85,15 @@ class PackWeights:
     def _convolution(self, node: Node) -> tuple[int, _Order] | None:
         weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
         groups = typed(int, node.attrs["groups"])
+        channels = constant_dim(weight.shape[0])
+        if channels is not None and channels == groups > 1 and constant_dim(weight.shape[1]) == 1:
+            # Vectors run over the channels of a depthwise convolution: they become neighbours.
+            order = _Order(0, (1, *range(2, len(weight.shape))), channels, channels)
+            return None if _is_symbolic(weight) else (1, order)
         axis = 1 if transposed else 0
         columns = constant_dim(weight.shape[axis]) or 0
         columns = columns if transposed else columns // groups
-        if any(constant_dim(d) is None for d in weight.shape) or columns < (2 if groups == 1 else 4):
+        if _is_symbolic(weight) or columns < (2 if groups == 1 else 4):
             return None
         padding, stride = (typed("tuple[int, ...]", node.attrs[key]) for key in ("padding", "stride"))
         pointwise = all(d == 1 for d in weight.shape[2:]) and not any(padding) and groups == 1 and not transposed
@@ -107,7 +112,7 @@ class PackWeights:
         if position is None:
             return None
         weight = node.inputs[position]
-        if not all(isinstance(i, Var) for i in read.indices) or any(constant_dim(d) is None for d in weight.shape):
+        if not all(isinstance(i, Var) for i in read.indices) or _is_symbolic(weight):
             return None
         if (constant_dim(product(weight.shape)) or 0) < _SMALLEST:
             return None
@@ -136,6 +141,10 @@ def constant_nodes(graph: Graph) -> set[Node]:
         if node.op == "constant" or derived:
             constant.add(node)
     return constant
+
+
+def _is_symbolic(node: Node) -> bool:
+    return any(constant_dim(d) is None for d in node.shape)
 
 
 def _plain(e: Expr) -> Load | None:

@@ -16,7 +16,7 @@ from taskmap.schedules.stack import STACK_BYTES
 _MOST = 200
 _COLUMNS = 64
 _ROWS = 8
-_HEIGHTS = (2, 4, 6, 8, 12, 16)
+_HEIGHTS = (2, 4, 6, 8, 12)
 _TEXT = re.compile(r"columns=(\d{1,4}), block=(\d{1,6})x(\d{1,6}), channels=(\d{1,9})")
 
 
@@ -75,8 +75,21 @@ def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
     shortest = rows if known is None else 1
     fitting = 2 * STRIP_BYTES // (Strip(c, shortest, columns, 1).size * size)
     channels = min(channels, max(1, fitting // lanes) * lanes)
+    if known is not None and (part := _channels_of_image(c, known, columns, lanes, cores)):
+        rows, channels = known, part
     height = min(columns, 8 if target.vector_registers >= 32 else 4)
     return DepthwiseConfig(height, rows, columns, channels)
+
+
+def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, cores: int) -> int:
+    """How many channels of the whole image a strip should hold, 0 where that is too few: then no row is copied twice,
+    and the strip is still in a near cache when its columns are read."""
+    fitting = STRIP_BYTES // 2 // (Strip(c, rows, columns, 1).size * element_bytes(c))
+    if fitting < 4 * lanes:
+        return 0
+    least = -(-c.groups // fitting)
+    parts = -(-least // cores) * cores
+    return min(c.groups, -(-c.groups // parts // lanes) * lanes)
 
 
 def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ...]:
@@ -106,5 +119,3 @@ def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, co
             if even or best == 1:
                 best = rows
     return best
-
-

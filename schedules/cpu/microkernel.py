@@ -8,17 +8,21 @@ Method: the outer-product kernel of Goto and van de Geijn, "Anatomy of high-perf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, index
+from taskmap.ir.construct import cast, constant_dim, index
 from taskmap.ir.mapping import repeat
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType
 from taskmap.schedules.cpu.loops import column_groups
 from taskmap.schedules.values import Values
+
+_WRITTEN_OUT = 9
+"""Rounds of the innermost summed axes that are written out."""
 
 Element = Callable[[Sequence[Expr], Expr, Values], Expr]
 """An operand's element from (summed indices, row or column of the tile, values)."""
@@ -107,7 +111,7 @@ def emit_tile(
         else:
             b.fill(acc, 0.0)
         inside = values.nested()
-        with b.grid([f"k{d}" for d in range(len(k))], [index(d) for d in k]) as at:
+        with _steps(b, k) as at:
             for v, extent in zip(at, k, strict=True):
                 inside.bind(v, extent)
             left = b.allocate("a", accumulate, (rows, 1), Scope.REGISTER)
@@ -123,3 +127,20 @@ def emit_tile(
             b.matmul(acc, left, right)
         b.move(place, acc)
         column += vectors * width
+
+
+@contextmanager
+def _steps(b: Builder, k: Sequence[Dim]) -> Iterator[tuple[Expr, ...]]:
+    """Loops over the summed axes. Of the inner ones the C compiler writes out what few rounds they make together: the
+    processor would mispredict their ends."""
+    rounds = 1
+    hints: list[int] = []
+    at: list[Expr] = []
+    for extent in reversed(k):
+        known = constant_dim(extent)
+        rounds = rounds * known if known is not None else _WRITTEN_OUT + 1
+        hints.insert(0, known if known is not None and 1 < rounds <= _WRITTEN_OUT else 0)
+    with ExitStack() as stack:
+        for d, (extent, unroll) in enumerate(zip(k, hints, strict=True)):
+            at.append(stack.enter_context(b.loop(f"k{d}", index(extent), unroll=unroll)))
+        yield tuple(at)
