@@ -179,11 +179,23 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class SimulatedBound:
+    """The least time of a kernel on a GPU, in seconds, by what the simulator counted; ``bound`` is the resource that
+    takes longest, ``resources`` the seconds that each would take alone."""
+
+    gpu: str
+    seconds: float
+    bound: str
+    resources: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelReport:
     """A kernel, which may be that of several groups.
 
     symbol: its name in the generated text. language: C or CUDA C++. text: what was generated. threads: of a block of a
-    GPU, 0 on a CPU. draw: makes the pictures of its task mappings, which takes the time of scheduling it again.
+    GPU, 0 on a CPU. simulated: for the target cuda-sim, where it could be counted in time. draw: makes the pictures of
+    its task mappings, which takes the time of scheduling it again.
     """
 
     symbol: str
@@ -191,6 +203,7 @@ class KernelReport:
     schedule: str
     text: str
     threads: int = 0
+    simulated: SimulatedBound | None = None
     draw: Callable[[], tuple[Picture, ...]] = field(default=tuple, repr=False, compare=False)
 
 
@@ -252,6 +265,10 @@ class Report:
         least = self.least(group)
         return None if least is None or not group.seconds or self.simulated else least / group.seconds
 
+    def simulated_bound(self, group: GroupReport) -> SimulatedBound | None:
+        """What the simulator says of the group's kernel; None where it did not count it."""
+        return next((k.simulated for k in self.kernels if k.symbol == group.symbol), None)
+
     def table(self) -> str:
         """The groups and externs that run at every call, one line each, at most 120 columns wide."""
         return table(self)
@@ -265,7 +282,13 @@ class Report:
         for group, record in zip(self.groups, made["groups"], strict=True):
             record.update(gflops=group.gflops, gigabytes=group.gigabytes, roofline=self.roofline(group))
         made["kernels"] = [
-            {"symbol": k.symbol, "language": k.language, "schedule": k.schedule, "threads": k.threads}
+            {
+                "symbol": k.symbol,
+                "language": k.language,
+                "schedule": k.schedule,
+                "threads": k.threads,
+                "simulated": None if k.simulated is None else asdict(k.simulated),
+            }
             for k in self.kernels
         ]
         made["conditions"] = dict(self.conditions)

@@ -22,6 +22,7 @@ from taskmap.node_names import value_text
 from taskmap.peaks import peaks_of
 from taskmap.pictures import pictures
 from taskmap.report import Flow, KernelReport, Report
+from taskmap.sim_bounds import Kernel, simulated_bounds
 from taskmap.task_store import TaskKernel
 
 
@@ -31,6 +32,7 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
     model: what to call it.
     """
     kernels: dict[str, KernelReport] = {}
+    countable: list[tuple[int, Kernel]] = []
     flows: list[Flow] = []
     for number, one in enumerate(recorded):
         if not isinstance(one.graph, Compilation):
@@ -43,8 +45,17 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
         sizes = dict(zip(one.graph.graph.dims, one.main[-1].sizes, strict=True)) if one.main else {}
         for group in planned:
             made = one.graph.kernels[group]
-            if made.source.symbol not in kernels:
-                kernels[made.source.symbol] = _kernel(group, made, session, sizes, report.threads)
+            if made.source.symbol in kernels:
+                continue
+            kernels[made.source.symbol] = _kernel(group, made, session, sizes, report.threads)
+            work = report.groups[numbers[group]].operations
+            if isinstance(made.source, CudaSource) and work is not None:
+                countable.append((work, (made.source, group.task, sizes)))
+    simulated = session.options.target == "cuda-sim"
+    if simulated:  # the smallest first: what the time suffices for
+        smallest = [kernel for _, kernel in sorted(countable, key=lambda entry: entry[0])]
+        bounds = simulated_bounds(smallest, session.target, session.platform.store)
+        kernels = {symbol: replace(kernel, simulated=bounds.get(symbol)) for symbol, kernel in kernels.items()}
     return replace(
         report,
         kernels=tuple(kernels.values()),
@@ -52,7 +63,7 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
         peaks=peaks_of(session.platform, report.threads),
         conditions=_conditions(report, session),
         model=model,
-        simulated=session.options.target == "cuda-sim",
+        simulated=simulated,
     )
 
 
@@ -60,8 +71,9 @@ def _kernel(group: Group, made: TaskKernel, session: Session, sizes: Sizes, thre
     config = None if session.choices is None else session.choices.config(group.task)
     draw = partial(pictures, group.task, config, session.target, made.schedule, sizes, threads)
     if isinstance(made.source, CudaSource):
-        return KernelReport(made.source.symbol, "CUDA C++", made.schedule, made.source.text, made.source.threads, draw)
-    return KernelReport(made.source.symbol, "C", made.schedule, made.source.text, 0, draw)
+        source = made.source
+        return KernelReport(source.symbol, "CUDA C++", made.schedule, source.text, source.threads, draw=draw)
+    return KernelReport(made.source.symbol, "C", made.schedule, made.source.text, draw=draw)
 
 
 class _Flows:

@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskmap.report import ExternReport, GroupReport, Refusal, Report
+    from taskmap.report import ExternReport, GroupReport, Refusal, Report, SimulatedBound
 
 WIDTH = 120
 _LEFT = 46
@@ -26,7 +26,7 @@ def ledger(report: Report) -> str:
         if len(report.graphs) > 1 or graph.fallback:
             blocks.append(_graph_line(report, graph.number))
         steps = [g for g in report.groups if g.graph == graph.number and not g.once]
-        blocks += [_group(g, report.roofline(g)) for g in steps]
+        blocks += [_group(g, report.roofline(g), report.simulated_bound(g)) for g in steps]
         blocks += [_extern(e) for e in report.externs if e.graph == graph.number]
         blocks += _once(report, graph.number)
     return "\n".join(blocks)
@@ -73,7 +73,7 @@ def table(report: Report) -> str:
     return "\n".join([header(report), *(_row(row, widths) for row in rows), *(_clip(text) for text in fallbacks)])
 
 
-def _group(g: GroupReport, roofline: float | None) -> str:
+def _group(g: GroupReport, roofline: float | None, counted: SimulatedBound | None) -> str:
     places = [str(line) for line in g.lines] or [g.name]
     title = f"group {g.number}"
     lines = [_clip(f"{title if i == 0 else '':{_LABEL}}  {text}") for i, text in enumerate(_few(places))]
@@ -86,6 +86,8 @@ def _group(g: GroupReport, roofline: float | None) -> str:
     measured = " · ".join(text for text in (_time(g.seconds), calls, _percent(g.share), *rates) if text)
     right = [("schedule", g.schedule), ("work", _work(g)), ("measured", measured or "not run")]
     right += [("takes", g.resources)] if g.resources else []
+    if counted is not None:
+        right.append(("counted", f"at least {counted.seconds * 1e6:.3g} µs on {counted.gpu}, bound by {counted.bound}"))
     lines += _columns(left, right)
     lines += [line for text in _few(_refusals(g.refused)) for line in _wrapped("refused", text)]
     return "\n".join(lines)

@@ -97,6 +97,10 @@ def _facts(g: GroupReport, report: Report) -> Iterator[tuple[str, str]]:
         bound = memory.name if g.bytes / memory.rate >= g.operations / unit.rate else unit.name
         share = f"{percent(reached)} reached; " if reached is not None else ""
         yield "roofline", f"{share}at least {duration(least)}, bound by {bound}"
+    counted = report.simulated_bound(g)
+    if counted is not None:
+        parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in counted.resources if seconds)
+        yield "counted", f"at least {duration(counted.seconds)} on {counted.gpu}, bound by {counted.bound} ({parts})"
     if g.resources:
         yield "takes", g.resources
     if g.once:

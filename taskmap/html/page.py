@@ -46,8 +46,9 @@ def _head(report: Report) -> str:
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
     least = [report.least(g) for g in often if g.seconds]
     known = [t for t in least if t is not None]
+    where = " in the simulator" if report.simulated else ""
     tiles = [
-        (duration(report.seconds) or "not run", "a call, kernel by kernel"),
+        (duration(report.seconds) or "not run", f"a call{where}, kernel by kernel"),
         (str(len(often)), f"kernels of {count(native, 'operator')}"),
         (str(len(report.externs)), "operators left to PyTorch"),
     ]
@@ -105,7 +106,7 @@ def _plot(report: Report) -> str:
     if not plot or report.peaks is None:
         return ""
     if report.simulated:
-        what = "Rings mark what each kernel could reach at most; nothing was measured on a GPU."
+        what = "Points are what the simulator's counters allow, rings what the roofline allows; nothing ran on a GPU."
     else:
         what = "A point for each kernel, the larger the more time; the numbers are those of the kernels."
     return (

@@ -56,7 +56,7 @@ class _Axes:
 def roofline_svg(report: Report) -> str:
     """The plot as an SVG that can stand alone, a point for each kernel that computes; "" where no peak is known.
 
-    Where nothing was measured, as in the simulator, a ring marks the most that each kernel could reach.
+    In the simulator nothing is measured: a point is what its counters allow, a ring what the roofline allows.
     """
     peaks = report.peaks
     if peaks is None:
@@ -84,7 +84,10 @@ def _dots(report: Report) -> Iterator[_Dot]:
     for g in sorted(report.groups, key=lambda g: -(g.share or 0.0)):
         if g.once or not g.operations or not g.bytes:
             continue
+        bound = report.simulated_bound(g)
         seconds = report.least(g) if report.simulated else g.seconds
+        if bound is not None and seconds is not None:
+            seconds = max(seconds, bound.seconds)
         if seconds:
             yield _Dot(g, g.operations / g.bytes, g.operations / seconds)
 
@@ -151,11 +154,12 @@ def _point(dot: _Dot, axes: _Axes, report: Report) -> str:
     radius = 3.5 + 11 * math.sqrt(g.share or 0.0)
     reached = report.roofline(g)
     said = [f"kernel {g.number}: {title_of(g)}", f"{dot.intensity:.3g} operations per byte"]
+    bound = report.simulated_bound(g)
     if report.simulated:
-        said.append(f"at most {scaled(dot.rate, 'op/s')}, in {duration(report.least(g))}")
+        said.append(f"at most {scaled(dot.rate, 'op/s')}, in {duration((g.operations or 0) / dot.rate)}")
     else:
         said += [duration(g.seconds), scaled(dot.rate, "op/s"), f"{percent(reached)} of the roofline"]
-    kind = f"{g.kind} ceiling" if report.simulated else g.kind
+    kind = f"{g.kind} ceiling" if report.simulated and bound is None else g.kind
     return (
         f'<a href="#g{g.number}"><circle class="point {kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
         f"<title>{esc(' · '.join(said))}</title></circle></a>"
