@@ -1,0 +1,106 @@
+"""Memory that a launch has for itself: workspace, and counters that every kernel leaves 0."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.sim import run as sim
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import const, eq, load
+from taskmap.ir.errors import SimulationError, VerifyError
+from taskmap.ir.instructions import instruction_named
+from taskmap.ir.interpreter import interpret
+from taskmap.ir.lower import lower
+from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Scope, Var
+from taskmap.ir.printer import print_kernel
+from taskmap.ir.types import f32, i32
+from taskmap.ir.verify import RULES, flaws, verify
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.source_record import record_of, source_from
+
+BLOCK_COUNT = 5
+
+
+def total(*, cleared: bool = True) -> Kernel:
+    """The sum of x, one element for each block: the last block to arrive adds them up, in their order."""
+    x, y = Buffer("x", f32, (BLOCK_COUNT,)), Buffer("y", f32, (1,))
+    parts, counters = Buffer("parts", f32, (BLOCK_COUNT,)), Buffer("counters", i32, (2,))
+    b = Builder()
+    fence = instruction_named("fence_gpu")
+    with b.when(THREAD < 1):
+        b.store(parts, BLOCKS[0], x[BLOCKS[0]])
+        b.invoke(fence)
+        operands = (load(counters, (1,)), const(1, i32))
+        arrived = b.let("arrived", Intrinsic(instruction_named("atomic_add_i32"), operands, i32, 1))
+        b.invoke(fence)
+        with b.when(eq(arrived, const(BLOCK_COUNT - 1, i32))):
+            cell = b.allocate("sum", f32, (1,), Scope.REGISTER, init=0.0)
+            with b.loop("n", BLOCK_COUNT) as n:
+                b.store(cell, 0, cell[0] + parts[n])
+            b.store(y, 0, cell[0])
+            if cleared:
+                operands = (load(counters, (1,)), const(0, i32))
+                b.evaluate(Intrinsic(instruction_named("atomic_exch_i32"), operands, i32, 1))
+    body, own = b.body(), {"workspace": (parts,), "counters": (counters,)}
+    return Kernel("total", (x, y), (y,), (), body, grid=(BLOCK_COUNT,), threads=32, **own)
+
+
+X = np.arange(1, 1 + BLOCK_COUNT, dtype=np.float32)
+
+
+def test_blocks_put_their_parts_together() -> None:
+    kernel = total()
+    verify(kernel, RULES)
+    x, y = kernel.buffers
+    for seed in range(3):
+        assert interpret(kernel, {x: X}, seed=seed)[y] == [15]
+    source = generate(lower(kernel))
+    assert (source.workspace, source.counters) == ((4 * BLOCK_COUNT,), (8,))
+    parameters = "tm_global<float> y, tm_global<float> parts, tm_global<int> counters)"
+    assert parameters in " ".join(source.text.split())
+    for seed in (0, 1, 7):
+        out = np.empty(1, np.float32)
+        sim.run(source, [X, out], seed=seed, outputs=[1])
+        assert out == [15]
+
+
+def test_counters_are_left_at_0() -> None:
+    kernel = total(cleared=False)
+    with pytest.raises(VerifyError, match="does not leave its counters counters at 0"):
+        interpret(kernel, {kernel.buffers[0]: X})
+    source = generate(lower(kernel))
+    with pytest.raises(SimulationError, match="ends with 1 counters that are not 0"):
+        sim.run(source, [X, np.empty(1, np.float32)], outputs=[1])
+    report = sim.run(source, [X, np.empty(1, np.float32)], outputs=[1], raises=False)
+    assert [p.kind for p in report.problems] == ["misuse"]
+
+
+def test_what_it_is_is_in_the_text_the_symbol_and_the_record() -> None:
+    kernel = total()
+    assert "own parts: f32[5]" in print_kernel(kernel)
+    assert "counters counters: i32[2]" in print_kernel(kernel)
+    source = generate(lower(kernel))
+    larger = generate(lower(replace(kernel, workspace=(*kernel.workspace, Buffer("more", f32, (4,))))))
+    assert larger.symbol != source.symbol
+    assert source_from(json.loads(json.dumps(record_of(source)))) == source
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"counters": (Buffer("c", f32, (2,)),)}, "are not i32"),
+        ({"workspace": (Buffer("w", f32, (Var("n"),)),)}, "is not global memory of a fixed size"),
+        ({"workspace": (Buffer("w", f32, (4,), Scope.SHARED),)}, "is not global memory of a fixed size"),
+        ({"workspace": (Buffer("w", f32, (4,)),), "grid": (), "threads": 0}, "which only launches on a GPU have"),
+    ],
+)
+def test_what_it_cannot_be(wrong: dict[str, object], why: str) -> None:
+    plain = Kernel("plain", (), (), (), (), grid=(1,), threads=32)
+    assert not list(flaws(plain, RULES))
+    found = [f.why for _, f in flaws(replace(plain, **wrong), RULES)]  # type: ignore[arg-type]  # fields of a kernel
+    assert any(why in text for text in found), found
