@@ -30,6 +30,7 @@ class Tally:
     compiled: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ARCHITECTURES, 0))
     runs: int = 0
     worst: float = 0.0
+    spilled: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -67,18 +68,24 @@ def main(argv: list[str] | None = None) -> int:
             tally.corners += 1
             tally.runs += c.runs
             tally.worst = max(tally.worst, c.error)
+            tally.spilled += [f"{c} for {isa}: {why.splitlines()[2].strip()}" for isa, why in c.spilled.items()]
             tally.failures += [f"{c}: {f}" for f in c.failures]
             for isa in c.binaries:
                 tally.compiled[isa] += 1
     proof.close()
-    header = ("template", "subjects", "kernels", *ARCHITECTURES, "runs", "error/allowed", "failures", "seconds")
+    header = (
+        "template", "subjects", "kernels", *ARCHITECTURES, "spill", "runs", "error/allowed", "failures", "seconds",
+    )  # fmt: skip
     report = Report("cuda_corners", Conditions.now(0, arguments.threads, 1), header)
     for template, t in tallies.items():
-        counts = (t.subjects, t.corners, *(t.compiled[isa] for isa in ARCHITECTURES), t.runs)
+        counts = (t.subjects, t.corners, *(t.compiled[isa] for isa in ARCHITECTURES), len(t.spilled), t.runs)
         report.rows.append((
             template, *map(str, counts), f"{t.worst:.2f}", str(len(t.failures)), f"{t.seconds:.0f}"
         ))  # fmt: skip
-        report.data.append({"template": template, "kernels": t.corners, "runs": t.runs, "failures": t.failures})
+        report.data.append({
+            "template": template, "subjects": t.subjects, "kernels": t.corners, "compiled": t.compiled, "runs": t.runs,
+            "error/allowed": t.worst, "spilled": t.spilled, "failures": t.failures,
+        })  # fmt: skip
         report.checks.append(Check(f"{template}: failures", len(t.failures), 0))
     if left_out:
         report.notes.append(f"{left_out} of {len(wanted)} subjects were left out, for want of time")

@@ -3,7 +3,7 @@ simulator it gives what float64 gives, whatever the order of threads and however
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.sim.building import build_kernels
 from taskmap.backend.sim.run import Policy
 from taskmap.backend.store import KernelStore
-from taskmap.ir.errors import ScheduleError, TaskmapError
+from taskmap.ir.errors import KernelResourceError, TaskmapError
 from taskmap.ir.nodes import Kernel
 from tests.cuda_proof.reference import Exact, exact
 from tests.cuda_proof.subjects import Subject
@@ -30,7 +30,8 @@ _TOGETHER = 6
 
 @dataclass(slots=True)
 class Corner:
-    """One kernel of a subject: the configuration, and for each architecture its source, or why there is none."""
+    """One kernel of a subject: the configuration, and for each architecture its source and its machine code; or
+    (``spilled``) why it is none to use, for want of registers: the driver then takes the next configuration."""
 
     subject: Subject
     config: str
@@ -39,30 +40,23 @@ class Corner:
     error: float = 0.0
     runs: int = 0
     binaries: dict[str, CudaBinary] = field(default_factory=dict)
+    spilled: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"{self.subject} [{self.config}]"
 
 
-def corners(subject: Subject, architectures: Sequence[str] = ARCHITECTURES, sample: int | None = None) -> list[Corner]:
-    """The kernels of a subject, those of different architectures with the same note as one.
-
-    ``sample`` asks for the default and one other, which depends on the number.
-    """
+def corners(
+    subject: Subject, architectures: Sequence[str] = ARCHITECTURES, configs: Collection[str] | None = None
+) -> list[Corner]:
+    """The kernels of a subject, those of different architectures with the same note as one; ``configs``: only these."""
     found: dict[str, Corner] = {}
     for isa in architectures:
-        choices = subject.corners(cuda(isa))
-        other = None if sample is None else 1 + sample % max(len(choices) - 1, 1)
-        for number, (config, make) in enumerate(choices.items()):
-            if other is not None and number not in (0, other):
+        for config, choice in subject.corners(cuda(isa)).items():
+            if configs is not None and config not in configs:
                 continue
-            try:
-                kernel = make()
-            except ScheduleError:
-                if config == "default":
-                    raise
-                continue  # a corner that its template refuses, with a reason
+            kernel = choice.make()
             corner = found.setdefault(f"{config} {kernel.note}", Corner(subject, config, kernel))
             corner.sources[isa] = source_of(kernel, isa)
     return list(found.values())
@@ -100,7 +94,10 @@ class Proof:
             try:
                 c.binaries[isa] = binary.result()
             except TaskmapError as error:
-                c.failures.append(f"NVRTC for {isa}: {error}")
+                if isinstance(error, KernelResourceError) and "not enough registers" in error.what:
+                    c.spilled[isa] = str(error)
+                else:
+                    c.failures.append(f"NVRTC for {isa}: {error}")
 
     def compile(self, source: CudaSource, isa: str) -> CudaBinary:
         """The machine code of a source, which may not spill registers."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
-from taskmap.graph.ops import activations, arithmetic, gather, join, norms, pooling, reductions, softmax, views
+from taskmap.graph.ops import activations, arithmetic, gather, join, matmul, norms, pooling, reductions, softmax, views
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.ir.construct import cast, reduce
@@ -24,9 +24,10 @@ from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, 
 from taskmap.schedules import schedule
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda import attention as attention_template
+from taskmap.schedules.cuda import hopper_attention
 from taskmap.schedules.cuda.attention_engine import AttentionConfig
 from taskmap.schedules.cuda.hopper import HopperConfig
-from taskmap.schedules.cuda.matmul import validity
+from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.matmul_space import schedule_config, space
 from taskmap.schedules.cuda.product import find_product
@@ -41,8 +42,19 @@ LIMITS = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 """How far from float64 a result may be, relative to it and to 1, by its type."""
 
 Make = Callable[[], Kernel]
-Choices = Callable[[Task, Target], Mapping[str, Make]]
 C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A configuration: how its kernel is made, and the corners of its template's space that it lies in, such as "mma,
+    least stages"."""
+
+    make: Make
+    corners: frozenset[str]
+
+
+Choices = Callable[[Task, Target], Mapping[str, Choice]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,27 +67,48 @@ class Subject:
     choices: Choices
     limits: Mapping[str, float] = field(default_factory=lambda: LIMITS)
 
-    def corners(self, target: Target) -> dict[str, Make]:
+    def corners(self, target: Target) -> dict[str, Choice]:
         """The default schedule first, then those at the corners of the space; empty where the target has none."""
         task = self.case.task
-        return {"default": lambda: schedule(task, target), **self.choices(task, target)}
+        default = Choice(lambda: schedule(task, target), frozenset({"default"}))
+        return {"default": default, **self.choices(task, target)}
+
+    @property
+    def types(self) -> str:
+        """Of the elements, as in "f16" or "u8 i8"."""
+        return " ".join(word for word in self.name.split() if word in _TYPES)
+
+    @property
+    def operator(self) -> str:
+        """What is computed, on which sizes: the name without the types."""
+        return " ".join(word for word in self.name.split() if word not in _TYPES)
 
     def __str__(self) -> str:
         return f"{self.template} {self.name}"
 
 
-def corners_of(configs: Sequence[C]) -> list[C]:
+def corners_of(configs: Sequence[C], kind: str = "") -> dict[C, frozenset[str]]:
     """The first of ``configs``, the one with the smallest and the largest tile, and for each of their fields one with
-    the smallest and one with the largest value."""
+    the smallest and one with the largest value: each with the names of all corners that it lies in."""
     if not configs:
-        return []
-    found = [configs[0]]
+        return {}
     names = [f.name for f in fields(configs[0])]  # type: ignore[arg-type]  # configurations are dataclasses
-    axes: list[Callable[[C], Any]] = [lambda c, n=n: getattr(c, n) for n in names]  # type: ignore[misc]
-    for axis in (_volume, *axes):
-        if not isinstance(axis(configs[0]), str):
-            found += [min(configs, key=axis), max(configs, key=axis)]
-    return list(dict.fromkeys(found))
+    axes: dict[str, Callable[[C], Any]] = {"tile": _volume}
+    axes |= {n: lambda c, n=n: getattr(c, n) for n in names if not isinstance(getattr(configs[0], n), str)}
+    found, ends = [configs[0]], {}
+    for name, axis in axes.items():
+        least, most = min(configs, key=axis), max(configs, key=axis)
+        found += [least, most]
+        if axis(least) != axis(most):
+            ends |= {f"least {name}": (axis, axis(least)), f"most {name}": (axis, axis(most))}
+    return {
+        c: frozenset(f"{kind}, {end}" for end, (axis, value) in ends.items() if axis(c) == value) or frozenset({kind})
+        for c in dict.fromkeys(found)
+    }
+
+
+def _choices(configs: Sequence[C], kind: str, make: Callable[[C], Kernel]) -> dict[str, Choice]:
+    return {str(c): Choice(lambda c=c: make(c), ends) for c, ends in corners_of(configs, kind).items()}  # type: ignore[misc]
 
 
 def _volume(c: object) -> int:
@@ -89,33 +122,37 @@ def _volume(c: object) -> int:
 # What the spaces of the templates have at their corners.
 
 
-def no_choice(task: Task, target: Target) -> Mapping[str, Make]:
+def no_choice(task: Task, target: Target) -> Mapping[str, Choice]:
     """Templates without configurations."""
     return {}
 
 
-def product_corners(task: Task, target: Target) -> Mapping[str, Make]:
-    """Of products, by ordinary threads or warps, and by warpgroups."""
+def product_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+    """Of products, by ordinary threads, by warps, and by warpgroups."""
     p = find_product(task)
     if p is None:
         return {}
     every = space(p, target)
-    kinds = [[c for c in every if isinstance(c, kind)] for kind in (MatmulConfig, HopperConfig)]
-    return {str(c): (lambda c=c: schedule_config(p, c, target)) for kind in kinds for c in corners_of(kind)}  # type: ignore[misc]
+    plain = [c for c in every if isinstance(c, MatmulConfig)]
+    kinds: dict[str, list[Any]] = {
+        "threads": [c for c in plain if c.engine == "simt"],
+        "mma": [c for c in plain if c.engine != "simt"],
+        "wgmma": [c for c in every if isinstance(c, HopperConfig)],
+    }
+    found: dict[str, Choice] = {}
+    for kind, configs in kinds.items():
+        found |= _choices(configs, kind, lambda c: schedule_config(p, c, target))
+    return found
 
 
-def tf32_corners(task: Task, target: Target) -> Mapping[str, Make]:
-    """Of products of f32 that are rounded to tf32."""
-    p = find_product(task)
-    assert p is not None
-    target = replace(target, tf32=True)
-    tiles = [(16, 16, 16, 16, 16), (32, 64, 32, 16, 32), (64, 32, 16, 32, 16), (128, 128, 32, 64, 32)]
-    every = [MatmulConfig("mma_m16n8k8_tf32_f32", *t, stages=s) for t in tiles for s in (2, 3, 4)]
-    fit = [c for c in every if validity(p, c, target) is None]
-    return {str(c): (lambda c=c: schedule_config(p, c, target)) for c in corners_of(fit)}  # type: ignore[misc]
+def tf32_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+    """Of products of f32 where they may be rounded to tf32."""
+    rounding = replace(target, tf32=True)
+    default = Choice(lambda: schedule(task, rounding), frozenset({"rounded default"}))
+    return {"rounded default": default, **product_corners(task, rounding)}
 
 
-def row_corners(task: Task, target: Target) -> Mapping[str, Make]:
+def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     """Of rows: a thread, a warp and several of them to a row; in registers, or walked again."""
     rows = find_rows(task)
     assert rows is not None
@@ -123,13 +160,19 @@ def row_corners(task: Task, target: Target) -> Mapping[str, Make]:
     for d in rows.folded:
         size = rows.wide.shape[d]
         length *= size if isinstance(size, int) else 0
-    ways = [RowConfig(1, 1, 0), RowConfig(32, 1, 0), RowConfig(256, 1, 0), RowConfig(1024, 1, 0)]
+    ways = [RowConfig(team, 1, 0) for team in (1, 32, 256, 1024)]
     ways += [RowConfig(team, 1, -(-length // team)) for team in (1, 2, 32, 64, 1024) if 0 < length <= 64 * team]
-    return {str(c): (lambda c=c: schedule_rows(task, rows, target, c)) for c in ways}  # type: ignore[misc]
+    return {
+        str(c): Choice(
+            lambda c=c: schedule_rows(task, rows, target, c),  # type: ignore[misc]
+            frozenset({f"rows, {c.team} threads {'hold them' if c.slots else 'walk them'}"}),
+        )
+        for c in ways
+    }
 
 
-def attention_corners(task: Task, target: Target) -> Mapping[str, Make]:
-    """Of attention: engines, tiles, stages."""
+def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+    """Of attention, by ordinary threads, by warps, and by warpgroups: tiles, stages."""
     t = attention_template.find_attention_task(task)
     assert t is not None
     every = attention_template.space(t, target)
@@ -137,13 +180,16 @@ def attention_corners(task: Task, target: Target) -> Mapping[str, Make]:
     every += [replace(c, engine="simt", rows=16, keys=k, stages=s) for c in every[:1] for k in (16, 32) for s in (1, 2)]
     fit = [c for c in dict.fromkeys(every) if attention_template.validity(t, c, target) is None]
 
-    def make(c: AttentionConfig) -> Kernel:
+    def make(c: AttentionConfig | HopperAttentionConfig) -> Kernel:
         kernel = attention_template.schedule_attention(task, target, c)
         assert kernel is not None
         return kernel
 
-    by_engine = [[c for c in fit if (c.engine == "simt") == plain] for plain in (False, True)]
-    return {str(c): (lambda c=c: make(c)) for part in by_engine for c in corners_of(part)}  # type: ignore[misc]
+    found: dict[str, Choice] = {}
+    for kind, plain in (("attention by warps", False), ("attention by threads", True)):
+        found |= _choices([c for c in fit if (c.engine == "simt") == plain], kind, make)
+    groups = [c for c in hopper_attention.space(t, target) if hopper_attention.validity(t, c, target) is None]
+    return {**found, **_choices(groups, "attention by warpgroups", make)}
 
 
 # The subjects.
@@ -241,6 +287,8 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
         y = activations.gelu(arithmetic.add(y, tensor(24, dtype=t)))
         case = case_of([arithmetic.add(y, tensor(40, 24, dtype=t))])
         yield Subject("product", f"with an epilogue {t}", case, product_corners)
+        y = matmul.mm(activations.relu(tensor(67, 72, dtype=t)), activations.relu(tensor(72, 40, dtype=t)))
+        yield Subject("product", f"with prologues {t}", case_of([y]), product_corners)
     limits = {**LIMITS, "f32": 2e-2}  # factors have ten bits behind the point
     for form, sizes in (("plain", (37, 19, 41)), ("right", (40, 24, 72)), ("left", (40, 24, 72))):
         case = case_of([product(form, *sizes, f32, "generic")])
@@ -296,6 +344,9 @@ def subjects() -> Iterator[Subject]:
         attention_subjects,
     ):  # fmt: skip
         yield from every()
+
+
+_TYPES = frozenset(str(t) for t in (*FLOATS, f64, i8, u8)) | {"tf32"}
 
 
 def _shape(sizes: Sequence[Dim]) -> str:

@@ -1,25 +1,25 @@
 """Every GPU template at the corners of its space of configurations: compiled by NVRTC for sm_80 and sm_90a, and run in
 the simulator against float64, copies landing late and early, threads in several orders.
 
-A sample of it: TASKMAP_CORNERS=all, or python -m benchmarks.cuda_corners, takes all.
+Of all kernels those that covering.py chooses: TASKMAP_CORNERS=all, or python -m benchmarks.cuda_corners, takes all.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from taskmap.ir.errors import CompilerFailedError
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from tests.cuda_proof.proving import Corner, Proof, corners
+from tests.cuda_proof.covering import Candidate, candidates, covered, covering
+from tests.cuda_proof.proving import ARCHITECTURES, Corner, Proof, corners
 from tests.cuda_proof.subjects import Subject, corners_of, subjects
 
 ALL = os.environ.get("TASKMAP_CORNERS") == "all"
-EVERY = {"pointwise": 5, "transpose": 4, "rows": 6, "product": 6, "convolution": 6, "attention": 5}
-"""Which subjects of a template are in the sample, one in so many; of the others, one in three."""
+EVERY = candidates(subjects(), ARCHITECTURES)
 
 
 @pytest.fixture(scope="module")
@@ -29,29 +29,57 @@ def proof() -> Iterator[Proof]:
     made.close()
 
 
-def chosen() -> Sequence[tuple[int, Subject]]:
-    of: dict[str, list[Subject]] = {}
-    for s in subjects():
-        of.setdefault(s.template, []).append(s)
-    steps = {t: 1 if ALL else EVERY.get(t, 3) for t in of}
-    return [(n, s) for t, every in of.items() for n, s in enumerate(every) if n % steps[t] == 0]
+def chosen() -> dict[Subject, list[str]]:
+    """Subjects with the configurations that are tried."""
+    found: dict[Subject, list[str]] = {}
+    for c in EVERY if ALL else covering(EVERY):
+        found.setdefault(c.subject, []).append(c.config)
+    return found
 
 
-@pytest.mark.parametrize(("number", "subject"), [pytest.param(n, s, id=str(s)) for n, s in chosen()])
-def test_corner(number: int, subject: Subject, proof: Proof) -> None:
-    every = corners(subject, sample=None if ALL else number)
-    assert every
+@pytest.mark.parametrize(("subject", "configs"), [pytest.param(s, c, id=str(s)) for s, c in chosen().items()])
+def test_corner(subject: Subject, configs: list[str], proof: Proof) -> None:
+    every = corners(subject, configs=configs)
+    assert {c.config for c in every} == set(configs)
     proof.prove(every)
     for c in every:
         assert not c.failures, f"{c}\n" + "\n".join(c.failures)
-        assert set(c.binaries) == set(c.sources)
+        assert not c.spilled or c.config != "default", f"{c}: {c.spilled}"
+        assert {*c.binaries, *c.spilled} == set(c.sources)
         assert c.runs
+
+
+def test_everything_is_covered() -> None:
+    every, some = covered(EVERY), covering(EVERY)
+    assert covered(some) == every
+    assert len(some) < len(EVERY) / 4
+    assert {c.subject for c in some} == {c.subject for c in EVERY}
+    for part in (
+        ("corner", "product", "wgmma, most stages", "bf16"), ("corner", "convolution", "sm_90a, default", "f16"),
+        ("corner", "product", "mma, least tile", "u8 i8"), ("corner", "product", "mma, most stages", "tf32"),
+        ("corner", "attention", "attention by threads, most keys", "f32"),
+        ("corner", "rows", "rows, 1 threads hold them", "f16"), ("operator", "transpose", "67x71", "i8"),
+        ("operator", "convolution", "3x3 depthwise", "f16"),
+    ):  # fmt: skip
+        assert part in every
+    assert {template for _, template, _, _ in every} == {s.template for s in subjects()}
+
+
+def test_a_covering_has_what_only_one_candidate_has() -> None:
+    subject = next(subjects())
+    parts = [("corner", str(n)) for n in range(5)]
+    every = [
+        Candidate(subject, str(n), frozenset(p))
+        for n, p in enumerate([parts[:2], parts[1:3], parts[:3], parts[3:4], parts[3:]])
+    ]
+    assert [c.config for c in covering(every)] == ["2", "4"]
+    assert covering([]) == []
 
 
 def one(template: str, old: str, new: str) -> Corner:
     """The first corner of a template, with something else in its text."""
     subject = next(s for s in subjects() if s.template == template)
-    corner = corners(subject, ("sm_80",), sample=0)[0]
+    corner = corners(subject, ("sm_80",), {"default"})[0]
     (source,) = corner.sources.values()
     assert old in source.text
     corner.sources["sm_80"] = replace(source, text=source.text.replace(old, new))
@@ -80,9 +108,16 @@ def test_a_text_that_no_compiler_takes_is_seen(proof: Proof) -> None:
 
 def test_the_corners_of_a_space() -> None:
     space = [MatmulConfig("simt", m, 8, k, m, 8, s) for m in (64, 8, 128) for k in (8, 16) for s in (2, 3)]
-    found = corners_of(space)
-    assert found[0] == space[0]
-    assert {c.block_m for c in found} >= {8, 128}
-    assert {c.stages for c in found} == {2, 3}
+    found = corners_of(space, "threads")
+    assert next(iter(found)) == space[0]
     assert len(found) < len(space)
-    assert corners_of([]) == []
+    named = frozenset[str]().union(*found.values())
+    assert named == {
+        f"threads, {end} {axis}"
+        for end in ("least", "most")
+        for axis in ("tile", "block_m", "block_k", "warp_m", "stages")
+    }
+    assert all("threads, least stages" in ends for c, ends in found.items() if c.stages == 2)
+    assert not any("threads, least stages" in ends for c, ends in found.items() if c.stages == 3)
+    assert corners_of(space[:1], "threads") == {space[0]: {"threads"}}
+    assert corners_of([]) == {}
