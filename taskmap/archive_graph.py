@@ -23,6 +23,7 @@ from taskmap.graph.importers.types import dtype_of
 from taskmap.graph.layout import row_major
 from taskmap.graph.planning import Group
 from taskmap.ir.construct import constant_dim
+from taskmap.ir.cost import bytes_moved, operations
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.onnx_program import Segment
@@ -63,6 +64,7 @@ class _Recorder:
         program, memory = Program((), ()), MemoryPlan((), {}, {})
         sizes: dict[Var, tuple[int, int]] = {}
         schedules: tuple[str, ...] = ()
+        work: tuple[tuple[int, int], ...] = ()
         if c is not None:
             main = c.call.main if isinstance(c.call, FrozenGraph) else c.call
             assert isinstance(main.executable, Executable)
@@ -70,7 +72,9 @@ class _Recorder:
             self._bind(binding)
             self.constants = {**binding.fixed, **_prepared(c, self.shapes)}
             sizes = {var: _place(place) for var, place in binding.dims}
-            schedules = tuple(c.kernels[o].schedule[:_LONGEST] for o in c.parts.main.origins if isinstance(o, Group))
+            groups = [o for o in c.parts.main.origins if isinstance(o, Group)]
+            schedules = tuple(c.kernels[g].schedule[:_LONGEST] for g in groups)
+            work = tuple((bytes_moved(g.task), operations(g.task)) for g in groups) if not sizes else ()
         binding_io = () if self.binding is None else self.binding.io
         constants = () if self.binding is None else self.binding.constants
         outputs = tuple(self._output(v) for v in self.graph.segment.finished or ())
@@ -87,6 +91,7 @@ class _Recorder:
             made=tuple(self.made),
             outputs=outputs,
             schedules=schedules,
+            work=work,
         )
 
     def _bind(self, binding: Binding) -> None:

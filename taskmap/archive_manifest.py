@@ -114,7 +114,8 @@ class ArchivedPlan:
 
     ``sizes``: for each symbolic size the input and the axis that it is read off. ``positive`` must be, and of
     ``checks`` (eq or ge, a, b) all must hold. ``launch``: the functions that run the program's segments. ``io`` and
-    ``constants``: what lies behind the program's tables.
+    ``constants``: what lies behind the program's tables. ``work``: the bytes that each step moves at least, and its
+    arithmetic operations; nothing where they depend on symbolic sizes.
     """
 
     sizes: dict[Var, tuple[int, int]]
@@ -129,6 +130,7 @@ class ArchivedPlan:
     constants: tuple[int, ...]
     outputs: tuple[Output, ...]
     schedules: tuple[str, ...] = ()
+    work: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ def _plan_record(p: ArchivedPlan) -> dict[str, Any]:
         "buffers": [{"kind": b.kind.value, "bytes": record_of(b.bytes, names)} for b in p.program.buffers],
         "steps": steps,
         "schedules": list(p.schedules),
+        "work": [list(w) for w in p.work],
         "regions": [{"factor": record_of(r.factor, names), "units": r.units} for r in memory.regions],
         "places": [[buffer, region, offset] for buffer, (region, offset) in memory.places.items()],
         "launch": list(p.launch),
@@ -334,6 +337,7 @@ class _Known:
             sizes, shapes, _sizes(j.field("positive"), names), j.field("checks").each(lambda c: _check(c, names)),
             program, MemoryPlan(regions, places, {}), launch, made, io,
             constants.each(lambda c: c.number(0, len(self.weights))), outputs, j.field("schedules").each(Json.text),
+            j.field("work").each(_work),
         )  # fmt: skip
 
     def _variables(self, j: Json) -> tuple[dict[str, Var], dict[Var, tuple[int, int]]]:
@@ -405,6 +409,11 @@ def _made(j: Json, names: Mapping[str, Var]) -> Made:
     if len(shape) != len(strides) or len(shape) > _MOST_RANK:
         raise j.field("strides").wrong("as long as the shape")
     return Made(j.field("held").one_of(HELD), shape, strides)
+
+
+def _work(j: Json) -> tuple[int, int]:
+    moved, computed = (part.number() for part in _several(j, 2))
+    return moved, computed
 
 
 def _check(j: Json, names: Mapping[str, Var]) -> tuple[str, Dim, Dim]:

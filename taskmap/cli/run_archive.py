@@ -20,6 +20,7 @@ from taskmap.cli.run_compare import Verdict, compare, other_outputs
 from taskmap.cli.run_facts import facts_of, print_facts, save, timed
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError
+from taskmap.whole_file import write_whole
 
 
 def run_archive(a: argparse.Namespace) -> int:
@@ -86,10 +87,7 @@ def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
             now += last
         steps += found
     if trace is not None:
-        try:
-            trace.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"the trace cannot be written to {trace}", why=f"{error}.") from error
+        write_whole(trace, json.dumps({"traceEvents": events}), "the trace")
     return steps
 
 
@@ -101,13 +99,23 @@ def _steps(plan: ArchivedPlan, runs: Sequence[TimedRun]) -> list[dict[str, Any]]
         assert isinstance(step, Launch)
         schedule = plan.schedules[number] if number < len(plan.schedules) else ""
         seconds = median(run.seconds[number] for run in runs)
-        found.append({"name": step.label, "kernel": step.symbol, "schedule": schedule, "seconds": seconds})
+        moved, computed = plan.work[number] if number < len(plan.work) else (None, None)
+        record = {"name": step.label, "kernel": step.symbol, "schedule": schedule, "seconds": seconds}
+        found.append({**record, "bytes": moved, "operations": computed})
     return found
 
 
 def _profile_table(steps: Sequence[dict[str, Any]]) -> str:
     rows = [
-        (plain(s["name"]), plain(s["schedule"])[:60], duration(s["seconds"]), f"{100 * s['share']:.1f} %")
+        (
+            plain(s["name"]), plain(s["schedule"])[:60], duration(s["seconds"]), f"{100 * s['share']:.1f} %",
+            _rate(s["bytes"], s["seconds"]), _rate(s["operations"], s["seconds"]),
+        )
         for s in steps
-    ]
-    return table(("kernel", "schedule", "time", "share"), rows, left=2)
+    ]  # fmt: skip
+    return table(("kernel", "schedule", "time", "share", "GB/s", "GFLOP/s"), rows, left=2)
+
+
+def _rate(count: int | None, seconds: float) -> str:
+    """Billions in a second; unknown where it depends on symbolic sizes."""
+    return "-" if count is None or not seconds else f"{count / seconds / 1e9:.3g}"

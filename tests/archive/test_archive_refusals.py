@@ -282,6 +282,8 @@ def nested(depth: int) -> Any:
         (put("plans", 0, "regions", 0, "units", value=63), "is not a multiple of 64"),
         (put("plans", 0, "regions", 0, "units", value=-64), "is not a whole number"),
         (put("plans", 0, "made", 0, "held", value="f128"), "is not one of"),
+        (put("plans", 1, "work", 0, value=[1]), "is not a list of 2"),
+        (put("plans", 1, "work", 0, value=["1", 1]), "is not a whole number"),
     ],
 )  # fmt: skip
 def test_manifests_that_are_refused(archive: Path, tmp_path: Path, change: Change, message: str) -> None:

@@ -68,11 +68,17 @@ def test_run_as_a_model_is_run(archive: Path, tmp_path: Path, capsys: Capture) -
 def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> None:
     trace = tmp_path / "trace.json"
     assert main(["run", str(archive), "--shape", "batch=2", "--profile", "--trace", str(trace), "--repeat", "2"]) == 0
-    assert "cpu.matmul" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "cpu.matmul" in out
+    assert "GFLOP/s" in out
     events = json.loads(trace.read_text())["traceEvents"]
     assert [e["dur"] > 0 for e in events] == [True] * 3
     found = run(capsys, "run", archive, "--profile", "--threads", 1)
-    assert sum(s["share"] for s in found["profile"]["steps"]) == pytest.approx(1)
+    steps = found["profile"]["steps"]
+    assert sum(s["share"] for s in steps) == pytest.approx(1)
+    assert [s["bytes"] for s in steps] == [None] * 3  # of all sizes; those of one size are known:
+    steps = run(capsys, "run", archive, "--profile", "--shape", "batch=2")["profile"]["steps"]
+    assert all(s["bytes"] > 0 and s["operations"] > 0 for s in steps)
 
 
 @pytest.mark.parametrize(
