@@ -47,8 +47,12 @@ _SHORT = 8
 _ROOMY, _CROWDED = 24, 0.025
 """Where fewer than so many channels are summed innermost, the compiler writes that sum out, and each register beyond
 some makes it wait for more of what it has put away."""
-_CHAINS = 6
-"""Sums of a depthwise convolution that hide each other's latency, those of the next tile among them."""
+_COPY_NEAR, _COPY_FAR = 4.0, 6.0
+"""Cycles of a vector on its way into the strip of a depthwise convolution, in the first-level cache or beyond it, and
+for the multiply-adds out of it."""
+_OUTPUT, _CHANNELS = 5.0, 95.0
+"""Cycles of a vector of a depthwise convolution's results, and around all results of a vector of channels."""
+_DEPTHWISE_TASK = 400.0
 
 
 def convolution_cycles(config: ConvolutionConfig, c: Convolution, target: Target) -> float:
@@ -175,31 +179,23 @@ def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) ->
         for rows in blocks(_size(c.steps(1)), config.rows)
         for columns in blocks(_size(c.steps(2)), config.columns)
     ]
+    strips = {part: Strip(c, config.rows, config.columns, part) for part in {*parts}}
     costs = {
-        (at, part): _depthwise_block(config, c, target, at[0], at[1], part, size)
+        (at, part): _depthwise_block(c, target, *at, part, strip, size)
         for at in {*places}
-        for part in {*parts}
+        for part, strip in strips.items()
     }
     work = [costs[at, part] for at in places for part in parts]
     return busiest(work, _size(c.batch, 1) * _size(c.steps(0)), target)
 
 
 def _depthwise_block(
-    config: DepthwiseConfig, c: Convolution, target: Target, rows: int, columns: int, channels: int, size: int
+    c: Convolution, target: Target, rows: int, columns: int, channels: int, strip: Strip, size: int
 ) -> float:
-    lanes = target.lanes(size)
-    strip = Strip(c, config.rows, config.columns, channels)
-    image = _size(c.batch, 1) * c.groups * math.prod(_size(d) for d in c.image) * size
-    far = L3_BYTES if 2 * image <= target.l3 * USABLE else MEMORY_BYTES
-    vectors = sum(count for count, _ in column_groups(channels, lanes))
-    # Each multiply-add loads its element; lines of a strip beyond the first-level cache come at the second one's rate.
-    slow = 1.0 if strip.size * size <= target.l1 * USABLE else 64 / L2_BYTES
-    total = fill(strip, lanes, size, far) + TASK
-    for phase in _all_phases(c):
-        taps = math.prod(p.taps for p in phase)
-        spilled = max(0, taps + config.height + 1 - target.vector_registers)
-        for _, many, height in positions(columns, config.height):
-            tile = taps * max(height, _CHAINS) * slow + spilled + height * _FINISH + _RUN
-            total += vectors * rows * many * tile
-        total += vectors * (taps + TILE)
-    return total
+    """One task. Tiles of any height hide their latency behind each other, so a height costs nothing by itself."""
+    vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))
+    near = strip.size * size <= target.l1 * USABLE
+    copied = strip.planes * strip.height * strip.width * vectors * (_COPY_NEAR if near else _COPY_FAR)
+    outputs = vectors * rows * columns
+    work = sum(math.prod(p.taps for p in phase) * outputs + outputs * _OUTPUT for phase in _all_phases(c))
+    return copied + work + vectors * _CHANNELS + _DEPTHWISE_TASK

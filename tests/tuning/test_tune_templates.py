@@ -1,0 +1,130 @@
+"""Convolutions, depthwise ones and attention are tuned as products are: by processes that may die, at likely sizes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import taskmap
+from taskmap.ir.types import f32
+from taskmap.options import Options
+from taskmap.schedules import Problem, problem, space_of
+from taskmap.schedules.cpu.attention_problem import AttentionProblem
+from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
+from taskmap.target import host_target
+from taskmap.tuning.bench import Bench
+from taskmap.tuning.database import Database
+from taskmap.tuning.job import Job
+from taskmap.tuning.record import Verdict
+from taskmap.tuning.tune import Budget, Tuned, operator_of, tune
+from tests.tuning.tuning_here import FAULTY, TARGET, database, here, setting
+
+F32 = (f32, f32, f32)
+IMAGE = ConvolutionProblem((1, 8, 12, 12), (16, 8, 3, 3), (1, 1), (1, 1), (1, 1), 1, F32, weights="packed16")
+DEPTHWISE = ConvolutionProblem((2, 24, 9, 10), (24, 1, 3, 3), (2, 1), (1, 1), (1, 1), 24, F32, free=(0, 2))
+TURNED = ConvolutionProblem((1, 6, 5, 5), (6, 10, 4, 4), (2, 2), (1, 1), (1, 1), 1, F32, (0, 1), "columns")
+ATTENTION = AttentionProblem(1, 2, 1, 40, 33, 16, 8, (f32, f32), True, "bool[11qk]", q="rows", free=("queries",))
+ALL = [IMAGE, DEPTHWISE, TURNED, ATTENTION]
+
+
+@pytest.mark.parametrize("p", ALL, ids=lambda p: p.shapes)
+def test_configurations_compute_what_the_operator_says(p: Problem, tmp_path: Path) -> None:
+    found = [str(c) for c in space_of(p, TARGET).configs]
+    some = tuple(dict.fromkeys([str(p.default(TARGET)), *found[:: max(1, len(found) // 3)]]))
+    bench = Bench(Job(operator_of(p, TARGET), setting(tmp_path), some))
+    bench.build(some, lambda _: None)
+    assert bench.refused == {}
+    for config in some:
+        bench.check(config)
+        assert bench.sample(config, 0.0) > 0
+
+
+def tuned(p: Problem, folder: Path, **more: object) -> Tuned:
+    with database(folder) as opened:
+        return tune(p, TARGET, setting(folder), here(), opened, Budget(20, 2), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("p", [IMAGE, ATTENTION], ids=lambda p: p.template)
+def test_what_does_harm_is_recorded_and_the_rest_goes_on(p: Problem, tmp_path: Path) -> None:
+    default = str(p.default(TARGET))
+    others = [str(c) for c in space_of(p, TARGET).configs if str(c) != default]
+    with database(tmp_path) as opened:
+        budget = Budget(20, 3)
+        faults = (f"crash={others[0]}", f"wrong={others[1]}")
+        found = tune(p, TARGET, setting(tmp_path), here(), opened, budget, command=(*FAULTY, *faults))
+        verdicts = {c: f.verdict for c, f in found.failures.items()}
+        assert verdicts.items() <= {others[0]: Verdict.CRASHED, others[1]: Verdict.WRONG}.items()
+        assert verdicts
+        assert default in found.times
+        best = opened.best(operator_of(p, TARGET), here())
+        assert best is not None
+        assert best.config not in verdicts
+
+
+def test_a_configuration_that_hangs_is_given_up(tmp_path: Path) -> None:
+    victim = next(str(c) for c in space_of(IMAGE, TARGET).configs if c != IMAGE.default(TARGET))
+    with database(tmp_path) as opened:
+        budget = Budget(20, 2, patience=6)
+        found = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, budget, command=(*FAULTY, f"hang={victim}"))
+    assert found.failures[victim].verdict is Verdict.HUNG
+
+
+def test_a_spread_is_measured_and_only_what_is_new_later(tmp_path: Path) -> None:
+    with database(tmp_path) as opened:
+        first = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(20, 1))
+        again = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(20, 1, spread=3))
+        known = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(20, None, known=True))
+    assert len(again.times) == len(first.times) + 3
+    assert again.measured <= 3 + len(first.times)
+    assert known.measured == 0
+    assert known.times == again.times
+
+
+class Small(nn.Module):
+    """A convolution, a depthwise one, and attention over what they give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(3, 8, 3, padding=1)
+        self.two = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.two(self.one(x).relu()).flatten(2).transpose(1, 2).unsqueeze(1)
+        return nn.functional.scaled_dot_product_attention(y, y, y)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_model_is_tuned_and_symbolic_sizes_at_what_they_were(cache_dir: Path, dynamic: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Small().eval(), torch.randn(3, 3, 6, 8)
+
+    def run(**options: object) -> Tensor:
+        torch._dynamo.reset()
+        with torch.no_grad():
+            made = torch.compile(model, backend="taskmap", dynamic=dynamic, options={"threads": 1, **options})
+            result: Tensor = made(x)
+            if dynamic:
+                other = torch.randn(2, 3, 5, 8)
+                torch.testing.assert_close(made(other), model(other), atol=1e-5, rtol=1e-5)
+        return result
+
+    torch.testing.assert_close(run(tune_seconds=30.0), model(x).detach(), atol=1e-5, rtol=1e-5)
+    opened = Database(cache_dir / "tuning.sqlite")
+    operators = {r.operator for r in opened.records()}
+    opened.close()
+    names = {o.name for o in operators}
+    assert {"cpu.convolution", "cpu.attention"} <= names
+    assert {"?" in o.shapes for o in operators} == {dynamic}
+    before = taskmap.metrics().tasks_tuned
+    torch.testing.assert_close(run(), model(x).detach(), atol=1e-5, rtol=1e-5)
+    assert taskmap.metrics().tasks_tuned > before
+
+
+def test_what_nothing_hints_at_is_not_tuned() -> None:
+    free = replace(IMAGE, free=(0,))
+    task = free.task()
+    target = host_target(Options(threads=1), 1)
+    assert problem(task, target) is None
+    assert problem(task, target, dict(zip(task.dims, free.dims(), strict=True))) == free
