@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform as machine
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import taskmap
 from taskmap.accounting import Recorded
@@ -18,12 +19,18 @@ from taskmap.driver import Compilation, Session
 from taskmap.graph.graph import Node
 from taskmap.graph.planning import Group
 from taskmap.ir.cost import Sizes
+from taskmap.ir.lazy import lazily
 from taskmap.node_names import value_text
 from taskmap.peaks import peaks_of
 from taskmap.pictures import pictures
-from taskmap.report import Flow, KernelReport, Report
-from taskmap.sim_bounds import Kernel, simulated_bounds
+from taskmap.report import Flow, KernelReport, Report, SimulatedBound
 from taskmap.task_store import TaskKernel
+
+if TYPE_CHECKING:
+    from taskmap.sim_bounds import Kernel
+
+# Only reports for the simulator wait for it.
+simulated_bounds: Callable[..., dict[str, SimulatedBound]] = lazily("taskmap.sim_bounds", "simulated_bounds")
 
 
 def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session, model: str = "") -> Report:

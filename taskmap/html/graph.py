@@ -57,11 +57,11 @@ def _node(name: str, at: Point, step: GroupReport | ExternReport | None, values:
     if step is None:
         kind, _, rest = name.partition(" ")
         text = f"input {rest.split('.')[1]}" if kind == "input" else "results"
-        note = ", ".join(values.get(name, ()))
+        text = " ".join(filter(None, (text, ", ".join(values.get(name, ())))))
         return (
-            f'<g class="end"><title>{esc(f"{text} {note}")}</title><rect x="{x:.1f}" y="{y + 8:.1f}" '
+            f'<g class="end"><title>{esc(text)}</title><rect x="{x:.1f}" y="{y + 8:.1f}" '
             f'width="{_WIDTH}" height="{_HEIGHT - 16}" rx="14"/><text x="{x + _WIDTH / 2:.1f}" y="{y + 26:.1f}" '
-            f'text-anchor="middle">{esc(clipped(f"{text} {note}", _LETTERS))}</text></g>'
+            f'text-anchor="middle">{esc(clipped(text, _LETTERS))}</text></g>'
         )
     if isinstance(step, ExternReport):
         kind, what, place, number = "extern", step.target, str(step), f"e{step.graph}-{step.node}"

@@ -99,8 +99,8 @@ def _facts(g: GroupReport, report: Report) -> Iterator[tuple[str, str]]:
         yield "roofline", f"{share}at least {duration(least)}, bound by {bound}"
     counted = report.simulated_bound(g)
     if counted is not None:
-        parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in counted.resources if seconds)
-        yield "counted", f"at least {duration(counted.seconds)} on {counted.gpu}, bound by {counted.bound} ({parts})"
+        alone = ", ".join(f"{name} {duration(seconds)}" for name, seconds in counted.resources if seconds)
+        yield "counted", f"at least {duration(counted.seconds)} on {counted.gpu}, bound by {counted.bound} ({alone})"
     if g.resources:
         yield "takes", g.resources
     if g.once:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -27,10 +27,22 @@ from taskmap.errors import InputError
 from taskmap.explaining import explain_onnx
 from taskmap.html.layers import lay_out
 from taskmap.html.text import duration, esc, scaled
+from taskmap.ir.mapping import repeat, spatial
 from taskmap.ir.target import gpu_named
 from taskmap.onnx_model import load_model
 from taskmap.options import Options
-from taskmap.report import Report
+from taskmap.report import (
+    ExternReport,
+    Flow,
+    GraphReport,
+    GroupReport,
+    KernelReport,
+    Line,
+    NodeReport,
+    Picture,
+    Refusal,
+    Report,
+)
 from taskmap.roofline import Ceiling, Peaks, gpu_peaks
 
 _VOID = {"meta", "br", "input", "link", "img", "hr"}
@@ -267,6 +279,74 @@ def test_flows_lead_from_what_writes_to_what_reads(report: Report) -> None:
     for group in report.groups:
         assert group.once or any(f.target == f"group {group.number}" for f in report.flows)
     assert any(f.target == "results 0" for f in report.flows)
+
+
+def test_a_page_of_a_made_up_report_stays_as_it_is(golden: Callable[[str, str], None]) -> None:
+    """All that does not depend on the machine: graph, plot, table and sections, without style and script."""
+    text = re.sub(r"<(style|script)>.*?</\1>", "", made_up().html(), flags=re.DOTALL)
+    text = re.sub(r"sha256-[^']*", "sha256-", text)
+    golden("explain_page.html", re.sub(r"(?=<(?:section|details|tr|svg|g|a|path|dl|header|h4)\b)", "\n", text))
+
+
+def made_up() -> Report:
+    """A product with something before and after it, a softmax, and an operator of PyTorch between them."""
+    line = Line("net.py", 7, "y = relu(x @ w + b)")
+    product = GroupReport(
+        0, 0, "mm_add_relu", "contraction", line, (line,), "mm 64×32 · 32×16", ("cast",), ("add", "relu"), (), (),
+        "cpu.matmul(tile=8x2v, rows=64)", "tm_mm", ("f32[64, 32]",), ("f32[64, 16]",), (0,), (3,), 14336, 67584, 1e-6,
+        9e-7, 1.0, 0.5, False, (Refusal(5, "sum", Line(), "it needs whole rows"),),
+    )  # fmt: skip
+    softmax = replace(
+        product, number=1, name="softmax", kind="row", anchor="", prologue=(), epilogue=(), fused=("amax", "exp"),
+        schedule="cpu.rows(row=16)", symbol="tm_softmax", operations=4096, share=0.25, seconds=5e-7, refused=(),
+    )  # fmt: skip
+    extern = ExternReport(
+        0, 4, "aten.sort.stable", line, "no taskmap operator", ("f32[64, 16]",), 5e-7, 4e-7, 1.0, 0.25
+    )
+    pairs = [("input 0.0", "group 0"), ("group 0", "extern 0.4"), ("extern 0.4", "group 1"), ("group 0", "group 1")]
+    return Report(
+        (GraphReport(0, "inference", 6, (0,), (5,), 1.0, 2e-6),),
+        (NodeReport(0, 3, "mm", "aten.mm", line, "f32[64, 16]", "anchor", (0,)),),
+        (product, softmax), (extern,), "cpu:avx2", 2, 15, "net.py",
+        (
+            KernelReport("tm_mm", "C", product.schedule, "void tm_mm(f32 *out)\n{\n  out[0] = 1.0f;\n}\n", draw=mapped),
+            KernelReport("tm_softmax", "C", softmax.schedule, "void tm_softmax(f32 *out);\n"),
+        ),
+        tuple(Flow(a, b, "f32[64, 16]") for a, b in (*pairs, ("group 1", "results 0"))),
+        Peaks((Ceiling("L2", 1e11, 1 << 20), Ceiling("memory", 2e10)), (Ceiling("f32", 1e11),), "made up"),
+        (("threads", "2"),),
+    )  # fmt: skip
+
+
+def mapped() -> tuple[Picture, ...]:
+    mapping = spatial(2, 2) * repeat(1, 2)
+    return (Picture("who does each task", repr(mapping), mapping.draw()),)
+
+
+def test_text_can_be_read_on_what_it_stands_on() -> None:
+    """At least 4.5 to 1, as the Web Content Accessibility Guidelines 2.1 want of text (1.4.3)."""
+    style = (Path(taskmap.__file__).parent / "html" / "page.css").read_text(encoding="utf-8")
+    palettes = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in style.split("@media")[:2]]
+    assert all(len(palette) > 12 for palette in palettes)
+    for palette in palettes:
+        for back in ("back", "card"):
+            for text in ("text", "soft", "link", "key", "number", "comment", "name"):
+                assert contrast(palette[text], palette[back]) >= 4.5, (text, back)
+        for chip in ("contraction", "attention", "reduce", "pointwise", "extern"):
+            assert contrast("#ffffff", palette[chip]) >= 4.5, chip
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of two colours' luminances, as the guidelines define it."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * d for d in colour[1:])
+        parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
 
 
 PEAKS = Peaks((Ceiling("L2", 100.0, 1000), Ceiling("memory", 10.0)), (Ceiling("f32", 50.0), Ceiling("f16", 500.0)), "")

@@ -55,7 +55,7 @@ def test_what_takes_too_long_or_too_much_memory_has_none(monkeypatch: pytest.Mon
     store = KernelStore()
     assert simulated_bounds(taken, H100, store, total_seconds=0) == {}
     assert set(simulated_bounds(taken, H100, store)) == {source.symbol for source, _, _ in taken}
-    unknown = [(source, task, {}) for source, task, _ in taken]
+    unknown: list[Kernel] = [(source, task, {}) for source, task, _ in taken]
     assert len(simulated_bounds(unknown, H100, store)) == len(taken), "no size of these is symbolic"
     monkeypatch.setattr("taskmap.sim_bounds.MOST_BYTES", 100)
     assert simulated_bounds(taken, H100, store) == {}
