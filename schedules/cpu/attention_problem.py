@@ -12,10 +12,11 @@ from taskmap.ir.construct import call, cast, compare, const, constant_dim, eq, r
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Const, Dim, Expr, Kernel, Load, Var
+from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type, dtype_named, f32
-from taskmap.ir.visit import walk_exprs
+from taskmap.ir.types import DType, compute_type, dtype_named, f32, i64
+from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.cpu.attention import schedule_attention
 from taskmap.schedules.cpu.attention_config import AttentionConfig, default, read_config, space, validity
 from taskmap.schedules.cpu.attention_cost import Lengths, cycles
@@ -145,12 +146,28 @@ def find_attention_problem(task: Task, target: Target, hints: Mapping[Var, int])
 
 
 def _place(task: Task, buffer: Buffer, hints: Mapping[Var, int]) -> str:
-    if buffer in task.producers and buffer not in task.outputs:
-        return "computed"
-    if len(buffer.shape) != 4:
-        return "heads"
-    heads, rows = (likely(s, hints) or 0 for s in strides_of(buffer)[1:3])
-    return "rows" if heads < rows else "heads"
+    """What is nearer in memory, the rows of a head or the heads of a row, views read through."""
+    axes = tuple(Var(name) for name in "bhsd")
+    simplifier = Simplifier()
+    for v, extent in zip(axes, buffer.shape, strict=False):
+        simplifier.bind(v, extent)
+    where: tuple[Expr, ...] = axes
+    if buffer in task.outputs or buffer not in task.producers:
+        if len(buffer.shape) != len(axes):
+            return "heads"
+        heads, rows = (likely(s, hints) or 0 for s in strides_of(buffer)[1:3])
+        return "rows" if heads < rows else "heads"
+    while (stage := task.producers.get(buffer)) is not None:
+        if not isinstance(stage.body, Load):
+            return "computed"
+        there = dict(zip(stage.axes, where, strict=True))
+        buffer, where = stage.body.buffer, tuple(substitute(i, there) for i in stage.body.indices)
+    address: Expr = const(0, i64)
+    for i, step in zip(where, strides_of(buffer), strict=True):
+        address = address + i * step
+    terms = simplifier.poly(address)
+    heads, rows = terms.get((axes[1],), 0), terms.get((axes[2],), 0)
+    return "computed" if not rows else "rows" if 0 < heads < rows else "heads"
 
 
 def _mask(a: Attention) -> str:
