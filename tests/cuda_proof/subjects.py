@@ -239,7 +239,7 @@ def transpose_subjects(dtypes: Sequence[DType] = (*FLOATS, i8)) -> Iterator[Subj
     """Elements that are read along one axis and written along another."""
     n = Var("n")
     for t in dtypes:
-        for shape, dims in (((67, 71), {}), ((64, 96), {}), ((n, 48), {n: 53})):
+        for shape, dims in (((67, 71), {}), ((64, 96), {}), ((72, 120), {}), ((n, 48), {n: 53})):
             turned = views.permute(tensor(*shape, dtype=t), (1, 0))
             y = arithmetic.add(turned, tensor(*reversed(shape), dtype=t))
             yield Subject("transpose", f"{_shape(shape)} {t}", case_of([y], dims), no_choice)

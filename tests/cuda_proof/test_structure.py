@@ -13,7 +13,7 @@ import pytest
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.sass import count, instructions, sass
 from taskmap.graph.graph import Node
-from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax
+from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
 from taskmap.ir.lower import lower
@@ -145,6 +145,16 @@ def test_what_memory_bounds_moves_16_bytes_at_once(dtype: DType, isa: str) -> No
         a = assembly(outputs, isa, last=last)
         assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0, name
         assert a.has("STG") == a.has("STG", "128") > 0, name
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [f16, i8], ids=str)
+def test_transposes_of_narrow_elements_move_16_bytes_at_once(dtype: DType, isa: str) -> None:
+    turned = views.permute(tensor(1024, 768, dtype=dtype), (1, 0))
+    a = assembly([arithmetic.add(turned, tensor(768, 1024, dtype=dtype))], isa)
+    assert "cuda.transpose" in a.note
+    assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0
+    assert a.has("STG") == a.has("STG", "128") > 0
 
 
 def test_rows_of_a_table() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
-from taskmap.graph.ops import activations, arithmetic, pooling, views
+from taskmap.backend.sim import run as sim
+from taskmap.graph.ops import activations, arithmetic, pointwise, pooling, views
 from taskmap.ir.nodes import For, LoopKind, Var
-from taskmap.ir.types import DType, bf16, f16, f32, f64
+from taskmap.ir.types import DType, bf16, f16, f32, f64, i8
 from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import schedule
 from tests.schedules.cuda_running import check, check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import channels_last, fused, tensor
-from tests.schedules.random_tasks import elementwise_case
+from tests.schedules.random_tasks import elementwise_case, random_array
 from tests.schedules.running import Case
 from tests.schedules.test_elementwise_random import tolerance
 
@@ -75,6 +78,33 @@ def test_transposes_go_through_shared_memory(shape: tuple[int, ...], order: tupl
     kernel = schedule(case.task, cuda())
     assert kernel.note.startswith("cuda.transpose")
     check_kernel(case, kernel)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "shape", "lanes"),
+    [
+        (f16, f16, (72, 136), 8), (bf16, bf16, (2, 64, 200), 8), (i8, i8, (128, 80), 16), (i8, i8, (200, 72), 8),
+        (f16, f32, (72, 136), 4), (f16, f16, (132, 70), 2), (f16, f16, (67, 72), 1), (f32, f16, (72, 136), 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_transposes_of_narrow_elements_are_vectors(
+    dtype: DType, out: DType, shape: tuple[int, ...], lanes: int
+) -> None:
+    x = tensor(*shape, dtype=dtype)
+    turned = views.permute(x, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
+    task = fused([activations.relu(pointwise.to_dtype(turned, out))])
+    case = Case(task, [random_array(random.Random(0), dtype, shape)])
+    kernel = schedule(task, cuda())
+    assert kernel.note.startswith("cuda.transpose")
+    assert kernel.note.endswith(f"lanes={lanes})")
+    check_interpreted(case, kernel)
+    source = check_kernel(case, kernel)
+    if lanes < 8 or dtype == i8:
+        return
+    arrays = [np.zeros(np.prod(shape), np.uint16) for _ in range(2)]
+    counters = sim.run(source, arrays, outputs=[1]).counters
+    assert counters["shared wavefronts"] == counters["shared ideal"]  # no two lanes want the same bank
 
 
 def test_a_transpose_of_any_size() -> None:
