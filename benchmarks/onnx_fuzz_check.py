@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto, inliner, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 SECONDS = 20
@@ -50,7 +50,8 @@ def limited(seconds: int) -> Iterator[None]:
 
 def by_reference(data: bytes, feeds: dict[str, Any]) -> list[Any]:
     """The outputs by ONNX's reference evaluator; it raises whatever it raises."""
-    return list(ReferenceEvaluator(onnx.load_from_string(data)).run(None, feeds))
+    model = inliner.inline_local_functions(onnx.load_from_string(data))
+    return list(ReferenceEvaluator(model).run(None, feeds))
 
 
 def by_runtime(data: bytes, feeds: dict[str, Any]) -> list[Any]:
@@ -116,6 +117,8 @@ POSITIONS = frozenset(
     ["GridSample", "RoiAlign", "DeformConv", "MaxRoiPool", "AffineGrid", "Resize", "Upsample", "Range"]
 )
 """Operators that make positions of floats: what a NaN or an infinity is as an integer is not defined."""
+TO_INTEGERS = frozenset(["QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "Cast", "CastLike"])
+"""Operators that make integers of floats: of a NaN or an infinity, as a scale of zero makes, that is not defined."""
 
 
 CHOICES = frozenset(["MaxPool", "ArgMax", "ArgMin", "TopK"])
@@ -133,12 +136,15 @@ def _is_extreme(model: ModelProto, feeds: dict[str, Any]) -> bool:
     stored = [t for t in model.graph.initializer if t.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)]
     arrays = [*feeds.values(), *(numpy_helper.to_array(t) for t in stored)]
     floats = [a.astype(np.float64) for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
-    return any(not np.isfinite(a).all() or np.abs(a).max(initial=0) > 1e4 for a in floats)
+    quantizes = any(node.op_type in TO_INTEGERS for node in _nodes(model.graph.node))
+    return any(
+        not np.isfinite(a).all() or np.abs(a).max(initial=0) > 1e4 or (quantizes and (a == 0).any()) for a in floats
+    )
 
 
 def _apart_by_infinities(model: ModelProto, results: Sequence[Any], answer: Sequence[Any]) -> bool:
     """Whether the results differ only where one of both is infinite or no number, or positions were made of floats."""
-    if any(node.op_type in POSITIONS for node in _nodes(model.graph.node)):
+    if any(node.op_type in POSITIONS | TO_INTEGERS for node in _nodes(model.graph.node)):
         return True
     masked: list[Any] = []
     chosen = any(node.op_type in CHOICES for node in _nodes(model.graph.node))

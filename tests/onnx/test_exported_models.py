@@ -1,10 +1,12 @@
 """The seven networks, in their small variants, exported by torch.onnx.export and run as ONNX models: as accurate as
-ONNX Runtime."""
+ONNX Runtime, or as eager PyTorch where that is not installed."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,10 @@ import torch
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
 from taskmap.onnx_model import load_model
 
-ort = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 MOST = 4.0
-"""The largest error allowed, as a multiple of ONNX Runtime's."""
+"""The largest error allowed, as a multiple of the rival's."""
 ROUNDING = float(np.finfo(np.float32).eps) / 2
 
 
@@ -32,19 +33,35 @@ def exported(module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any
     return program.model_proto
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_error_is_within_four_times_that_of_onnx_runtime(name: str) -> None:
+def rival(
+    proto: onnx.ModelProto, feeds: dict[str, Any], module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[torch.Tensor, ...]:
+    """The results of ONNX Runtime, else of eager PyTorch."""
+    if find_spec("onnxruntime") is None:
+        with torch.no_grad():
+            return as_tensors(module(*args, **kwargs))
+    session = import_module("onnxruntime").InferenceSession(proto.SerializeToString())
+    return tuple(torch.from_numpy(np.asarray(v)) for v in session.run(None, feeds))
+
+
+LONGEST = "inception_v3"
+"""Exporting and compiling it takes a third of the time; it is left to where ONNX Runtime is."""
+NAMES = [n for n in MODELS if n != LONGEST or find_spec("onnxruntime") is not None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_error_is_within_four_times_the_rivals(name: str) -> None:
     module, args, kwargs = MODELS[name].build(seed=0, small=True)
     proto = exported(module, args, kwargs)
     names = [port.name for port in proto.graph.input]
     tensors = [t for t in [*args, *kwargs.values()] if isinstance(t, torch.Tensor)]
     feeds = {n: t.numpy() for n, t in zip(names, tensors, strict=True)}
-    session = ort.InferenceSession(proto.SerializeToString())
-    theirs = tuple(torch.from_numpy(np.asarray(v)) for v in session.run(None, feeds))
+    theirs = rival(proto, feeds, module, args, kwargs)
     ours = tuple(torch.from_numpy(np.ascontiguousarray(v)) for v in load_model(proto)(feeds))
     with torch.no_grad():
         wide, wide_args = to_float64(module, args)
         reference = as_tensors(wide(*wide_args, **kwargs))
-    reference = reference[: len(theirs)]
+    shared = min(len(theirs), len(ours))  # what a model keeps for the next step is not exported
+    theirs, ours, reference = theirs[:shared], ours[:shared], reference[:shared]
     most = MOST * max(relative_error(theirs, reference), ROUNDING)
     assert relative_error(ours, reference) <= most

@@ -34,7 +34,10 @@ FEWEST_QUERIES = 32
 
 @lowering("Attention")
 def _attention(call: Call) -> list[Node | None]:
-    if call.wants(3) or float(call.attr("softcap", 0.0)) > 0.0:
+    cap = float(call.attr("softcap", 0.0))
+    if not cap >= 0.0:
+        raise call.error(f"a soft cap of {cap}")
+    if call.wants(3) or cap > 0.0:
         raise UnsupportedError("attention with a soft cap, or whose scores are a result")
     q, k, v = (_heads(call, i, "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
     if q.dtype != k.dtype or q.dtype != v.dtype:

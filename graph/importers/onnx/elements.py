@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from taskmap.graph.importers.types import torch_dtype
-from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
 
 Array = NDArray[Any]
+LARGEST_SIZE = 1 << 40
+"""No dimension is longer, not even of a tensor without elements."""
 STRING = int(TensorProto.STRING)
 
 HELD = {
@@ -151,5 +153,7 @@ def from_torch(tensor: torch.Tensor) -> Array:
 
 
 def empty(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
-    """A tensor of zeros."""
+    """A tensor of zeros. Raises ImportGraphError for sizes that no tensor can have."""
+    if any(n > LARGEST_SIZE for n in shape):
+        raise ImportGraphError(f"a tensor of shape {list(shape)}", why="no tensor can have such sizes.")
     return torch.zeros(shape, dtype=torch_dtype(dtype))

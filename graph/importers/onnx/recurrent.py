@@ -11,6 +11,7 @@ from taskmap.graph.importers.onnx.matmul import matmul
 from taskmap.graph.importers.onnx.shapes import joined
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.creation import full
+from taskmap.graph.ops.gather import checked
 from taskmap.graph.ops.logic import where
 from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.views import permute, reshape, select_, slice_, transpose, unsqueeze
@@ -148,7 +149,7 @@ class Net:
         """``new`` where the sequence is longer than ``step``, else ``old``."""
         if self.lengths is None:
             return new
-        longer = pointwise("longer", (self.lengths,), lambda n: compare("gt", n, step))
+        longer = pointwise("longer", (self.lengths,), lambda n: compare("gt", checked(n, self.steps + 1), step))
         return where(reshape(longer, [self.batch, 1]), new, old)
 
     def order(self, d: int) -> list[int]:
