@@ -317,7 +317,7 @@ class _Hopper:
             engine.multiply(left, right, stage)
             b.invoke(instruction_named("wgmma_wait"), as_expr(1))
             with b.when((step > 0) & eq(THREAD % WARP, 0)):
-                self.at(self.empty, inside.simplifier((stage + (c.stages - 1)) % c.stages), "arrive")
+                self.at(self.empty, inside.simplifier((before + step + (c.stages - 1)) % c.stages), "arrive")
         b.invoke(instruction_named("wgmma_wait"), as_expr(0))
         engine.hold()
         self.part(values, before)

@@ -315,6 +315,7 @@ class _Attention:
     def fetch(self, values: Values, o: _Operand, line: Expr, stage: Expr) -> None:
         """The lines of a tile from ``line`` on, box after box."""
         b, tile = self.b, o.tile
+        assert tile.map is not None
         boxes, lines, count = o.heads.boxes, int(tile.buffer.shape[2]), int(tile.buffer.shape[1])  # type: ignore[arg-type]  # plain sizes
         self.at(o.full, stage, "arrive_expect_tx", count * lines * LINE_BYTES)
         batch = o.heads.batch(*self.place)

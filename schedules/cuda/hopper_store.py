@@ -90,9 +90,8 @@ class Outlet:
         self.b.store(self.buffer, (s(j // line), s(i), s(j % line)), value)
 
     def reuse(self, number: Expr) -> None:
-        """The tile before has been read."""
-        with self.b.when(self.is_first()):
-            self.b.invoke(instruction_named("tma_wait_read"), as_expr(0))
+        """The tile before has been read; threads that sent nothing wait for nothing."""
+        self.b.invoke(instruction_named("tma_wait_read"), as_expr(0))
         self.meet(number)
 
     def send(self, values: Values, frame: Frame, number: Expr) -> None:
@@ -102,7 +101,7 @@ class Outlet:
         self.meet(number)
         batch = [frame.fixed[v] for v, _ in frame.p.c.batch]
         first = values.simplifier(number * c.rows)
-        with b.when(self.is_first()):
+        with b.when(eq(THREAD % WARPGROUP, 0)):
             for box in range(c.block_n // line):
                 at = self.boxes.coordinates(batch, frame.row + first, frame.column + box * line)
                 store = instruction_named(f"tma_store_{len(at)}d")
@@ -112,12 +111,7 @@ class Outlet:
 
     def close(self) -> None:
         """What was sent has arrived."""
-        with self.b.when(self.is_first()):
-            self.b.invoke(instruction_named("tma_wait"), as_expr(0))
-
-    def is_first(self) -> Expr:
-        """Whether a thread is the first of its warpgroup."""
-        return eq(THREAD % WARPGROUP, 0)
+        self.b.invoke(instruction_named("tma_wait"), as_expr(0))
 
     def meet(self, number: Expr) -> None:
         """All threads of a warpgroup meet."""

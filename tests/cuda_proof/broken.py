@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskmap.graph.ops import activations, arithmetic, gather, pooling, reductions, softmax, views
+from taskmap.graph.ops import activations, arithmetic, gather, matmul, pooling, reductions, softmax, views
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
 from taskmap.ir.evaluate import size_of
@@ -22,6 +22,7 @@ from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.attention import schedule_attention
 from taskmap.schedules.cuda.attention_engine import AttentionConfig
 from taskmap.schedules.cuda.hopper import HopperConfig
+from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.matmul_space import schedule_config
 from taskmap.schedules.cuda.product import find_product
@@ -96,7 +97,7 @@ def by_product(config: MatmulConfig | HopperConfig) -> Plan:
     return plan
 
 
-def by_attention(config: AttentionConfig) -> Plan:
+def by_attention(config: AttentionConfig | HopperAttentionConfig) -> Plan:
     """The attention template with a configuration."""
     return lambda task, target: schedule_attention(task, target, config)
 
@@ -123,22 +124,27 @@ def with_epilogue() -> Task:
     return fused([activations.relu(arithmetic.add(y, tensor(72, dtype=f16)))])
 
 
-def an_attention(*, causal: bool, keys: int = 40, shared: int = 2) -> Callable[[], Task]:
-    """Two heads of 40 queries, of 16 elements."""
+def with_prologue() -> Task:
+    """A product of what is computed on the way."""
+    return fused([matmul.mm(activations.relu(tensor(100, 520, dtype=f16)), tensor(520, 72, dtype=f16))])
+
+
+def an_attention(*, causal: bool, keys: int = 40, shared: int = 2, depth: int = 16) -> Callable[[], Task]:
+    """Two heads of 40 queries, of ``depth`` elements."""
 
     def make() -> Task:
-        q = tensor(1, 2, 40, 16, dtype=f16)
-        k, v = (tensor(1, shared, keys, 16, dtype=f16) for _ in range(2))
+        q = tensor(1, 2, 40, depth, dtype=f16)
+        k, v = (tensor(1, shared, keys, depth, dtype=f16) for _ in range(2))
         return fused([attention(q, k, v, causal=causal)])
 
     return make
 
 
-def an_image(groups: int = 1, filters: int = 16) -> Callable[[], Task]:
-    """A convolution of 32 channels, which are last."""
+def an_image(groups: int = 1, filters: int = 16, channels: int = 32) -> Callable[[], Task]:
+    """A convolution of channels that are last."""
 
     def make() -> Task:
-        x, w = tensor(2, 32, 7, 6, dtype=f16), tensor(filters, 32 // groups, 3, 3, dtype=f16)
+        x, w = tensor(2, channels, 7, 6, dtype=f16), tensor(filters, channels // groups, 3, 3, dtype=f16)
         y = convolution(x, w, [1], [1], [1], groups=groups)
         return fused([y], strides={n: channels_last(*n.shape) for n in (x, w, y)})
 
@@ -166,6 +172,24 @@ WEIGHTLESS = Rule(
 )
 """Of causal attention: the tile of a query that sees all keys has weights of 0 for those beyond the last."""
 TWICE = Rule("predicate", "", "threads without a part of their own write what others write", r"thread < \d+")
+APART = tuple(
+    Rule(
+        kind,
+        r"full(, \d| \+ \(?(turn|\d))",
+        "what is waited for has arrived: it only ends a basic block for the assembler",
+    )
+    for kind in ("barrier", "stage")
+)
+KEYS = tuple(
+    Rule(kind, r"keys_empty", "values of a tile are given back after the keys of the next, and waited for before")
+    for kind in ("stage", "count", "parity", "barrier", "arrival")
+)
+FENCED = Rule(
+    "fence",
+    "tm_wgmma_fence",
+    "the product begun just before has a fence; registers themselves the simulator does not watch",
+)
+ZEROS = Rule("swizzle", r"tm_splat<2>\(tm_f16\(0", "a line of zeros is the same in any order")
 MORE = Rule("registers", "setmaxnreg_inc", "registers that a kernel does not ask for only make it slower")
 SHIFT = Rule("stage", r" exchange\[", "softmax does not depend on what is subtracted from a row: here, another maximum")
 LAST_BEST = Rule("predicate", r"const float both_8 = ", "of the best of a row only the place is wanted")
@@ -200,9 +224,21 @@ BREAKABLE: dict[str, Breakable] = {
         lambda: fused([integers(35, 24, 144, i8, i8)]), by_product(MatmulConfig(I8, 32, 16, 64, 16, 16, 3)),
         "sm_80", (*edge(35, 24), *(Rule(kind, "zfill", ZEROED, r".* < 144") for kind in ("predicate", "condition"))),
     ),
-    "Hopper": Breakable(a_product(100, 72, 264), by_product(HopperConfig(W16, 64, 64, 1, 2)), "sm_90a"),
+    "Hopper": Breakable(
+        a_product(100, 72, 264), by_product(HopperConfig(W16, 64, 64, 1, 2)), "sm_90a", APART
+    ),
     "Hopper, two groups": Breakable(
-        a_product(136, 72, 520, "left"), by_product(HopperConfig(W16, 128, 64, 2, 3, group=2)), "sm_90a", (MORE,)
+        a_product(136, 72, 520, "left"), by_product(HopperConfig(W16, 128, 64, 2, 3, group=2)), "sm_90a", (MORE, *APART)
+    ),
+    "Hopper, prologue": Breakable(
+        with_prologue, by_product(HopperConfig(W16, 64, 64, 1, 3)), "sm_90a", (*edge(100, 72), *APART)
+    ),
+    "Hopper, convolution": Breakable(
+        an_image(channels=64), by_product(HopperConfig(W16, 64, 64, 1, 3)), "sm_90a", (*edge(84, 16), *APART)
+    ),
+    "Hopper, tile after tile": Breakable(
+        a_product(100, 136, 200), by_product(HopperConfig(W16, 64, 64, 1, 3, 2, persistent=True, boxed=True)),
+        "sm_90a", (*edge(100, 136), ZEROS, *APART),
     ),
     "convolution": Breakable(an_image(), schedule, "sm_80", edge(84, 16)),
     "convolution, grouped": Breakable(an_image(2, 32), schedule, "sm_80", edge(84, 16)),
@@ -216,6 +252,10 @@ BREAKABLE: dict[str, Breakable] = {
     "attention, threads": Breakable(
         an_attention(causal=False, keys=56), by_attention(AttentionConfig("simt", 2, 16, 16, 1)), "sm_80",
         (MASKED, TWICE), (2,),
+    ),
+    "attention, warpgroups": Breakable(
+        an_attention(causal=False, keys=104, depth=64), by_attention(HopperAttentionConfig(1, 32)), "sm_90a",
+        (*KEYS, FENCED), (2,),
     ),
     "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule),
     "rows, several warps": Breakable(
