@@ -24,6 +24,7 @@ from taskmap.node_names import value_text
 from taskmap.peaks import peaks_of
 from taskmap.pictures import pictures
 from taskmap.report import Flow, KernelReport, Report, SimulatedBound
+from taskmap.roofline import Peaks
 from taskmap.task_store import TaskKernel
 
 if TYPE_CHECKING:
@@ -63,12 +64,13 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
         smallest = [kernel for _, kernel in sorted(countable, key=lambda entry: entry[0])]
         bounds = simulated_bounds(smallest, session.target, session.platform.store)
         kernels = {symbol: replace(kernel, simulated=bounds.get(symbol)) for symbol, kernel in kernels.items()}
+    peaks = peaks_of(session.platform, report.threads)
     return replace(
         report,
         kernels=tuple(kernels.values()),
         flows=tuple(flows),
-        peaks=peaks_of(session.platform, report.threads),
-        conditions=_conditions(report, session),
+        peaks=peaks,
+        conditions=_conditions(report, session, peaks),
         model=model,
         simulated=simulated,
     )
@@ -126,7 +128,7 @@ class _Flows:
         return node if placement is None else placement.root
 
 
-def _conditions(report: Report, session: Session) -> tuple[tuple[str, str], ...]:
+def _conditions(report: Report, session: Session, peaks: Peaks | None) -> tuple[tuple[str, str], ...]:
     host = detect_host()
     target = session.target
     found = [("target", f"{report.target}{f' ({target.name})' if target.name else ''}")]
@@ -141,7 +143,9 @@ def _conditions(report: Report, session: Session) -> tuple[tuple[str, str], ...]
     ]
     if isinstance(session.platform, CpuPlatform):
         found.insert(-3, ("compiler", session.platform.toolchain.identity))
-    if report.peaks is not None:
-        found.append(("peaks", report.peaks.origin))
+    if peaks is not None:
+        rates = [f"{c.name} {c.rate / 1e9:.4g} GB/s" for c in peaks.memories]
+        rates += [f"{c.name} {c.rate / 1e9:.4g} GFLOP/s" for c in peaks.arithmetic]
+        found.append(("peaks", f"{', '.join(rates)}; {peaks.origin}"))
     found.append(("made", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())))
     return tuple(found)

@@ -156,6 +156,8 @@ def test_a_page_has_everything(report: Report) -> None:
         assert kernel.text.strip() in [data for tag, data in page.text if tag == "code"]
     for extern in report.externs:
         assert extern.reason in said
+    assert [name for name, _ in report.conditions][:3] == ["target", "CPU", "threads"]
+    assert "measured on this machine" in dict(report.conditions)["peaks"]
     for name, value in report.conditions:
         assert name in said
         assert value in said
