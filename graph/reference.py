@@ -11,6 +11,7 @@ from taskmap.graph.graph import Graph, Node
 from taskmap.ir.errors import GraphError, InputError
 from taskmap.ir.evaluate import Array, convert, evaluate, size_of
 from taskmap.ir.nodes import Expr, Var
+from taskmap.ir.types import FLOAT8, bf16
 
 Extern = Callable[[Node, list[Any], Callable[[Expr], int | float]], Any]
 """Runs an extern node on its inputs; given also how to evaluate a symbolic size."""
@@ -75,6 +76,6 @@ def array_of(value: Any, node: Node) -> Array:
     """A constant as an array: a numpy array, or anything with a method that gives one (a tensor)."""
     if isinstance(value, np.ndarray):
         return value
-    if node.dtype.name == "bf16":
+    if node.dtype in (bf16, *FLOAT8):
         return convert(np.asarray(value.float().numpy()), node.dtype)
     return np.asarray(value.numpy())

@@ -31,7 +31,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
-from taskmap.ir.types import DType, boolean, f32, i64, promote
+from taskmap.ir.types import FLOAT8, DType, boolean, f32, i64, promote
 
 Number = int | float | bool
 
@@ -224,10 +224,13 @@ def unary(op: str, a: ExprLike) -> Expr:
 
 
 def cast(a: ExprLike, dtype: DType) -> Expr:
-    """``a`` converted to ``dtype`` as Tensor.to(dtype)."""
+    """``a`` converted to ``dtype`` as Tensor.to(dtype); floats of eight bits by way of f32, which is exact or what
+    PyTorch does."""
     x = as_expr(a)
     if x.dtype == dtype:
         return x
+    if f32 not in (x.dtype, dtype) and (x.dtype in FLOAT8 or dtype in FLOAT8):
+        return cast(cast(x, f32), dtype)
     value = value_of(x)
     if value is not None and not (isinstance(value, float) and not math.isfinite(value) and not dtype.is_float):
         if dtype in (f32, i64, boolean) or not x.dtype.is_float:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from taskmap.ir.errors import GraphError, VerifyError
 from taskmap.ir.functions import FUNCTIONS
-from taskmap.ir.narrow_floats import round_operand
+from taskmap.ir.narrow_floats import convert_float8, round_operand
 from taskmap.ir.nodes import (
     Binary,
     Buffer,
@@ -34,7 +34,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.task import Compute
-from taskmap.ir.types import OPERAND_DTYPES, DType, bf16
+from taskmap.ir.types import FLOAT8, OPERAND_DTYPES, DType, bf16
 
 Array = NDArray[Any]
 
@@ -67,6 +67,8 @@ def convert(x: Array, dtype: DType) -> Array:
     """``x`` converted to the numpy form of ``dtype``."""
     if dtype == bf16:
         return round_bf16(x.astype(np.float32))
+    if dtype in FLOAT8:
+        return convert_float8(x, dtype)
     if dtype in OPERAND_DTYPES:
         return round_operand(x, dtype)
     return np.asarray(x.astype(NUMPY_TYPES[dtype.name]))

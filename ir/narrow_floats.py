@@ -2,7 +2,8 @@
 
 tf32: f32 with 10 bits of mantissa, ties away from 0, as cvt.rna.tf32.f32. e4m3 and e5m2: floats of 8 bits with
 subnormals, ties to even, too large a magnitude (also an infinite one) becoming the largest, as cvt.rn.satfinite (PTX
-ISA, "cvt"; Micikevicius et al., "FP8 formats for deep learning").
+ISA, "cvt"; Micikevicius et al., "FP8 formats for deep learning"). As PyTorch converts them (``convert_float8``), what
+is too large for e5m2, which has infinities, is one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ def round_operand(x: Array, dtype: DType) -> Array:
     if dtype in _FP8:
         return _round_fp8(values, *_FP8[dtype])
     raise TypeMismatchError(f"{dtype} is no type that only tensor instructions have")
+
+
+def convert_float8(x: Array, dtype: DType) -> Array:
+    """``x`` as Tensor.to(float8) rounds it, as float32."""
+    values = np.asarray(x, dtype=np.float32)
+    rounded = round_operand(values, dtype)
+    if dtype != e5m2:
+        return rounded
+    beyond = np.abs(values) >= 61440.0  # halfway between the largest, whose last digit is odd, and what would be next
+    return np.asarray(np.where(beyond, np.copysign(np.float32(np.inf), values), rounded), np.float32)
 
 
 def _round_tf32(x: Array) -> Array:

@@ -90,9 +90,12 @@ tf32 = DType("tf32", 32, "f")
 e4m3 = DType("e4m3", 8, "f")
 e5m2 = DType("e5m2", 8, "f")
 
-OPERAND_DTYPES = (tf32, e4m3, e5m2)
-"""Types that only tensor instructions compute with: f32 with ten bits of mantissa, and floats of eight bits (named by
-bits of exponent and mantissa)."""
+FLOAT8 = (e4m3, e5m2)
+"""Floats of eight bits, named by bits of exponent and mantissa: torch's float8_e4m3fn and float8_e5m2. Tensors may hold
+them; they are converted from and to f32, and otherwise only tensor instructions compute with them."""
+
+OPERAND_DTYPES = (tf32, *FLOAT8)
+"""Types that only tensor instructions compute with: f32 with ten bits of mantissa, and floats of eight bits."""
 
 _BY_NAME = {t.name: t for t in (*ALL_DTYPES, *OPERAND_DTYPES)}
 

@@ -38,7 +38,7 @@ from taskmap.ir.nodes import (
 from taskmap.ir.types import DType, bf16, compute_type, f16, i64
 from taskmap.ir.visit import walk_exprs
 
-_C_TYPES = {"bool": "b8"}
+_C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^", "add": "|", "max": "|", "mul": "&", "min": "&"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}

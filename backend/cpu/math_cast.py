@@ -16,6 +16,53 @@ _TO_BF16 = """\
   $SU rounded = u + 0x7fff + ((u >> 16) & 1);
   return tm_cast_${SU}_to_$TU(tm_select_$SU(x != x, u | 0x400000, rounded) >> 16);"""
 
+# The same where fewer bits stay: a subnormal number is rounded by adding a power of two whose last place is that of the
+# smallest one. e4m3 has no infinity, and what is too large becomes the largest.
+_TO_FLOAT8 = """\
+  $SU all = tm_bits_$S(x);
+  $SU u = all & 0x7fffffff;
+  $SU small = tm_bits_$S(tm_from_bits_$S(u) + $power) - tm_bits_$S(tm_splat_$S($power));
+  $SU r = ((u + $half + ((u >> $dropped) & 1)) >> $dropped) - $bias;
+  r = tm_select_$SU(u < $smallest, small, r);
+  r = tm_select_$SU(u >= $beyond, tm_splat_$SU($largest), r);
+  r = tm_select_$SU(u > 0x7f800000, tm_splat_$SU(0x7f), r);
+  return tm_cast_${SU}_to_$TU(r | ((all >> 24) & 0x80));"""
+_FROM_FLOAT8 = """\
+  $W w = tm_cast_${U}_to_$W(x);
+  $W m = w & 0x7f;
+  $W small = tm_bits_$F(tm_from_bits_$F((m << $dropped) + $smallest) - tm_from_bits_$F(tm_splat_$W($smallest)));
+  $W y = tm_select_$W(m < $normal, small, (m << $dropped) + $zero);
+  y = tm_select_$W(m >= $special, $nan, y);
+  return tm_from_bits_$F(y | ((w & 0x80) << 24));"""
+_FLOAT8 = {
+    "fa8": {
+        "power": "16384.0f",
+        "half": "0x7ffff",
+        "dropped": "20",
+        "bias": "960",
+        "smallest": "0x3c800000",
+        "beyond": "0x43e00000",
+        "largest": "0x7e",
+        "normal": "8",
+        "zero": "0x3c000000",
+        "special": "0x7f",
+        "nan": "tm_splat_$W(0x7fc00000)",
+    },
+    "fb8": {
+        "power": "128.0f",
+        "half": "0xfffff",
+        "dropped": "21",
+        "bias": "448",
+        "smallest": "0x38800000",
+        "beyond": "0x47700000",
+        "largest": "0x7c",
+        "normal": "4",
+        "zero": "0x38000000",
+        "special": "0x7c",
+        "nan": "(0x7f800000 | ((m & 3) << 21))",
+    },
+}
+
 _HALF_BUILTIN = {
     8: ("__F16C__", "__builtin_ia32_vcvtph2ps256({})", "__builtin_ia32_vcvtps2ph256({}, 4)"),
     16: (
@@ -63,6 +110,10 @@ def _body(s: Vector, t: Vector) -> str:
         return _via(s, s.mask, t) if s.bits != t.bits or t.dtype == "b8" else _nonzero(s)
     if _is_truth(s):
         return _from_truth(s, t)
+    if s.dtype in _FLOAT8:
+        return _from_float8(s)
+    if t.dtype in _FLOAT8:
+        return _to_float8(s, t)
     if s.dtype == "bf16":
         return _via(s, s.of("f32"), t) if t.dtype != "f32" else _from_bf16(s)
     if t.dtype == "bf16":
@@ -110,6 +161,17 @@ def _from_bf16(s: Vector) -> str:
 def _to_bf16(s: Vector, t: Vector) -> str:
     unsigned, narrow = s.of("u32").name, s.of("u16").name
     return s.render(_TO_BF16, S=s.name, SU=unsigned, TU=narrow)
+
+
+def _to_float8(s: Vector, t: Vector) -> str:
+    unsigned, narrow = s.of("u32").name, s.of("u8").name
+    return s.render(_TO_FLOAT8, S=s.name, SU=unsigned, TU=narrow, **_FLOAT8[t.dtype])
+
+
+def _from_float8(s: Vector) -> str:
+    wide = s.of("u32").name
+    how = _FLOAT8[s.dtype]
+    return s.render(_FROM_FLOAT8, W=wide, **{**how, "nan": how["nan"].replace("$W", wide)})
 
 
 def _half(s: Vector, t: Vector) -> str:

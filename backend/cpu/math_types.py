@@ -27,10 +27,15 @@ SCALAR_TYPES = {
     "u16": "unsigned short",
     "u8": "unsigned char",
     "b8": "unsigned char",
+    "fa8": "unsigned char",
+    "fb8": "unsigned char",
 }
+"""fa8 and fb8 are the bits of e4m3 and e5m2."""
+SELDOM = ("f16", "fa8", "fb8")
+"""Types that are defined only where they are used."""
 MASKS = ("m64", "m32", "m16", "m8")
 
-_DTYPE = "f64|f32|f16|bf16|[iu](?:64|32|16|8)|b8|m(?:64|32|16|8)"
+_DTYPE = "f64|f32|f16|bf16|f[ab]8|[iu](?:64|32|16|8)|b8|m(?:64|32|16|8)"
 _LANES = "|".join(map(str, LANES))
 _CONSTANT = re.compile(r"-?\d[\w.]*(?:p[+-]?\w+)?")
 _VECTOR = re.compile(rf"({_DTYPE})x({_LANES})")
@@ -41,7 +46,7 @@ PREAMBLE = "\n".join(
     [
         '#pragma GCC diagnostic ignored "-Wpsabi"',
         "#define TM_INLINE static inline __attribute__((always_inline))",
-        *(f"typedef {c} {name};" for name, c in SCALAR_TYPES.items() if name != "f16"),
+        *(f"typedef {c} {name};" for name, c in SCALAR_TYPES.items() if name not in SELDOM),
     ]
 )
 

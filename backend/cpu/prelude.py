@@ -30,11 +30,11 @@ from functools import lru_cache
 from taskmap.backend.cpu import math_mask, math_memory
 from taskmap.backend.cpu.math_cast import cast, mask
 from taskmap.backend.cpu.math_reduce import COMBINE, reduction
-from taskmap.backend.cpu.math_types import PREAMBLE, SCALAR_TYPES, Vector, parse_vector, typedef
+from taskmap.backend.cpu.math_types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
 from taskmap.backend.cpu.vector_math import function, is_function
 from taskmap.ir.errors import CodegenError
 
-_SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16)\b")
+_SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16|f[ab]8)\b")
 _PAIR = re.compile(r"tm_(cast|mask)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
 _INDEXED = re.compile(r"tm_(gather|scatter)_([a-z]+\d+)_((?:i32|i64)x\d+)")
 _CALL = re.compile(r"tm_(\w+?)_([a-z]+\d+x\d+)")
@@ -135,8 +135,8 @@ def _definition(symbol: str, vector_bytes: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _text(symbol: str, vector_bytes: int) -> str | None:
-    if symbol == "f16":
-        return f"typedef {SCALAR_TYPES['f16']} f16;"
+    if symbol in SELDOM:
+        return f"typedef {SCALAR_TYPES[symbol]} {symbol};"
     if parse_vector(symbol.removesuffix("_u")):
         return typedef(symbol)
     if pair := _PAIR.fullmatch(symbol):

@@ -43,7 +43,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.target import Target
-from taskmap.ir.types import DType, boolean, e4m3, e5m2, f32, i32, i64, tf32
+from taskmap.ir.types import DType, boolean, f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
 
 _TYPES = {
@@ -399,8 +399,6 @@ class Expressions:
             return _Text(f"tm_round_tf32({self._text(e.a).code})")
         if e.a.dtype == tf32 and e.dtype == f32:
             return self._text(e.a)
-        if e.dtype in (e4m3, e5m2) or e.a.dtype in (e4m3, e5m2):
-            raise CodegenError(f"{e.a.dtype} cannot be converted to {e.dtype}", why="such values are only moved.")
         if e.a.dtype == i64 and e.lanes == 1:
             text = self._text(e.a)
             if not text.wide:  # an int already

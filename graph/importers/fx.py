@@ -173,12 +173,12 @@ class _Reader:
         """Raises UnsupportedError for tensors that taskmap cannot compute with."""
         for source in node.all_input_nodes:
             for tensor in _tensors(source.meta.get("val")):
-                reason = refusal(tensor, entry.empty, self.device, read=True)
+                reason = refusal(tensor, entry.empty, self.device, read=True, moved=entry.moves)
                 if reason is not None:
                     raise UnsupportedError(reason)
         results = _tensors(value)
         for tensor in results:
-            reason = refusal(tensor, len(results) > 1, self.device)
+            reason = refusal(tensor, len(results) > 1, self.device, moved=entry.moves)
             if reason is not None:
                 raise UnsupportedError(reason)
 

@@ -30,11 +30,13 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A lowering; ``wants_out``: it takes the results' descriptions first; ``empty``: it takes empty tensors."""
+    """A lowering; ``wants_out``: it takes the results' descriptions first; ``empty``: it takes empty tensors;
+    ``moves``: it only moves and converts elements, so they may be floats of eight bits."""
 
     function: Callable[..., Any]
     wants_out: bool = False
     empty: bool = False
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,16 @@ class Table:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def lowering(self, *names: str, out: bool = False, empty: bool = False) -> Callable[[Function], Function]:
+    def lowering(
+        self, *names: str, out: bool = False, empty: bool = False, moves: bool = False
+    ) -> Callable[[Function], Function]:
         """Registers the decorated function for each of ``names``; an overload has one lowering."""
 
         def register(function: Function) -> Function:
             for name in names:
                 if name in self.entries:
                     raise GraphError(f"{name} has two lowerings")
-                self.entries[name] = Entry(function, out, empty)
+                self.entries[name] = Entry(function, out, empty, moves)
             return function
 
         return register

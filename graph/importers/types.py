@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
+from taskmap.ir.types import FLOAT8, DType, bf16, boolean, e4m3, e5m2, f16, f32, f64, i8, i16, i32, i64, u8
 
 _KNOWN = {
     torch.float64: f64,
@@ -17,6 +17,8 @@ _KNOWN = {
     torch.int8: i8,
     torch.uint8: u8,
     torch.bool: boolean,
+    torch.float8_e4m3fn: e4m3,
+    torch.float8_e5m2: e5m2,
 }
 _TORCH = {ours: theirs for theirs, ours in _KNOWN.items()}
 
@@ -35,12 +37,15 @@ def torch_dtype(dtype: DType) -> torch.dtype:
 CPU = torch.device("cpu")
 
 
-def refusal(value: torch.Tensor, empty: bool = False, device: torch.device = CPU, read: bool = False) -> str | None:
+def refusal(
+    value: torch.Tensor, empty: bool = False, device: torch.device = CPU, read: bool = False, moved: bool = False
+) -> str | None:
     """Why taskmap cannot compute with a tensor like ``value`` on ``device``, or None.
 
-    ``empty`` allows one without elements; ``read`` one of the CPU without dimensions, which operators take as a number.
+    ``empty`` allows one without elements; ``read`` one of the CPU without dimensions, which operators take as a number;
+    ``moved`` floats of eight bits, which are only moved and converted.
     """
-    if value.dtype not in _KNOWN:
+    if value.dtype not in _KNOWN or (_KNOWN[value.dtype] in FLOAT8 and not moved):
         return f"element type {str(value.dtype).removeprefix('torch.')}"
     if value.layout != torch.strided:
         return f"layout {str(value.layout).removeprefix('torch.')}"

@@ -48,7 +48,7 @@ TM_FN float tm_value(tm_f16 x)
 }
 TM_FN float tm_value(tm_bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
-// 8-bit floats: storage of operands of tensor instructions.
+// 8-bit floats: portable.cuh converts them.
 struct tm_e4m3 { unsigned char bits; };
 struct tm_e5m2 { unsigned char bits; };
 

@@ -27,6 +27,64 @@ TM_CONVERT_BY_WAY_OF_I64(short, float)
 TM_CONVERT_BY_WAY_OF_I64(short, double)
 #undef TM_CONVERT_BY_WAY_OF_I64
 
+// ---- 8-bit floats, from and to f32 with PyTorch's rounding: to nearest, ties to even. e4m3 has no infinity, and what is
+// too large becomes the largest; e5m2 is half of an f16. Subnormal numbers are rounded by adding a power of two, below
+// whose last place lies what is lost, and read by subtracting one.
+
+union tm_float_bits { float value; unsigned bits; };
+TM_FN unsigned tm_bits_of(float x)
+{
+  tm_float_bits u;
+  u.value = x;
+  return u.bits;
+}
+TM_FN float tm_float_of(unsigned bits)
+{
+  tm_float_bits u;
+  u.bits = bits;
+  return u.value;
+}
+
+TM_FN unsigned tm_narrow(unsigned u, unsigned smallest, unsigned power, int dropped, unsigned bias)
+{
+  if (u < smallest) return tm_bits_of(tm_float_of(u) + tm_float_of(power)) - power;
+  return ((u + (1u << (dropped - 1)) - 1 + ((u >> dropped) & 1)) >> dropped) - bias;
+}
+template <class From> struct tm_conversion<tm_e4m3, From> {
+  static TM_FN tm_e4m3 of(From x)
+  {
+    const unsigned all = tm_bits_of(static_cast<float>(x)), u = all & 0x7fffffffu;
+    const unsigned r = tm_narrow(u, 0x3c800000u, 0x46800000u, 20, 960);
+    tm_e4m3 y;
+    y.bits = static_cast<unsigned char>((u > 0x7f800000u ? 0x7f : u >= 0x43e00000u ? 0x7e : r) | ((all >> 24) & 0x80));
+    return y;
+  }
+};
+template <class From> struct tm_conversion<tm_e5m2, From> {
+  static TM_FN tm_e5m2 of(From x)
+  {
+    const unsigned all = tm_bits_of(static_cast<float>(x)), u = all & 0x7fffffffu;
+    const unsigned r = tm_narrow(u, 0x38800000u, 0x43000000u, 21, 448);
+    tm_e5m2 y;
+    y.bits = static_cast<unsigned char>((u > 0x7f800000u ? 0x7f : u >= 0x47700000u ? 0x7c : r) | ((all >> 24) & 0x80));
+    return y;
+  }
+};
+TM_FN float tm_value(tm_e4m3 x)
+{
+  const unsigned m = x.bits & 0x7fu, sign = (x.bits & 0x80u) << 24;
+  const float small = tm_float_of((m << 20) + 0x3c800000u) - tm_float_of(0x3c800000u);
+  const float y = m == 0x7f ? tm_nan() : m < 8 ? small : tm_float_of((m << 20) + 0x3c000000u);
+  return tm_float_of(tm_bits_of(y) | sign);
+}
+TM_FN float tm_value(tm_e5m2 x)
+{
+  const unsigned m = x.bits & 0x7fu, sign = (x.bits & 0x80u) << 24;
+  const float small = tm_float_of((m << 21) + 0x38800000u) - tm_float_of(0x38800000u);
+  const float y = m >= 0x7c ? tm_float_of(0x7f800000u | (m & 3) << 21) : m < 4 ? small : tm_float_of((m << 21) + 0x38000000u);
+  return tm_float_of(tm_bits_of(y) | sign);
+}
+
 template <class To, class From> TM_FN To tm_cast(From x)
 {
   return tm_conversion<To, decltype(tm_value(x))>::of(tm_value(x));

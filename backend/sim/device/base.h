@@ -53,7 +53,7 @@ struct tm_bf16 {
 inline float tm_value(tm_f16 x) { return static_cast<float>(tm_bits<_Float16>(x.bits)); }
 inline float tm_value(tm_bf16 x) { return tm_bits<float>(static_cast<tm_u32>(x.bits) << 16); }
 
-/* 8-bit floats: storage of operands of tensor instructions. */
+/* 8-bit floats: portable.cuh converts them. */
 struct tm_e4m3 { unsigned char bits; };
 struct tm_e5m2 { unsigned char bits; };
 
