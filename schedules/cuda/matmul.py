@@ -35,6 +35,7 @@ from taskmap.schedules.values import Values
 
 Multiplier = Simt | Mma
 _COPIES = (4, 8, 16)
+NOT_ROUNDED = "factors of f32 may not be rounded to tf32, unless the option tf32 or PyTorch's settings say so"
 
 
 def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
@@ -76,7 +77,7 @@ def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
     if types != wanted:
         return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
     if tf32 in (spec.a, spec.b) and not target.tf32:
-        return "factors of f32 may not be rounded to tf32, unless the option tf32 or PyTorch's settings say so"
+        return NOT_ROUNDED
     for name, tile, own in (("m", c.warp_m, spec.m), ("n", c.warp_n, spec.n), ("k", c.block_k, spec.k)):
         if tile % own:
             return f"along {name}, {own} of {c.engine} do not divide {tile}"

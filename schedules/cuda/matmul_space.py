@@ -16,7 +16,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.types import DType, f32, f64, tf32
 from taskmap.schedules.cuda import hopper
 from taskmap.schedules.cuda.hopper import HopperConfig, schedule_hopper
-from taskmap.schedules.cuda.matmul import is_asynchronous, schedule_product, shared_bytes, validity
+from taskmap.schedules.cuda.matmul import NOT_ROUNDED, is_asynchronous, schedule_product, shared_bytes, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.product import Product
 from taskmap.schedules.cuda.split import tiles_of
@@ -55,7 +55,7 @@ _RINGS = (2, 3, 4, 6, 8)
 _LARGE_TILE, _LARGE_RINGS = 128 * 192, (3, 4)
 _BEGINNING = 1500
 """Clocks until a block has its first factors."""
-_MOST = 200
+_MOST, _MOST_OF_WARPGROUPS = 200, 100
 """Configurations of an operator; those that the estimate thinks worst are left out."""
 
 Config = MatmulConfig | HopperConfig
@@ -65,13 +65,15 @@ def space(p: Product, target: Target) -> list[Config]:
     """Every configuration that can compute ``p`` on ``target`` and wastes nothing, the fastest by the estimate first:
     at most 200, and at most 100 of them for warpgroups."""
     found = [c for c in candidates(p, target) if why_not(p, c, target) is None and wasted(p, c, target) is None]
-    return sorted(found, key=lambda c: (estimate(p, c, target), working_time(p, c, target), -c.stages))[:_MOST]
+    found.sort(key=lambda c: (estimate(p, c, target), working_time(p, c, target), -c.stages))
+    beyond = [c for c in found if isinstance(c, HopperConfig)][_MOST_OF_WARPGROUPS:]
+    return [c for c in found if c not in beyond][:_MOST]
 
 
 def why_not(p: Product, c: Config, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
     if isinstance(c, HopperConfig):
-        return hopper.validity(p, c, target)
+        return NOT_ROUNDED if c.spec.a == tf32 and not target.tf32 else hopper.validity(p, c, target)
     reason = validity(p, c, target)
     if reason is None and registers(p, c, target) > target.vector_registers:
         return f"a thread needs about {registers(p, c, target)} registers, and has {target.vector_registers}"

@@ -30,7 +30,7 @@ from taskmap.schedules.cuda import shared_tile
 from taskmap.schedules.cuda.hopper import HopperConfig
 from taskmap.schedules.cuda.matmul import schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, split_of, wasted
+from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, split_of, wasted, why_not
 from taskmap.schedules.cuda.product import find_product
 from taskmap.schedules.cuda.shared_tile import swizzled_bytes, swizzled_tile
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda, simulated, source_of
@@ -202,10 +202,11 @@ def test_sums_that_blocks_share_are_the_same_in_every_order(config: MatmulConfig
 
 
 def test_a_shared_sum_in_the_interpreter() -> None:
-    task = fused([product("plain", 17, 19, 29, f32, "generic")])
+    task = fused([product("plain", 9, 17, 15, f32, "generic")])
     p = find_product(task)
     assert p is not None
-    check_interpreted(case_of(task), schedule_product(p, SPLIT[1], cuda()), LOOSE)
+    config = MatmulConfig("simt", 8, 16, 4, 4, 16, group=2, split=2)
+    check_interpreted(case_of(task), schedule_product(p, config, cuda()), LOOSE)
 
 
 def test_a_part_that_is_left_out_is_seen() -> None:
@@ -233,6 +234,7 @@ def test_few_tiles_and_long_sums_are_shared(isa: str, dtype: DType) -> None:
         assert p is not None
         found = space(p, target)
         assert 0 < len(found) <= 200
+        assert sum(isinstance(c, HopperConfig) for c in found) <= 100
         assert any(split_of(c) > 1 for c in found) == shared
         assert (split_of(choose(p, target)) > 1) == shared, choose(p, target)
 
@@ -301,6 +303,14 @@ def test_lines_that_cannot_be_swizzled_are_padded() -> None:
     assert padded.buffer.strides == (32 * 56, 56, 1)
     assert swizzled_bytes(f16, 2, 32, 48, along_k=True) == 2 * 32 * 56 * 2
     assert swizzled_bytes(f16, 2, 32, 64, along_k=True) == 2 * 32 * 64 * 2
+
+
+def test_warpgroups_round_to_tf32_only_where_that_is_allowed() -> None:
+    p = find_product(fused([product("right", 64, 64, 64, f32, "generic")]))
+    assert p is not None
+    config, target = HopperConfig("wgmma_m64n64k8_tf32_f32", 64, 64, 1, 2), cuda("sm_90a")
+    assert why_not(p, config, replace(target, tf32=True)) is None
+    assert "may not be rounded" in str(why_not(p, config, target))
 
 
 def integers(m: int, n: int, k: int, a: DType, b: DType) -> Node:
