@@ -52,6 +52,7 @@ SAMPLES: list[Expr] = [
     widen(i, 4),
     lane_reduce("sum", ramp(i, 1, 4)),
     reduce("sum", [(j, i)], X[i, j]),
+    nodes.Scatter("sum", (i, j), X[i, j], ((Var("r"), i),), (j, i), X[j, i], f32),
     Intrinsic(FMA, (X[i, ramp(j, 1, 4)], X[i, j], X[j, ramp(i, 1, 4)]), f32, 4),
 ]
 
