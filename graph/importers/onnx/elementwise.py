@@ -120,6 +120,8 @@ def _floor_remainder(a: Expr, b: Expr) -> Expr:
 def _pow(call: Call) -> Any:
     x, y = operands(call)
     known = call.maybe(1)
+    if x.dtype.is_float and call.elem(1) == UINT64:
+        return by_numpy(call, lambda a, b: np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype))
     if x.dtype.is_float:
         if known is not None and known.size == 1:
             exponent = float(known.reshape(-1)[0])

@@ -191,8 +191,8 @@ def _tf_idf(call: Call) -> Any:
     def row(values: Any) -> Any:
         found = np.zeros(len(grams), np.float32)
         table = {gram: i for i, gram in enumerate(grams)}
-        for n in range(shortest, longest + 1):
-            for gap in range(1, (skips + 2) if n > 1 else 2):
+        for n in range(shortest, min(longest, len(counts)) + 1):
+            for gap in range(1, min(skips + 2, len(values)) if n > 1 else 2):
                 for start in range(len(values) - (n - 1) * gap):
                     gram = tuple(int(v) for v in values[start : start + (n - 1) * gap + 1 : gap])
                     if gram in table:
