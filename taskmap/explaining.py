@@ -71,7 +71,12 @@ def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") ->
     record: list[Compilation | Fallback] = []
     session.record = record
     measured = _measure(lambda: model(inputs), record)
-    return _report(measured, session, name)
+    report = _report(measured, session, name)
+    on_host = model.host_operators
+    if not on_host:
+        return report
+    said = f"{on_host} operators of the model, as externs or between graphs"
+    return replace(report, conditions=(*report.conditions, ("on the host", said)))
 
 
 def _report(measured: _Measured, session: Session, name: str) -> Report:
