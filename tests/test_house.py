@@ -204,7 +204,7 @@ def test_files_are_small(folder: str) -> None:
 
 def test_all_that_stands_in_the_rooms_is_installed() -> None:
     """A folder without __init__.py, or a data file of another kind than setup.py packs, would miss from a wheel."""
-    data = {".h", ".c", ".cuh", ".typed"}
+    data = {".h", ".c", ".cuh", ".css", ".js", ".typed"}
     lost = []
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()):
         if "__pycache__" in path.parts:
