@@ -76,7 +76,7 @@ class CpuBuilder:
         assert isinstance(source, KernelSource)
         self.compiler.add(source)
 
-    def refused(self) -> Mapping[str, TaskmapError]:
+    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """A CPU has room for every kernel."""
         return {}
 

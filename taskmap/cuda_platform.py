@@ -77,9 +77,9 @@ class CudaBuilder:
         assert isinstance(source, CudaSource)
         self.compiler.add(source)
 
-    def refused(self) -> Mapping[str, TaskmapError]:
+    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """By symbol, why kernels spill registers, or their tensor instructions wait for each other."""
-        return self.compiler.refused()
+        return self.compiler.refused(show)
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """The programs with their kernels loaded."""

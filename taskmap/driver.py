@@ -37,7 +37,7 @@ from taskmap.ir.task import Task
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.placing import CPU, chosen_target
-from taskmap.platform import Builder, Platform, Ready
+from taskmap.platform import Builder, Platform, Ready, Show
 from taskmap.progress import progress
 from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
@@ -146,7 +146,8 @@ def compile_graph(
     tune(planned, session)
     with closing(session.platform.builder()) as builder:
         kernels = _kernels(planned, session, dump, builder)
-        _refit(kernels, session, dump, builder)
+        with progress("compiling kernels", len(builder)) as show:
+            _refit(kernels, session, dump, builder, show)
         symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
         parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
         memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
@@ -231,11 +232,11 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict
     return kernels
 
 
-def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, builder: Builder) -> None:
+def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, builder: Builder, show: Show) -> None:
     """Make those kernels anew that take more of a GPU than it has, each with its next configuration; where there is
     none, it is slow, but right."""
     attempt = 0
-    while refused := builder.refused():
+    while refused := builder.refused(show):
         attempt += 1
         for group, kernel in kernels.items():
             error = refused.get(kernel.source.symbol)

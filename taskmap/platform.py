@@ -74,7 +74,7 @@ class Builder(Protocol):
     def add(self, source: Source) -> None:
         """A kernel is wanted."""
 
-    def refused(self) -> Mapping[str, TaskmapError]:
+    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """By symbol, why kernels take more of the hardware than it has: they are no longer wanted."""
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:

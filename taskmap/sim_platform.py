@@ -97,7 +97,7 @@ class SimBuilder:
             self._executor.submit(build_kernels, together, store, checked=False, counters=LEDGER.kernels)
         )
 
-    def refused(self) -> Mapping[str, TaskmapError]:
+    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """The host has room for every kernel."""
         return {}
 

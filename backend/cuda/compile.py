@@ -93,7 +93,7 @@ class CudaCompiler:
         self._started = self._started or perf_counter()
         self._running[self._executor.submit(self._toolchain.assemble, whole_text(source), source.symbol)] = source
 
-    def refused(self) -> dict[str, KernelResourceError]:
+    def refused(self, progress: Progress | None = None) -> dict[str, KernelResourceError]:
         """By symbol, why kernels that were added take more than their sources allow. They are forgotten: others may be
         added in their place, or they again, allowed it. Waits for all; raises CompilerFailedError as compile_cuda.
         """
@@ -106,6 +106,8 @@ class CudaCompiler:
             except KernelResourceError as error:
                 found[source.symbol] = error
                 del self._wanted[source.symbol], self._keys[source.symbol]
+            if progress is not None:
+                progress(len(self._made), len(self._wanted))
         return found
 
     def finish(self, progress: Progress | None = None) -> dict[str, CudaBinary]:

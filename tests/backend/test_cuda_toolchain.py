@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda import nvrtc
-from taskmap.backend.cuda.compile import SUFFIX, compile_cuda, whole_text
+from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler, compile_cuda, whole_text
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources, read_resources
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -121,6 +122,23 @@ def test_spilled_registers_are_an_error_unless_allowed(store: KernelStore) -> No
     allowed = compile_cuda([replace(SPILLS, allow=("spills",))], toolchain, store, Counters())["spills"]
     assert allowed.resources.spill_loads > 0
     assert allowed.resources.spills == allowed.resources.spill_loads + allowed.resources.spill_stores
+
+
+def test_what_spills_is_given_up_and_others_take_its_place(store: KernelStore) -> None:
+    seen: list[tuple[int, int]] = []
+    compiler = CudaCompiler(find_cuda_toolchain("sm_80"), store, Counters())
+    with closing(compiler):
+        compiler.add(SCALE)
+        compiler.add(SPILLS)
+        refused = compiler.refused(lambda done, wanted: seen.append((done, wanted)))
+        assert list(refused) == ["spills"]
+        assert "bytes are stored to memory" in str(refused["spills"].why)
+        assert seen[-1] == (1, 1)
+        compiler.add(replace(SPILLS, allow=("spills",)))
+        assert compiler.refused() == {}
+        made = compiler.finish()
+    assert set(made) == {"scale", "spills"}
+    assert made["spills"].source.allow == ("spills",)
 
 
 def test_serialised_tensor_instructions_are_an_error_unless_allowed(store: KernelStore) -> None:
