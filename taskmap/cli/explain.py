@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from taskmap.archive_file import is_archive
 from taskmap.cli.output import command
 from taskmap.cli.run import model_options
+from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
 
 SUFFIX = ".taskmap.html"
@@ -29,5 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     written.add_argument("--html", type=Path, metavar="FILE", help=page)
     written.add_argument("--no-html", action="store_true", help="write no page")
     a = p.parse_args(arguments)
+    if is_archive(a.model):
+        hint = "Explain the ONNX model that it was made of."
+        raise InputError(f"{a.model} is an archive, which can be run, but not explained", hint=hint)
     page_path = None if a.no_html else a.html or Path(f"{a.model.stem}{SUFFIX}")
     return _explain_model(a, page_path)
