@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import cases, hardware, kernels, networks, plugin
+from benchmarks.gpu import cases, corners, hardware, kernels, networks, plugin
 from benchmarks.gpu.cases import SECTIONS, Case
 from benchmarks.gpu.timing import Comparison, Timing
 from taskmap.backend.cuda.compile import SUFFIX
@@ -27,6 +28,7 @@ from taskmap.ir.instructions import instruction_named
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import cuda_target
 from tests.backend.fake_driver import FakeApi
+from tests.cuda_proof.subjects import subjects
 from tests.taskmap_roof.test_cuda_target import execute
 
 ROOT = Path(__file__).parents[1]
@@ -52,12 +54,19 @@ def test_without_a_gpu_nothing_is_done() -> None:
     assert "nothing is checked on a GPU: torch" in done.stdout
 
 
+class KnowingApi(FakeApi):
+    """A GPU that has the sources of what it runs."""
+
+    known: dict[str, CudaSource]
+
+
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> FakeApi:
+def machine(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> KnowingApi:
     """A GPU whose memory is the host's."""
     store = KernelStore(shared_cache)
     sources = {SCALE.symbol: SCALE}
-    api = FakeApi(counts={"scale": 3}, on_launch=lambda launched: execute(sources, store, launched))
+    api = KnowingApi(counts={"scale": 3}, on_launch=lambda launched: execute(sources, store, launched))
+    api.known = sources
     made = hardware.Machine(Driver(api), cuda_target("sm_90a"), KernelStore(shared_cache, suffix=SUFFIX), "cpu", 5)
     monkeypatch.setattr(hardware, "machine", lambda: made)
     return api
@@ -73,6 +82,46 @@ def test_a_kernel_runs_as_in_the_simulator(machine: FakeApi) -> None:
     hardware.run(SCALE, [x, y], [90], outputs=[1])
     assert np.isnan(y[90:]).all()  # what the kernel did not write is poisoned
     assert [launch.stream for launch in machine.launches] == [5, 5, 5]
+
+
+def test_a_kernel_gets_the_memory_that_it_has_for_itself(machine: KnowingApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = replace(
+        SCALE,
+        symbol="through",
+        text=SCALE.text.replace("scale(", "through(")
+        .replace("long long n)", "tm_global<float> room, tm_global<int> count, long long n)")
+        .replace("y[i] =", "{ room[i] = 2.0f * x[i] + (float)count[0]; y[i] = room[i]; }  //"),
+        workspace=(400,),
+        counters=(4,),
+    )
+    monkeypatch.setitem(machine.counts, "through", 5)
+    monkeypatch.setitem(machine.known, "through", own)
+    x, y = np.random.default_rng().standard_normal(100).astype(np.float32), np.zeros(100, np.float32)
+    hardware.run(own, [x, y], [100], outputs=[1])
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_corners_are_run_without_pytest(tmp_path: Path) -> None:
+    wanted = ["--simulate", "sm_90a", "--out", str(tmp_path)]
+    some = [s for s in subjects() if str(s) in ("gather embedding f16", "rows sum f32")]
+    assert corners.main(wanted, lambda: some) == 0
+    record = json.loads((tmp_path / "gpu_corners.json").read_text())
+    assert all(row["right"] for row in record["rows"])
+    assert {row["name"].split(" [")[0] for row in record["rows"]} == {str(s) for s in some}
+    wrong = [replace(some[0], limits=dict.fromkeys(some[0].limits, 1e-12))]
+    assert corners.main([*wanted, "--seconds", "0"], lambda: some) == 1  # nothing was run
+    broken = [replace(s, case=replace(s.case, arrays=[a * 0 - 100 for a in s.case.arrays])) for s in wrong]
+    assert corners.main(wanted, lambda: broken) == 1
+    assert "failed" in json.loads((tmp_path / "gpu_corners.json").read_text())["rows"][0]
+
+
+def test_what_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    absent = command.Part("absent", ["nothing"], 1.0, needs=("json", "no_such_module"))
+    assert absent.lacks == ["no_such_module"]
+    monkeypatch.setattr(command, "parts", lambda workers: [absent])
+    monkeypatch.setattr(command, "gpu_missing", lambda: "")
+    assert command.main(["--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "gpu.json").read_text()) == [{"name": "absent", "status": "skipped", "seconds": 0.0}]
 
 
 def test_the_plugin_has_tests_run_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +148,21 @@ def test_what_the_gpu_lacks_is_passed_over(machine: FakeApi, name: str, entry: s
             plugin.pytest_runtest_setup(item)
     else:
         plugin.pytest_runtest_setup(item)
+
+
+def asks_for_counters() -> None:
+    simulator.run(SCALE, []).counters["blocks"]
+
+
+def asks_for_a_result() -> None:
+    simulator.run(SCALE, [])
+
+
+def test_what_only_the_simulator_says_is_passed_over(machine: FakeApi) -> None:
+    item: Any = SimpleNamespace(name="test_a", callspec=None, function=asks_for_counters)
+    with pytest.raises(pytest.skip.Exception, match="does not say"):
+        plugin.pytest_runtest_setup(item)
+    plugin.pytest_runtest_setup(SimpleNamespace(name="test_a", callspec=None, function=asks_for_a_result))  # type: ignore[arg-type]
 
 
 def called_once(calls: Mapping[str, Callable[[int], object]], baseline: str) -> Comparison:
@@ -176,6 +240,9 @@ def test_parts_are_ended_when_their_time_is_over(tmp_path: Path) -> None:
 def test_the_parts_fit_the_time() -> None:
     parts = command.parts(4)
     assert sum(part.share for part in parts) == pytest.approx(1)
-    assert {part.name for part in parts} >= {*SECTIONS, "instructions", "kernels", "networks"}
+    assert {part.name for part in parts} >= {*SECTIONS, "corners", "instructions", "kernels", "networks"}
+    kernels = next(part for part in parts if part.name == "kernels")
+    assert "tests/schedules/test_cuda_matmul.py" in kernels.command
+    assert not any("mutants" in a for a in kernels.command)
     for part in parts:
         assert all(not a.startswith("tests/") or (ROOT / a).exists() for a in part.command)

@@ -54,6 +54,8 @@ def run(
     driver = machine().driver
     loaded = _loaded(source, driver)
     held = [_on_device(a, poisoned=n in outputs) for n, a in enumerate(arrays)]
+    own = [_on_device(np.empty(size, np.uint8), poisoned=True) for size in source.workspace]
+    own += [_on_device(np.zeros(size, np.uint8), poisoned=False) for size in source.counters]
     pointers = [t.data_ptr() for t in held]
     flag = pointers.pop() if source.needs_error else 0
     config = driver.launch_config(source.threads, source.shared_bytes, source.cluster)
@@ -61,7 +63,7 @@ def run(
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
     config.hStream = driver.api.CUstream(machine().stream)
     frame = Frame(source, len(pointers), flag, config)
-    frame.fill(pointers, values)
+    frame.fill([*pointers, *(t.data_ptr() for t in own)], values)
     if source.maps:
         frame.map(views_of(source.maps, source.dims)(pointers, values), lambda v: driver.tensor_map(v, source.symbol))
     if 0 not in grid:

@@ -9,8 +9,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import torch
 
 import taskmap
 from benchmarks.gpu.conditions import GpuConditions, gpu_state
-from benchmarks.gpu.timing import Deadline, compare
+from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
 from taskmap.torch_backend import compile_fx
 
 NAMES = ("resnet50", "mobilenet_v2", "bert_base", "gpt2", "llama")
+_NEED_TRANSFORMERS = ("bert_base", "gpt2")
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 3e-2}
 
 
@@ -53,19 +55,16 @@ def measure(name: str, batch: int, dtype: torch.dtype, seed: int) -> dict[str, A
         wrong = relative_error(got, want)
         after = taskmap.metrics()
         started = time.perf_counter()
-        inductor = _inductor(module)
-        inductor(*args, **kwargs)
-        torch.cuda.synchronize()
+        inductor, why_not = _inductor(module, args, kwargs)
         inductor_seconds = time.perf_counter() - started
-        found = compare(
-            {
-                "taskmap": lambda _: own(*args, **kwargs),
-                "torch": lambda _: module(*args, **kwargs),
-                "inductor": lambda _: inductor(*args, **kwargs),
-            },
-            "torch",
-        )
-    best = max(found.ratios["inductor"], 1.0)
+        calls: dict[str, Call] = {
+            "taskmap": lambda _: own(*args, **kwargs),
+            "torch": lambda _: module(*args, **kwargs),
+        }
+        if inductor is not None:
+            calls["inductor"] = lambda _: inductor(*args, **kwargs)
+        found = compare(calls, "torch")
+    best = max(found.ratios.get("inductor", 0.0), 1.0)
     return {
         "name": f"{name} batch {batch} {str(dtype).removeprefix('torch.')}",
         "timings": {engine: asdict(timing) for engine, timing in found.timings.items()},
@@ -74,6 +73,7 @@ def measure(name: str, batch: int, dtype: torch.dtype, seed: int) -> dict[str, A
         "floor": 1.0,
         "compile_seconds": compile_seconds,
         "inductor_seconds": inductor_seconds,
+        "inductor_failed": why_not,
         "externs": after.externs - before.externs,
         "fallbacks": after.fallbacks - before.fallbacks,
         "relative_error": wrong,
@@ -81,9 +81,17 @@ def measure(name: str, batch: int, dtype: torch.dtype, seed: int) -> dict[str, A
     }
 
 
-def _inductor(module: torch.nn.Module) -> Callable[..., Any]:
+def _inductor(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Callable[..., Any] | None, str]:
+    """The network compiled by PyTorch, and run once; or None and why not: without a C compiler or Triton it cannot."""
     made: Callable[..., Any] = torch.compile(module)
-    return made
+    try:
+        made(*args, **kwargs)
+        torch.cuda.synchronize()
+    except Exception as failed:
+        return None, f"{type(failed).__name__}: {failed}"[:500]
+    return made, ""
 
 
 def _moved(value: Any, dtype: torch.dtype) -> Any:
@@ -113,6 +121,9 @@ def main(argv: list[str] | None = None) -> int:
     for name, batch, dtype in cases():
         if deadline.over:
             skipped.append(f"{name} batch {batch} {dtype}")
+            continue
+        if name in _NEED_TRANSFORMERS and find_spec("transformers") is None:
+            skipped.append(f"{name} batch {batch} {dtype}: transformers is not installed")
             continue
         try:
             rows.append(measure(name, batch, dtype, arguments.seed))

@@ -30,11 +30,9 @@ from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.cuda_proof.mutations import Rule
 from tests.cuda_proof.proving import RUNS
 from tests.cuda_proof.subjects import integers
-from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.graph_tasks import channels_last, fused, layer_norm, matrix_product, tensor
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case
-from tests.schedules.test_matmul import product
-from tests.schedules.test_rows import layer_norm
 
 Plan = Callable[[Task, Target], Kernel | None]
 
@@ -115,12 +113,12 @@ def by_rows(config: RowConfig) -> Plan:
 
 def a_product(m: int, n: int, k: int, form: str = "plain", dtype: object = f16) -> Callable[[], Task]:
     """A product alone."""
-    return lambda: fused([product(form, m, n, k, dtype, "generic", 2)])  # type: ignore[arg-type]  # a DType
+    return lambda: fused([matrix_product(form, m, n, k, dtype, 2)])  # type: ignore[arg-type]  # a DType
 
 
 def with_epilogue() -> Task:
     """A product with a bias and an activation."""
-    y = product("plain", 35, 72, 88, f16, "generic")
+    y = matrix_product("plain", 35, 72, 88, f16)
     return fused([activations.relu(arithmetic.add(y, tensor(72, dtype=f16)))])
 
 

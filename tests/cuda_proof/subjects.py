@@ -32,11 +32,9 @@ from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.matmul_space import schedule_config, space
 from taskmap.schedules.cuda.product import find_product
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
-from tests.schedules.graph_tasks import Strides, channels_last, fused, tensor
+from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case
-from tests.schedules.test_matmul import product
-from tests.schedules.test_rows import layer_norm
 
 LIMITS = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 """How far from float64 a result may be, relative to it and to 1, by its type."""
@@ -280,10 +278,10 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
             ("right", (13, 14, 600), {}),
         ):  # fmt: skip
             rows, columns, depth = sizes
-            node = product(form, rows, columns, depth, t, "generic", 2)
+            node = matrix_product(form, rows, columns, depth, t, 2)
             case = case_of([node], dims)
             yield Subject("product", f"{form} {_shape(sizes)} {t}", case, product_corners)
-        y = product("plain", 40, 24, 56, t, "generic")
+        y = matrix_product("plain", 40, 24, 56, t)
         y = activations.gelu(arithmetic.add(y, tensor(24, dtype=t)))
         case = case_of([arithmetic.add(y, tensor(40, 24, dtype=t))])
         yield Subject("product", f"with an epilogue {t}", case, product_corners)
@@ -291,7 +289,7 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
         yield Subject("product", f"with prologues {t}", case_of([y]), product_corners)
     limits = {**LIMITS, "f32": 2e-2}  # factors have ten bits behind the point
     for form, sizes in (("plain", (37, 19, 41)), ("right", (40, 24, 72)), ("left", (40, 24, 72))):
-        case = case_of([product(form, *sizes, f32, "generic")])
+        case = case_of([matrix_product(form, *sizes, f32)])
         yield Subject("product", f"{form} {_shape(sizes)} tf32", case, tf32_corners, limits)
     for a, b in ((i8, i8), (u8, i8)):
         for sizes in ((37, 19, 41), (40, 24, 144)):

@@ -22,9 +22,7 @@ from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
 from tests.cuda_proof.proving import Proof
 from tests.cuda_proof.subjects import integers
-from tests.schedules.graph_tasks import channels_last, fused, tensor
-from tests.schedules.test_matmul import product
-from tests.schedules.test_rows import layer_norm
+from tests.schedules.graph_tasks import channels_last, fused, layer_norm, matrix_product, tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ def assembly(outputs: Sequence[Node], isa: str, anchor: Node | None = None, last
 
 @lru_cache
 def of_product(form: str, dtype: DType, isa: str) -> Assembly:
-    return assembly([product(form, 1024, 1024, 1024, dtype, "generic")], isa)
+    return assembly([matrix_product(form, 1024, 1024, 1024, dtype)], isa)
 
 
 @pytest.mark.parametrize("dtype", [f16, bf16], ids=str)

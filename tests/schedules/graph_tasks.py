@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from taskmap.graph.graph import Graph, Node, topological
 from taskmap.graph.layout import Placement
+from taskmap.graph.ops import matmul, norms, views
 from taskmap.graph.packing import PackWeights
 from taskmap.graph.tasks import build_task
 from taskmap.ir.lower.flatten import row_major_strides
@@ -59,3 +60,20 @@ def packed(node: Node, pack: PackWeights) -> Node:
     if weight.op != "pack":
         return node  # too small to gain by it
     return replace(done, inputs=(done.inputs[0], tensor(*weight.shape, dtype=weight.dtype), *done.inputs[2:]))
+
+
+def matrix_product(form: str, m: Dim, n: Dim, k: Dim, dtype: DType, batch: Dim = 3) -> Node:
+    """A product of new matrices: "plain", "left" or "right" with that factor transposed, or "batched"."""
+    if form == "batched":
+        return matmul.bmm(tensor(batch, m, k, dtype=dtype), tensor(batch, k, n, dtype=dtype))
+    a = tensor(m, k, dtype=dtype) if form != "left" else views.permute(tensor(k, m, dtype=dtype), (1, 0))
+    b = tensor(k, n, dtype=dtype) if form != "right" else views.permute(tensor(n, k, dtype=dtype), (1, 0))
+    return matmul.mm(a, b)
+
+
+def layer_norm(x: Node, count: int, statistics: bool = False) -> list[Node]:
+    """A norm over the last ``count`` dimensions, with new weights, and what it finds on the way."""
+    last = x.shape[len(x.shape) - count :]
+    w, b = tensor(*last, dtype=x.dtype), tensor(*last, dtype=x.dtype)
+    y, mean, rstd = norms.layer_norm(x, last, w, b, 1e-5)
+    return [y, mean, rstd] if statistics else [y]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -23,12 +24,11 @@ from taskmap.schedules.cuda.matmul import schedule_product
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from taskmap.schedules.cuda.product import find_product
 from tests.schedules.cuda_running import cuda, source_of
-from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.graph_tasks import channels_last, fused, layer_norm, tensor
 from tests.schedules.mutants import Mutant, hunt, mutants
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import TOLERANCE, Case
 from tests.schedules.test_matmul import product
-from tests.schedules.test_rows import layer_norm
 
 LIMITS = {**TOLERANCE, "f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 6e-2}
 EACH = 4
@@ -71,6 +71,9 @@ def an_image() -> Task:
     y = convolution(x, w, [1], [1], [1])
     return fused([y], strides={n: channels_last(*n.shape) for n in (x, w, y)})
 
+
+ARRIVED = re.compile(r"tm_mbarrier_wait\(full(, \d| \+ \d)")
+"""A wait for what has arrived long ago: it ends a basic block for the assembler, and does nothing else."""
 
 TEMPLATES: dict[str, tuple[Callable[[], Task], Schedule, str]] = {
     "threads": (
@@ -125,10 +128,12 @@ def test_mutants_of_a_template_are_caught(template: str, record_property: Callab
         chance = random.Random(seed)
         arrays = [random_array(chance, b.dtype, [size_of(n, {}) for n in b.shape]) for b in task.inputs]
         cases.append(Case(task, arrays))
-    tally = hunt(cases, kernel, source_of(kernel, isa), LIMITS, EACH)
+    source = source_of(kernel, isa)
+    lines = source.text.splitlines()
+    tally = hunt(cases, kernel, source, LIMITS, EACH)
     record_property("mutants", f"{template}: {tally}")
     print(f"{template}: {tally}")
-    missed = [m for m in tally.missed if m.kind not in HARMLESS]
+    missed = [m for m in tally.missed if m.kind not in HARMLESS and not ARRIVED.search(lines[m.line - 1])]
     assert not missed, "\n".join(map(str, missed))
     assert sum(tally.caught.values()) >= 0.6 * sum(tally.total.values()), tally
 

@@ -13,9 +13,9 @@ from taskmap.schedules import schedule
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules.cuda_running import check, check_kernel, cuda
-from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.graph_tasks import channels_last, fused, layer_norm, tensor
 from tests.schedules.running import Case
-from tests.schedules.test_rows import centred, layer_norm, random_case
+from tests.schedules.test_rows import centred, random_case
 
 _LOOSE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 

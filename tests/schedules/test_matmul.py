@@ -18,7 +18,7 @@ from taskmap.ir.evaluate import size_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64
 from taskmap.schedules import packed_width, schedule
-from tests.schedules.graph_tasks import fused, packed, permuted_strides, tensor
+from tests.schedules.graph_tasks import fused, matrix_product, packed, permuted_strides, tensor
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import ISAS, Case, check, isas, target
@@ -45,11 +45,7 @@ def several_axes(m: Sequence[Dim], n: Sequence[Dim], k: Sequence[Dim], dtype: DT
 def product(form: str, m: Dim, n: Dim, k: Dim, dtype: DType, isa: str, batch: Dim = 3) -> Node:
     if form == "several":
         return several_axes((m, 3), (2, n), (k, 2), dtype)
-    if form == "batched":
-        return matmul.bmm(tensor(batch, m, k, dtype=dtype), tensor(batch, k, n, dtype=dtype))
-    a = tensor(m, k, dtype=dtype) if form != "left" else views.permute(tensor(k, m, dtype=dtype), (1, 0))
-    b = tensor(k, n, dtype=dtype) if form != "right" else views.permute(tensor(n, k, dtype=dtype), (1, 0))
-    y = matmul.mm(a, b)
+    y = matrix_product(form, m, n, k, dtype, batch)
     if form != "packed":
         return y
     return packed(y, PackWeights(partial(packed_width, target=target(isa))))

@@ -16,20 +16,13 @@ from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
 from taskmap.schedules import schedule
-from tests.schedules.graph_tasks import channels_last, fused, permuted_strides, tensor
+from tests.schedules.graph_tasks import channels_last, fused, layer_norm, permuted_strides, tensor
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import ISAS, Case, check, isas, run_cases, target
 
 LENGTHS = (1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 1000)
 _LOOSE = {"f32": 3e-5, "f16": 1e-2, "bf16": 5e-2}
-
-
-def layer_norm(x: Node, count: int, statistics: bool = False) -> list[Node]:
-    last = x.shape[len(x.shape) - count :]
-    w, b = tensor(*last, dtype=x.dtype), tensor(*last, dtype=x.dtype)
-    y, mean, rstd = norms.layer_norm(x, last, w, b, 1e-5)
-    return [y, mean, rstd] if statistics else [y]
 
 
 def rms_norm(x: Node, count: int) -> list[Node]:
