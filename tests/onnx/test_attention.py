@@ -46,7 +46,7 @@ def attention(given: dict[str, Any], outputs: int, **attributes: Any) -> Any:
     node = helper.make_node(
         "Attention", [n if n in given else "" for n in NAMES[: last + 1]], ["Y", "PK", "PV"][:outputs], **attributes
     )
-    ports = {n: (ELEMS[v.dtype.name], list(v.shape)) for n, v in given.items()}
+    ports: dict[str, tuple[int, list[Any]]] = {n: (ELEMS[v.dtype.name], list(v.shape)) for n, v in given.items()}
     return model([node], ports, ["Y", "PK", "PV"][:outputs], opset=24)
 
 
@@ -91,6 +91,6 @@ def test_a_query_that_may_look_at_nothing_gives_zeros() -> None:
 def test_the_rest_runs_by_the_function_body(attributes: dict[str, Any]) -> None:
     given = case(3, 5)
     proto = attention(given, 1, **attributes)
-    want = ReferenceEvaluator(proto).run(None, given)
+    want: Any = ReferenceEvaluator(proto).run(None, given)
     (got,) = load_model(proto, engine=by_definition)(given)
     np.testing.assert_allclose(got, want[0], rtol=1e-5, atol=1e-6)

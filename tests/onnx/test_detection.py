@@ -28,7 +28,9 @@ def boxes(count: int, size: float) -> Any:
 
 def single(op: str, given: dict[str, Any], outputs: int = 1, **attributes: Any) -> Any:
     """A model of one operator."""
-    ports = {n: (FLOAT if v.dtype == np.float32 else INT64, list(v.shape)) for n, v in given.items()}
+    ports: dict[str, tuple[int, list[Any]]] = {
+        n: (FLOAT if v.dtype == np.float32 else INT64, list(v.shape)) for n, v in given.items()
+    }
     names = [f"out{i}" for i in range(outputs)]
     return model([helper.make_node(op, list(given), names, **attributes)], ports, names, opset=20)
 
@@ -68,7 +70,7 @@ def test_equals_the_reference(name: str, compiled: bool) -> None:
     proto = single(op, given, **attributes)
     loaded = load_model(proto) if compiled else load_model(proto, engine=by_definition)
     (got,) = loaded(given)
-    (want,) = ReferenceEvaluator(proto).run(None, given)
+    want: Any = ReferenceEvaluator(proto).run(None, given)[0]
     assert loaded.host_operators == 0
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.ops.gather import wrapped
 from taskmap.ir.construct import binary, call, cast, compare, const, load, maximum, minimum, reduce, select
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Var
@@ -28,7 +29,7 @@ def grid_sample(x: Node, grid: Node, mode: str, padding: str, align: bool) -> No
     mode: linear, nearest or cubic; padding: zeros, border or reflection.
     Source: Jaderberg et al., "Spatial transformer networks" (2015).
     """
-    sizes = [int(n) for n in x.shape[2:]]  # type: ignore[call-overload]  # the caller has checked that they are known
+    sizes = concrete(x.shape[2:], "samples of a tensor")
     rank = len(sizes)
     wide = compute_type(grid.dtype)
 
@@ -146,7 +147,7 @@ def roi_align(x: Node, rois: Node, batch: Node, size: tuple[int, int], ratio: in
 
     Source: He et al., "Mask R-CNN" (2017), section 3.
     """
-    h, w = (int(n) for n in x.shape[2:])  # type: ignore[call-overload]  # the caller has checked that they are known
+    h, w = concrete(x.shape[2:], "samples of a tensor")
     wide = compute_type(x.dtype)
 
     def element(f: Buffer, r: Buffer, b: Buffer) -> Callable[..., ExprLike]:

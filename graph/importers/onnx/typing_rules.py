@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from onnx import AttributeProto, TensorProto, defs
 
@@ -95,8 +96,8 @@ def check_attributes(call: Call) -> None:
 
 @lru_cache(maxsize=4096)
 def _attributes(name: str, version: int, domain: str) -> dict[str, int]:
-    schema = defs.get_schema(name, version, domain)
-    return {n: int(a.type.value) for n, a in schema.attributes.items()}
+    schema: Any = defs.get_schema(name, version, domain)
+    return {n: int(a.type) for n, a in schema.attributes.items()}
 
 
 def check_inputs(call: Call) -> None:

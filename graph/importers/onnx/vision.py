@@ -53,7 +53,7 @@ def _roi_align(call: Call) -> Any:
     if len(x.shape) != 4 or len(rois.shape) != 2 or constant_dim(rois.shape[1]) != 4:
         raise call.error(f"regions of shape {list(rois.shape)} in a tensor of shape {list(x.shape)}")
     if 0 < ratio <= MOST_SAMPLES and not largest and all_known(x.shape[2:]):
-        return sampling.roi_align(*call.nodes(), size, ratio, scale, half)
+        return sampling.roi_align(call.node(0), call.node(1), call.node(2), size, ratio, scale, half)
     return on_host(
         call,
         lambda a, r, b: numpy_vision.roi_align(a, r, b, size, ratio, scale, half, largest),
