@@ -43,6 +43,16 @@ def test_sixteen_bytes_at_once(dtype: DType, lanes: int) -> None:
     assert lanes_of(Case(fused([activations.relu(x)]), [array])) == [lanes]
 
 
+def test_bytes_travel_sixteen_at_once() -> None:
+    x, y = tensor(6, 64, dtype=i8), tensor(6, 64, dtype=i8)
+    arrays = [np.arange(384, dtype=np.int64).astype(np.int8).reshape(6, 64) for _ in range(2)]
+    case = Case(fused([arithmetic.add(x, y)]), arrays)
+    assert lanes_of(case) == [16]
+    assert "tm_load<16>" in check_kernel(case, schedule(case.task, cuda())).text
+    wide = Case(fused([arithmetic.add(x, tensor(6, 64, dtype=f32))]), [arrays[0], np.ones((6, 64), np.float32)])
+    assert lanes_of(wide) == [4]  # the widest type says how many
+
+
 def test_an_odd_size_of_flat_memory_has_vectors_and_a_tail() -> None:
     x = tensor(7, 37)
     assert lanes_of(Case(fused([arithmetic.mul(x, 2.0)]), [np.ones((7, 37), np.float32)])) == [4]
