@@ -8,7 +8,8 @@
                 out[i, block] += source[n, block]        in vectors
 
 No two tasks write the same element, and each meets its elements in the order of the source. Every range looks at all
-positions, which costs little next to moving what is put there.
+positions, which costs little next to moving what is put there, if that is a row. If it is an element, ranges begin the
+result only, and one task puts all of the source there.
 """
 
 from __future__ import annotations
@@ -63,23 +64,48 @@ class _Plan:
         lanes = self.target.lanes(vector_bytes(task))
         size = constant_dim(product([*stage.shape, *(n for _, n in frame.e.axes)]))
         parallel = size is None or self.work() >= _PARALLEL_ABOVE
-        shares = self.shares(outer, inner, lanes) if parallel else _Shares()
+        large = inner is not None or (constant_dim(product(stage.shape)) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        shares = self.shares(outer, inner, lanes) if parallel and large else _Shares()
         blocks = 1 if not shares.width or inner is None else ceil_div(stage.shape[inner], shares.width)
         values = Values(task, b)
         extents: list[Dim] = [*(stage.shape[d] for d in outer), shares.ranges, blocks]
         names = [*(f"o{d}" for d in outer), "range", "block"]
-        with parallel_grid(b, names, extents, values, parallel, _TASKS_PER_CORE * self.target.cores) as at:
+        enough = _TASKS_PER_CORE * self.target.cores
+        together = inner is not None or shares.ranges == 1
+        with parallel_grid(b, names, extents, values, parallel, enough) as at:
             *left, part, block = at
             place = dict(zip(outer, left, strict=True))
             start, count = self.part(shares, part, values)
             first = values.simplifier(block * shares.width)
             self.begin(place, inner, first, shares.width, start, count, lanes, values)
-            guards = [place[d] < frame.extent(d) for d in outer if not frame.covers(d)]
-            self.guarded(guards, lambda: self.put(place, inner, first, shares, start, count, lanes, values.nested()))
+            if together:
+                self.put_where_covered(place, inner, first, shares, start, count, lanes, values)
+        if not together:
+            whole = [stage.shape[d] for d in outer]
+            names = [f"p{d}" for d in outer]
+            with parallel_grid(b, names, whole, values, parallel, enough) as at:
+                place = dict(zip(outer, at, strict=True))
+                self.put_where_covered(place, None, index(0), _Shares(), index(0), 1, lanes, values)
         buffers = (*task.inputs, *task.outputs)
         shape = "x".join(map(print_dim, stage.shape))
         note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={lanes}, order=source)"
         return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
+
+    def put_where_covered(
+        self,
+        place: Mapping[int, Expr],
+        inner: int | None,
+        first: Expr,
+        shares: _Shares,
+        start: Expr,
+        count: Dim,
+        lanes: int,
+        values: Values,
+    ) -> None:
+        """``put`` where the source goes as far as ``place``."""
+        frame = self.frame
+        guards = [at < frame.extent(d) for d, at in place.items() if not frame.covers(d)]
+        self.guarded(guards, lambda: self.put(place, inner, first, shares, start, count, lanes, values.nested()))
 
     def work(self) -> int:
         sizes = (product(self.frame.stage.shape), product([n for _, n in self.frame.e.axes]))

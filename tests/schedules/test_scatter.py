@@ -47,7 +47,7 @@ def random_case(seed: int, isa: str | None = None) -> Case:
         source = tensor(*(length if d == axis else n for d, n in enumerate(shape)), dtype=dtype)
         y = scatter.index_combine("index", x, axis, indices, source, how)
     elif kind == "elements":
-        smaller = [n if isinstance(n, Var) else chance.randint(1, n) for n in shape]
+        smaller = [chance.randint(1, n) if isinstance(n, int) else n for n in shape]
         smaller[axis] = length
         indices, source = tensor(*smaller, dtype=i64), tensor(*smaller, dtype=dtype)
         y = scatter.scatter(x, axis, indices, source, how)
