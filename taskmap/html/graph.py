@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
 
-from taskmap.html.layers import Drawing, Point, lay_out
+from taskmap.html.layers import Point, lay_out
 from taskmap.html.text import clipped, duration, esc, percent
 from taskmap.report import ExternReport, GroupReport, Report
 
 _WIDTH, _HEIGHT, _GAP, _DROP, _POINT, _MARGIN = 262, 44, 20, 26, 18, 10
 _LETTERS = 34
-KINDS = ("contraction", "attention", "reduce", "row", "pointwise", "extern")
+
+_Ends = set[tuple[float, int]]
+"""Where nodes lie, as against the points of chains."""
 
 
 def graph_svg(report: Report, number: int) -> str:
@@ -20,9 +22,9 @@ def graph_svg(report: Report, number: int) -> str:
     externs = {f"extern {number}.{e.node}": e for e in report.externs if e.graph == number}
     flows = [f for f in report.flows if _shown(f.source, number, groups) and _shown(f.target, number, groups)]
     inner: dict[str, GroupReport | ExternReport] = {**groups, **externs}
-    ends = dict.fromkeys(end for f in flows for end in (f.source, f.target) if end not in inner)
-    inputs = [end for end in ends if end.startswith("input")]
-    results = [end for end in ends if end.startswith("results")]
+    outer = dict.fromkeys(end for f in flows for end in (f.source, f.target) if end not in inner)
+    inputs = [end for end in outer if end.startswith("input")]
+    results = [end for end in outer if end.startswith("results")]
     edges = list(dict.fromkeys((f.source, f.target) for f in flows))
     reads: dict[str, list[str]] = {n: [] for n in (*inputs, *inner, *results)}
     for a, b in edges:
@@ -33,7 +35,8 @@ def graph_svg(report: Report, number: int) -> str:
     for f in flows:
         if f.value not in values.setdefault(f.source, []):
             values[f.source].append(f.value)
-    body = [_edges(source, drawing, values[source], number) for source in drawing.legs]
+    ends = {(p.x, p.layer) for p in drawing.places.values()}
+    body = [_edges(legs, ends, values[source], number) for source, legs in drawing.legs.items()]
     body += [_node(name, drawing.places[name], inner.get(name), values) for name in nodes]
     width, height = drawing.width + 2 * _MARGIN, drawing.layers * (_HEIGHT + _DROP) - _DROP + 2 * _MARGIN
     what = f"{len(inner)} kernels and operators from {len(inputs)} inputs to the results, each below what it reads"
@@ -92,9 +95,7 @@ def operators_of(group: GroupReport) -> str:
     return ", ".join((*group.prologue, *anchor, *group.epilogue, *group.fused))
 
 
-def _edges(source: str, drawing: Drawing, values: Sequence[str], number: int) -> str:
-    legs = drawing.legs[source]
-    ends = {(p.x, p.layer) for p in drawing.places.values()}
+def _edges(legs: Sequence[tuple[Point, Point]], ends: _Ends, values: Sequence[str], number: int) -> str:
     through = "".join(_leg(a, b, ends) for a, b in legs if (b.x, b.layer) not in ends)
     into = [_leg(a, b, ends) for a, b in legs if (b.x, b.layer) in ends]
     title = f"<title>{esc(', '.join(values))}</title>"
@@ -103,7 +104,7 @@ def _edges(source: str, drawing: Drawing, values: Sequence[str], number: int) ->
     return f'<g class="edge">{title}{"".join(paths)}</g>'
 
 
-def _leg(a: Point, b: Point, ends: set[tuple[float, int]]) -> str:
+def _leg(a: Point, b: Point, ends: _Ends) -> str:
     """From the lower side of a node, or the middle of a point of a chain, to the upper side of what is below."""
     x1, x2 = a.x + _MARGIN, b.x + _MARGIN
     y1 = _top(a.layer) + (_HEIGHT if (a.x, a.layer) in ends else _HEIGHT / 2)

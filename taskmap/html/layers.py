@@ -79,8 +79,11 @@ def _with_chains(
     for n in nodes:
         rows[layer[n]].append(n)
     links: dict[str, list[tuple[str, str]]] = {}
+    read_by: dict[str, dict[str, None]] = {}
+    for a, b in edges:
+        read_by.setdefault(a, {})[b] = None
     for source in nodes:
-        targets = list(dict.fromkeys(b for a, b in edges if a == source))
+        targets = read_by.get(source)
         if not targets:
             continue
         legs = links.setdefault(source, [])
