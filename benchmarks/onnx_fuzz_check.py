@@ -132,7 +132,10 @@ def _divides_by_zero(model: ModelProto, evidence: str) -> bool:
 
 
 def _is_extreme(model: ModelProto, feeds: dict[str, Any]) -> bool:
-    """Whether an input or a weight has elements that are no numbers, infinite, or nearly so."""
+    """Whether an input, a weight or an attribute has elements that are no numbers, infinite, or nearly so."""
+    nodes = [*_nodes(model.graph.node), *(n for f in model.functions for n in _nodes(f.node))]
+    if any(not abs(a.f) <= 1e4 for node in nodes for a in node.attribute):
+        return True
     stored = [t for t in model.graph.initializer if t.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)]
     arrays = [*feeds.values(), *(numpy_helper.to_array(t) for t in stored)]
     floats = [a.astype(np.float64) for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind == "f"]

@@ -35,6 +35,11 @@ def single(op: str, given: dict[str, Any], outputs: int = 1, **attributes: Any) 
     return model([helper.make_node(op, list(given), names, **attributes)], ports, names, opset=20)
 
 
+def reference(proto: Any, given: dict[str, Any]) -> Any:
+    """The results of ONNX's reference."""
+    return ReferenceEvaluator(proto).run(None, given)
+
+
 POSITIONS = RNG.integers(-6, 6, (2, 3, 2))
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ScatterND": ("ScatterND", {"x": draw(6, 7, 3), "i": POSITIONS, "u": draw(2, 3, 3)}, {"reduction": "add"}),
@@ -70,7 +75,7 @@ def test_equals_the_reference(name: str, compiled: bool) -> None:
     proto = single(op, given, **attributes)
     loaded = load_model(proto) if compiled else load_model(proto, engine=by_definition)
     (got,) = loaded(given)
-    want: Any = ReferenceEvaluator(proto).run(None, given)[0]
+    (want,) = reference(proto, given)
     assert loaded.host_operators == 0
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -104,7 +109,7 @@ def test_many_boxes_are_suppressed() -> None:
     }
     proto = single("NonMaxSuppression", given)
     (got,) = load_model(proto, engine=by_definition)(given)
-    (want,) = ReferenceEvaluator(proto).run(None, given)
+    (want,) = reference(proto, given)
     np.testing.assert_array_equal(got, want)
 
 
