@@ -219,7 +219,8 @@ def _blocks(frame: ScatterFrame, dtype: DType, target: Target) -> Kernel:
     cells = b.allocate("cells", dtype, (size,), Scope.SHARED)
     here = _Block(dict(zip(columns, at, strict=True)), b.let("first", values.simplifier(piece * size)), cells)
     values.bind(here.first, whole)
-    neutral = const(-1, i64) if e.op == "last" else identity(e.op, dtype)
+    # Of the result's type, which cells that nothing is put into come back to: its extremes are not those of a cell's.
+    neutral = const(-1, i64) if e.op == "last" else const(identity(e.op, e.dtype).value, dtype)
     with b.loop("step", -(-size // _THREADS)) as step:
         inside = values.nested()
         inside.bind(step, -(-size // _THREADS))

@@ -12,7 +12,19 @@ import numpy as np
 
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
-from taskmap.graph.ops import activations, arithmetic, gather, join, matmul, norms, pooling, reductions, softmax, views
+from taskmap.graph.ops import (
+    activations,
+    arithmetic,
+    gather,
+    join,
+    matmul,
+    norms,
+    pooling,
+    reductions,
+    scatter,
+    softmax,
+    views,
+)
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.ir.construct import cast, reduce
@@ -159,11 +171,13 @@ def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
         size = rows.wide.shape[d]
         length *= size if isinstance(size, int) else 0
     ways = [RowConfig(team, 1, 0) for team in (1, 32, 256, 1024)]
+    if all(out.shape != rows.wide.shape for out in task.outputs):  # what is as wide as a row is made by one block
+        ways += [RowConfig(256, 1, 0, parts=parts) for parts in (2, 3)]
     ways += [RowConfig(team, 1, -(-length // team)) for team in (1, 2, 32, 64, 1024) if 0 < length <= 64 * team]
     return {
         str(c): Choice(
             lambda c=c: schedule_rows(task, rows, target, c),  # type: ignore[misc]
-            frozenset({f"rows, {c.team} threads {'hold them' if c.slots else 'walk them'}"}),
+            frozenset({f"rows, {c.parts * c.team} threads {'hold them' if c.slots else 'walk them'}"}),
         )
         for c in ways
     }
@@ -199,9 +213,10 @@ def case_of(
     strides: Mapping[Node, Strides] | None = None,
     largest_index: int = 0,
     anchor: Node | None = None,
+    inputs: Sequence[Node] | None = None,
 ) -> Case:
     """A case on random arrays; i64 inputs are indices below ``largest_index``."""
-    task = fused(outputs, anchor, strides)
+    task = fused(outputs, anchor, strides, inputs)
     chance = random.Random(len(task.stages) * 31 + len(task.inputs))
     arrays = [random_array(chance, b.dtype, [size_of(d, dims or {}) for d in b.shape]) for b in task.inputs]
     if largest_index:
@@ -241,6 +256,17 @@ def transpose_subjects(dtypes: Sequence[DType] = (*FLOATS, i8)) -> Iterator[Subj
             turned = views.permute(tensor(*shape, dtype=t), (1, 0))
             y = arithmetic.add(turned, tensor(*reversed(shape), dtype=t))
             yield Subject("transpose", f"{_shape(shape)} {t}", case_of([y], dims), no_choice)
+
+
+def scatter_subjects() -> Iterator[Subject]:
+    """Elements put at positions that are data: by threads that own columns, and by blocks that own ranges."""
+    for t, how in ((f32, "sum"), (f32, "amax"), (f64, "sum"), (i32, "sum"), (i32, "last"), (i8, "amin"), (i8, "amax")):
+        for shape, length in (((23, 40), 17), ((601,), 1021)):
+            x, indices = tensor(*shape, dtype=t), tensor(length, dtype=i64)
+            source = tensor(length, *shape[1:], dtype=t)
+            y = scatter.index_combine("index", x, 0, indices, source, how)
+            case = case_of([y], largest_index=shape[0], inputs=(x, indices, source))
+            yield Subject("scatter", f"{how} into {_shape(shape)} {t}", case, no_choice, {**LIMITS, "f32": 1e-4})
 
 
 def row_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
@@ -338,13 +364,13 @@ def attention_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
 def subjects() -> Iterator[Subject]:
     """All of them."""
     for every in (
-        pointwise_subjects, transpose_subjects, row_subjects, product_subjects, convolution_subjects,
+        pointwise_subjects, transpose_subjects, scatter_subjects, row_subjects, product_subjects, convolution_subjects,
         attention_subjects,
     ):  # fmt: skip
         yield from every()
 
 
-_TYPES = frozenset(str(t) for t in (*FLOATS, f64, i8, u8)) | {"tf32"}
+_TYPES = frozenset(str(t) for t in (*FLOATS, f64, i8, u8, i32)) | {"tf32"}
 
 
 def _shape(sizes: Sequence[Dim]) -> str:
