@@ -140,9 +140,8 @@ def find_attention_problem(task: Task, target: Target, hints: Mapping[Var, int])
         return None
     b, h, kh, q, k, d, w = (s or 0 for s in sizes)
     types = (a.q.buffer.dtype, a.stage.out.dtype)
-    places = [_place(task, e.buffer, hints) for e in (a.q, a.k, a.v)]
-    out = _place(task, task.outputs[0], hints)
-    return AttentionProblem(b, h, kh, q, k, d, w, types, a.causal, _mask(a), *places, out, free)
+    at = tuple(_place(task, buffer, hints) for buffer in (a.q.buffer, a.k.buffer, a.v.buffer, task.outputs[0]))
+    return AttentionProblem(b, h, kh, q, k, d, w, types, a.causal, _mask(a), at[0], at[1], at[2], at[3], free)
 
 
 def _place(task: Task, buffer: Buffer, hints: Mapping[Var, int]) -> str:

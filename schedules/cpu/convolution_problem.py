@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import cast as typed
 
-from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, index, maximum, minimum, select
+from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, index, load, maximum, minimum, select
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Load, Reduce, Var
@@ -207,11 +208,14 @@ def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int
         return None
     transposed = bool(attrs.get("transposed"))
     outer = (c.groups * c.channels, c.out_channels) if transposed else (c.groups * c.out_channels, c.channels)
-    slide = [tuple(int(n) for n in attrs[key]) for key in ("stride", "padding", "dilation")]  # type: ignore[attr-defined]
+    slides = (typed("tuple[int, ...]", attrs[key]) for key in ("stride", "padding", "dilation"))
+    stride, padding, dilation = (tuple(map(int, slide)) for slide in slides)
     found = ConvolutionProblem(
         tuple(s or 0 for s in sizes),
         (*outer, *c.kernel[3 - c.rank :]),
-        *slide,
+        stride,
+        padding,
+        dilation,
         c.groups,
         (c.x.dtype, _weight_type(c), c.stage.out.dtype),
         tuple(int(n) for n in attrs["output_padding"]) if transposed else None,  # type: ignore[attr-defined]
@@ -333,7 +337,7 @@ def _task(p: ConvolutionProblem) -> Task:
             inside = inside & eq(reached % p.stride[d], 0)
         place.append(maximum(minimum(position, index(image[2 + d]) - 1), 0))
     channel: Expr = c if p.groups == 1 else oc // of_group * per_group + c
-    value = select(inside, cast(x[(n, channel, *place)], wide), const(0, wide))
+    value = select(inside, cast(load(x, (n, channel, *place)), wide), const(0, wide))
     w, weight = _weight(p, oc, c, channel, taps)
     axes = ((c, index(per_group)), *((v, index(k)) for v, k in zip(taps, p.w[2:], strict=True)))
     body = cast(Reduce("sum", axes, value * cast(weight, wide), wide), p.types[2])
@@ -362,10 +366,10 @@ def _weight(p: ConvolutionProblem, oc: Var, c: Var, channel: Expr, taps: Sequenc
     of_group = p.out[1] // p.groups
     if width is None:
         w = Buffer("w", p.types[1], p.w)
-        return w, w[(channel, oc % of_group, *taps)] if turned else w[(oc, c, *taps)]
+        return w, load(w, (channel, oc % of_group, *taps) if turned else (oc, c, *taps))
     outer = (p.groups,) if p.groups > 1 and not turned else ()
     inputs = p.w[0] if turned else p.w[1]
     w = Buffer("w", p.types[1], (*outer, -(-of_group // width), *p.w[2:], inputs, width))
     column = oc % of_group
     group = (oc // of_group,) if outer else ()
-    return w, w[(*group, column // width, *taps, channel if turned else c, column % width)]
+    return w, load(w, (*group, column // width, *taps, channel if turned else c, column % width))

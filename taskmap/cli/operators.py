@@ -127,7 +127,7 @@ def _convolution(a: argparse.Namespace, target: Target) -> Problem:
 
 def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]) -> int:
     """How many neighbouring outputs one phase of the convolution has in a row."""
-    image, kernel, s, p, d = a.image[-1], a.kernel[-1], stride[-1], padding[-1], dilation[-1]
+    image, kernel, s, p, d = int(a.image[-1]), int(a.kernel[-1]), stride[-1], padding[-1], dilation[-1]
     if a.transposed:
         return max(1, -(-((image - 1) * s + d * (kernel - 1) + 1 - 2 * p) // max(s, 1)))
     return max(1, (image + 2 * p - d * (kernel - 1) - 1) // max(s, 1) + 1)

@@ -97,7 +97,7 @@ def _run(call: Call, backend: Callable[..., Any], device: torch.device, train: b
     function = call.function
     if device.type != "cpu":
         function = function.to(device) if isinstance(function, torch.nn.Module) else function
-    inputs, keywords = torch.utils._pytree.tree_map_only(  # type: ignore[no-untyped-call]
+    inputs, keywords = torch.utils._pytree.tree_map_only(
         torch.Tensor, lambda t: t.to(device), (call.inputs, dict(call.keywords))
     )
     compiled = torch.compile(function, backend=backend)

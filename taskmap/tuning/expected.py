@@ -62,20 +62,17 @@ def unpacked(p: ConvolutionProblem, w: Array) -> Array:
     taps = range(2, 2 + p.rank)
     w = w.transpose(0, 2 + p.rank, 1, 3 + p.rank, *taps)
     w = w.reshape(w.shape[0], w.shape[1], -1, *w.shape[4:])[:, :, : p.out[1] // p.groups]
-    return w[0] if p.transposed is not None else w.swapaxes(1, 2).reshape(p.w)
+    laid: Array = w[0] if p.transposed is not None else w.swapaxes(1, 2).reshape(p.w)
+    return laid
 
 
 def _direct(p: ConvolutionProblem, x: Array, w: Array) -> Array:
-    padded = np.pad(x, [(0, 0), (0, 0), *((n, n) for n in p.padding)])
+    padded: Array = np.pad(x, [(0, 0), (0, 0), *((n, n) for n in p.padding)])
     per_group, of_group = p.x[1] // p.groups, p.out[1] // p.groups
-    out = np.zeros((p.x[0], p.groups, of_group, prod(p.out[2:])))
+    out: Array = np.zeros((p.x[0], p.groups, of_group, prod(p.out[2:])))
     for tap in itertools.product(*(range(k) for k in p.w[2:])):
-        spans = (
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(tap, p.dilation, p.out[2:], p.stride, strict=True)
-        )
-        seen = padded[(slice(None), slice(None), *spans)].reshape(p.x[0], p.groups, per_group, -1)
-        out += w[(slice(None), slice(None), *tap)].reshape(p.groups, of_group, per_group) @ seen
+        seen = padded[_under(p, tap, p.out)].reshape(p.x[0], p.groups, per_group, -1)
+        out += w[_at(tap)].reshape(p.groups, of_group, per_group) @ seen
     return out.reshape(p.out)
 
 
@@ -87,16 +84,23 @@ def _transposed(p: ConvolutionProblem, x: Array, w: Array) -> Array:
         max(r, (n - 1) * s + d * (k - 1) + 1)
         for r, n, s, d, k in zip(room, p.x[2:], p.stride, p.dilation, p.w[2:], strict=True)
     ]
-    out = np.zeros((p.x[0], p.out[1], *room))
+    out: Array = np.zeros((p.x[0], p.out[1], *room))
     for tap in itertools.product(*(range(k) for k in p.w[2:])):
-        weights = w[(slice(None), slice(None), *tap)].reshape(p.groups, per_group, of_group).swapaxes(1, 2)
-        spans = (
-            slice(t * d, t * d + (n - 1) * s + 1, s)
-            for t, d, n, s in zip(tap, p.dilation, p.x[2:], p.stride, strict=True)
-        )
-        out[(slice(None), slice(None), *spans)] += (weights @ image).reshape(p.x[0], p.out[1], *p.x[2:])
-    kept = (slice(q, q + n) for q, n in zip(p.padding, p.out[2:], strict=True))
-    return out[(slice(None), slice(None), *kept)]
+        weights = w[_at(tap)].reshape(p.groups, per_group, of_group).swapaxes(1, 2)
+        out[_under(p, tap, p.x)] += (weights @ image).reshape(p.x[0], p.out[1], *p.x[2:])
+    kept = (slice(None), slice(None), *(slice(q, q + n) for q, n in zip(p.padding, p.out[2:], strict=True)))
+    return out[kept]
+
+
+def _at(tap: tuple[int, ...]) -> tuple[slice | int, ...]:
+    """One element of the kernel, of all channels."""
+    return (slice(None), slice(None), *tap)
+
+
+def _under(p: ConvolutionProblem, tap: tuple[int, ...], shape: Sequence[int]) -> tuple[slice, ...]:
+    """What one element of the kernel meets for positions of ``shape``, in all channels."""
+    window = zip(tap, p.dilation, shape[2:], p.stride, strict=True)
+    return (slice(None), slice(None), *(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in window))
 
 
 def _attention(problem: Problem, inputs: Sequence[Array]) -> Expected:

@@ -57,7 +57,7 @@ def operand(buffer: Buffer, draw: np.random.Generator | None, dims: Mapping[Var,
     first = -raw.ctypes.data % 64
     made = Operand(buffer, raw[first : first + count * kind.itemsize].view(kind), dims)
     if draw is not None:
-        values = draw.random(count, np.float32) * 2 - 1
+        values: Array = draw.random(count, np.float32) * 2 - 1
         if buffer.dtype.is_bool:
             values = values > _OFTEN
         made.flat[...] = values.view(np.uint32) >> 16 if buffer.dtype == bf16 else values

@@ -172,3 +172,46 @@ def test_a_distribution() -> None:
     assert next(line for line in lines if "← default" in line).startswith(" 1.20– 1.35    1 ")
     assert sum(int(line[13:17]) for line in lines[1:]) == 4
     assert distribution([], {}) == "nothing measured"
+
+
+CONV = ["tune", "conv", "--image", "9", "--channels", "4", "--out-channels", "6", "--kernel", "3", "--threads", "1"]
+ATTENTION = ["tune", "attention", "--queries", "9", "--depth", "4", "--threads", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ([*CONV, "--transposed", "--stride", "2", "--output-padding", "1"], "cpu.convolution 1x4x9*4x6x3"),
+        ([*CONV, "--groups", "2", "--w", "plain"], "cpu.convolution 1x4x9*6x2x3"),
+        ([*ATTENTION, "--heads", "2", "--key-heads", "1", "--mask", "bool[b1qk]"], "cpu.attention 1x2x1x9x9x4x4"),
+    ],
+)
+def test_tune_names_every_operator(cache_dir: Path, capsys: Capture, arguments: list[str], name: str) -> None:
+    assert main([*arguments, "--first", "1", "--seconds", "10"]) == 0
+    assert name in capsys.readouterr().out
+    shapes = name.split()[1].replace("*", "[*]")
+    assert main(["cache", "show", "--name", name.split()[0], "--shapes", shapes]) == 0
+    shown = capsys.readouterr().out
+    assert "default" in shown
+    assert "configurations are recorded" in shown
+    assert main(["cache", "explain-miss", *arguments[1:]]) == 0
+    assert f"no miss: {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*CONV, "--image", "9x9"], "an image of 2 dimensions and a window of 1"),
+        ([*CONV, "--groups", "3"], "3 groups do not divide 4 and 6 channels"),
+        ([*CONV, "--stride", "1x1"], "--stride has 2 numbers, and the window 1 dimensions"),
+        ([*CONV, "--kernel", "1"], "has no template of its own"),
+        ([*CONV, "--w", "folded"], "is no operator of cpu.convolution"),
+        ([*ATTENTION, "--mask", "i32[b1qk]"], "is no operator of cpu.attention"),
+        ([*ATTENTION, "--heads", "3", "--key-heads", "2"], "2 heads of keys do not divide 3 heads of queries"),
+    ],
+)
+def test_tune_refuses_operators_that_are_none(
+    cache_dir: Path, capsys: Capture, arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err

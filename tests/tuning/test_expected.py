@@ -48,11 +48,9 @@ def test_packed_weights_are_the_same_weights(groups: int, transposed: bool) -> N
     w = unpacked(packed, lies)
     assert w.shape == plain.w
     column, group, tap = 5, groups - 1, (2, 1)
-    if transposed:
-        assert w[(1, column, *tap)] == lies[(1, *tap, 1, 1)]
-        return
-    where = (group, 1, *tap, 3, 1) if groups > 1 else (1, *tap, 3, 1)
-    assert w[(group * 6 + column, 3, *tap)] == lies[where]
+    logical = (1, column, *tap) if transposed else (group * 6 + column, 3, *tap)
+    stored = (1, *tap, 1, 1) if transposed else (group, 1, *tap, 3, 1) if groups > 1 else (1, *tap, 3, 1)
+    assert w[logical] == lies[stored]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -83,42 +84,44 @@ def test_a_spread_is_measured_and_only_what_is_new_later(tmp_path: Path) -> None
 
 
 class Small(nn.Module):
-    """A convolution, a depthwise one, and attention over what they give."""
+    """A convolution, a depthwise one, a product and attention."""
 
     def __init__(self) -> None:
         super().__init__()
         self.one = nn.Conv2d(3, 8, 3, padding=1)
         self.two = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.three = nn.Linear(24, 32)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.two(self.one(x).relu()).flatten(2).transpose(1, 2).unsqueeze(1)
-        return nn.functional.scaled_dot_product_attention(y, y, y)
+    def forward(self, x: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        q = self.three(q).unflatten(2, (2, 16)).transpose(1, 2)
+        return self.two(self.one(x).relu()), nn.functional.scaled_dot_product_attention(q, q * 2.0, q + 1.0)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_model_is_tuned_and_symbolic_sizes_at_what_they_were(cache_dir: Path, dynamic: bool) -> None:
     torch.manual_seed(0)
-    model, x = Small().eval(), torch.randn(3, 3, 6, 8)
+    model = Small().eval()
 
-    def run(**options: object) -> Tensor:
+    def inputs(n: int, size: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(n, 3, size, 8), torch.randn(n, 4 * size, 24)
+
+    def run(seconds: float | None = None) -> None:
         torch._dynamo.reset()
+        how: dict[str, Any] = {"threads": 1, "tune_seconds": seconds}
         with torch.no_grad():
-            made = torch.compile(model, backend="taskmap", dynamic=dynamic, options={"threads": 1, **options})
-            result: Tensor = made(x)
-            if dynamic:
-                other = torch.randn(2, 3, 5, 8)
-                torch.testing.assert_close(made(other), model(other), atol=1e-5, rtol=1e-5)
-        return result
+            made = torch.compile(model, backend="taskmap", dynamic=dynamic, options=how)
+            for given in [inputs(3, 6), *([inputs(2, 5)] if dynamic else [])]:
+                torch.testing.assert_close(made(*given), model(*given), atol=1e-5, rtol=1e-5)
 
-    torch.testing.assert_close(run(tune_seconds=30.0), model(x).detach(), atol=1e-5, rtol=1e-5)
+    run(30.0)
     opened = Database(cache_dir / "tuning.sqlite")
     operators = {r.operator for r in opened.records()}
     opened.close()
     names = {o.name for o in operators}
     assert {"cpu.convolution", "cpu.attention"} <= names
-    assert {"?" in o.shapes for o in operators} == {dynamic}
+    assert any("?" in o.shapes for o in operators) == dynamic
     before = taskmap.metrics().tasks_tuned
-    torch.testing.assert_close(run(), model(x).detach(), atol=1e-5, rtol=1e-5)
+    run()
     assert taskmap.metrics().tasks_tuned > before
 
 
