@@ -1,6 +1,7 @@
 """The errors under their public address. `taskmap.ir.errors` defines them, so that every room can raise them."""
 
 from taskmap.ir.errors import (
+    ArchiveError,
     CodegenError,
     CompilerFailedError,
     CompilerNotFoundError,
@@ -29,6 +30,7 @@ from taskmap.ir.errors import (
 )
 
 __all__ = [
+    "ArchiveError",
     "CodegenError",
     "CompilerFailedError",
     "CompilerNotFoundError",
