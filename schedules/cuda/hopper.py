@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import region
-from taskmap.ir.construct import as_expr, cast, ceil_div, constant_dim, eq, index
+from taskmap.ir.construct import as_expr, cast, ceil_div, const, constant_dim, eq, index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Scope
@@ -32,7 +32,7 @@ from taskmap.schedules.cuda.hopper_stage import Arrival, Feed, StageTile, Swizzl
 from taskmap.schedules.cuda.hopper_store import Outlet, output_boxes, output_bytes
 from taskmap.schedules.cuda.launch import WARP
 from taskmap.schedules.cuda.product import Frame, Product
-from taskmap.schedules.cuda.split import tiles_of
+from taskmap.schedules.cuda.split import Split, steps_of, tiles_of, why_not_split
 from taskmap.schedules.cuda.tensor_box import Boxes
 from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.values import Values
@@ -68,7 +68,7 @@ def validity(p: Product, c: HopperConfig, target: Target) -> str | None:
     ways = arrivals(p, c)
     if isinstance(ways, str):
         return ways
-    return _endless(p, c, target, ways) or _unboxed(p, c)
+    return _endless(p, c, target, ways) or _unboxed(p, c) or _unsplit(p, c)
 
 
 def _endless(p: Product, c: HopperConfig, target: Target, ways: tuple[Arrival, Arrival]) -> str | None:
@@ -81,6 +81,15 @@ def _endless(p: Product, c: HopperConfig, target: Target, ways: tuple[Arrival, A
     if count is None:
         return "blocks compute tile after tile only where all sizes are known"
     return f"{count} tiles are no more than {target.cores} multiprocessors" if count <= target.cores else None
+
+
+def _unsplit(p: Product, c: HopperConfig) -> str | None:
+    """Why blocks cannot share sums; None when they can."""
+    if c.split > 1 and (c.persistent or c.boxed):
+        return "blocks share the sums of one tile each, and the last of them stores the result by itself"
+    if c.split < 1:
+        return f"{c.split} blocks cannot share a sum"
+    return why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
 
 
 def _unboxed(p: Product, c: HopperConfig) -> str | None:
@@ -127,15 +136,20 @@ class _Hopper:
     frame: Frame = field(init=False)
     full: Buffer = field(init=False)
     empty: Buffer = field(init=False)
+    start: Expr = field(init=False)
+    count: Expr = field(init=False)
+    shared: Split | None = None
 
     def kernel(self) -> Kernel:
         p, c = self.p, self.c
         found = arrivals(p, c)
         assert not isinstance(found, str)
         self.ways = found
-        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads)
+        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
         values = self.frame.open() if c.persistent else self.frame.begin()
         b = self.frame.launch.b
+        start, count = steps_of(ceil_div(p.k, c.block_k), c.split, self.frame.part, values)
+        self.start, self.count = b.let("start", start), b.let("steps", count)
         left = open_tile(b, "left", c.spec.a, c.stages, c.block_m, found[0])
         right = open_tile(b, "right", c.spec.b, c.stages, c.block_n, found[1])
         boxes = output_boxes(p, c) if c.boxed else None
@@ -163,6 +177,7 @@ class _Hopper:
             with b.when(True if by_threads else self.is_first()):
                 self.each_tile(values.nested(), lambda inside, before: self.produce(inside, before, left, right))
         kernel = self.frame.launch.kernel(f"cuda.hopper({c})")
+        kernel = self.shared.kernel(kernel) if self.shared else kernel
         grid = (self.target.cores,) if c.persistent else kernel.grid
         return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.outlet) if t and t.map))
 
@@ -176,8 +191,8 @@ class _Hopper:
         self.frame.launch.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
 
     def steps(self) -> Expr:
-        """Parts of k."""
-        return index(ceil_div(self.p.k, self.c.block_k))
+        """Parts of k that the block multiplies."""
+        return self.count
 
     def each_tile(self, values: Values, body: Callable[[Values, Expr], None]) -> None:
         """``body`` for each tile of the block, and how many parts of k came before it."""
@@ -227,7 +242,7 @@ class _Hopper:
         with b.loop("step", self.steps(), unroll=1) as step:
             values.bind(step, self.steps())
             stage, parity = self.turn(values, values.simplifier(before + step))
-            k0 = values.simplifier(step * c.block_k)
+            k0 = values.simplifier((self.start + step) * c.block_k)
             for feed in computed if early else ():
                 feed.early(values, k0)
             self.at(self.empty, stage, "wait", values.simplifier((parity + 1) % 2))
@@ -321,11 +336,21 @@ class _Hopper:
         b.invoke(instruction_named("wgmma_wait"), as_expr(0))
         engine.hold()
         self.part(values, before)
+        if c.split > 1:
+            self.shared = Split(self.frame, engine, self.meet, THREAD < 1)
+            with self.shared.last(values) as last:
+                self.frame.epilogue(last, engine)
+            return
         if outlet and c.persistent:
             outlet.reuse(engine.number)
         self.frame.epilogue(values, engine, outlet.keep if outlet else None)
         if outlet:
             outlet.send(values, self.frame, engine.number)
+
+    def meet(self) -> None:
+        """The threads that multiply wait for each other."""
+        threads = const(self.c.groups * WARPGROUP, i32)
+        self.frame.launch.b.invoke(instruction_named("barrier_sync"), const(1, i32), threads)
 
     def part(self, values: Values, before: Expr) -> None:
         """The epilogue is kept apart from the products. In one basic block with the last wait, the assembler may take

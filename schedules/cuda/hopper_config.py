@@ -23,7 +23,8 @@ class HopperConfig:
     """A block's tile in elements, shared among ``groups`` warpgroups by rows; stages: parts of k on their way or at
     work, each 128 bytes long. group: how many rows of tiles are computed side by side, for the second-level cache.
     persistent: a block computes tile after tile, one block to a multiprocessor, and the next tile's factors come while
-    this one is finished. boxed: the result goes through shared memory, and by the copy engine to its place."""
+    this one is finished. boxed: the result goes through shared memory, and by the copy engine to its place. split: how
+    many blocks share the terms of a sum."""
 
     engine: str
     block_m: int
@@ -33,6 +34,7 @@ class HopperConfig:
     group: int = 8
     persistent: bool = False
     boxed: bool = False
+    split: int = 1
 
     @property
     def threads(self) -> int:
@@ -87,4 +89,5 @@ class HopperConfig:
     def __str__(self) -> str:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
         more = ", persistent" * self.persistent + ", boxed" * self.boxed
+        more += f", split={self.split}" if self.split > 1 else ""
         return f"{self.engine}, tile={tile}, groups={self.groups}, stages={self.stages}, group={self.group}{more}"

@@ -7,6 +7,7 @@ Nothing depends on the divisors of the product's sizes.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import ScheduleError
@@ -58,7 +59,10 @@ _BEGINNING = 1500
 _MOST, _MOST_OF_WARPGROUPS = 200, 100
 """Configurations of an operator; those that the estimate thinks worst are left out."""
 
+_SPLIT_RING = 4
+
 Config = MatmulConfig | HopperConfig
+C = TypeVar("C", MatmulConfig, HopperConfig)
 
 
 def space(p: Product, target: Target) -> list[Config]:
@@ -86,7 +90,7 @@ def wasted(p: Product, c: Config, target: Target) -> str | None:
     if k is None:
         return None
     steps = -(-k // c.block_k)
-    parts = -(-steps // split_of(c))
+    parts = -(-steps // c.split)
     if c.stages > max(2, parts):
         return f"{c.stages} stages hold {parts} parts of k"
     if isinstance(c, MatmulConfig) and 2 * k <= c.block_k and c.block_k > min(_depths(p, target)):
@@ -117,6 +121,7 @@ def _of_warpgroups(p: Product, target: Target) -> list[Config]:
         if name is None:
             continue
         found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS]
+        found += _split(p, HopperConfig(name, m, n, groups, _SPLIT_RING), target)
         # Large tiles: their results are worth the detour through shared memory, and their beginnings are worth hiding.
         if m * n >= _LARGE_TILE:
             ways = [(s, persistent, True) for s in _LARGE_RINGS for persistent in (False, True)]
@@ -151,7 +156,7 @@ def _of_warps(p: Product, target: Target) -> list[Config]:
     return [*alone, *(s for c in alone if c.stages in (stages[-1], *_DEEP) for s in _split(p, c, target))]
 
 
-def _split(p: Product, c: MatmulConfig, target: Target) -> list[MatmulConfig]:
+def _split(p: Product, c: C, target: Target) -> list[C]:
     """``c`` with as many blocks for a sum as give every multiprocessor one block, two and four; none where tiles are
     enough or sums are short."""
     tiles, k = tiles_of(p, (c.block_m, c.block_n)), constant_dim(p.k)
@@ -161,11 +166,6 @@ def _split(p: Product, c: MatmulConfig, target: Target) -> list[MatmulConfig]:
     shares = {max(_SHORTEST_SHARE, -(-steps * tiles // (blocks * target.cores))) for blocks in (1, 2, 4)}
     counts = sorted({-(-steps // share) for share in shares})
     return [replace(c, split=count) for count in counts if count > 1]
-
-
-def split_of(c: Config) -> int:
-    """How many blocks share a sum."""
-    return c.split if isinstance(c, MatmulConfig) else 1
 
 
 def _depths(p: Product, target: Target) -> tuple[int, ...]:
@@ -217,7 +217,7 @@ def _count(p: Product) -> int:
 def working_time(p: Product, c: Config, target: Target) -> float:
     """Seconds that the multiprocessors are at work, were memory as fast as they need it."""
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
-    split = split_of(c)
+    split = c.split
     tiles = -(-m // c.block_m) * -(-n // c.block_n) * _count(p) * split
     resident = min(blocks_per_sm(p, c, target), -(-tiles // target.cores))
     steps = -(-k // c.block_k)
@@ -237,7 +237,7 @@ def working_time(p: Product, c: Config, target: Target) -> float:
 def _adding_up(p: Product, c: Config) -> float:
     """Clocks until the sums of a tile that several blocks share are one: partial sums go to the second-level cache, a
     counter says who is last, and that block reads them all."""
-    split = split_of(c)
+    split = c.split
     if split == 1:
         return 0
     return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / 48

@@ -30,7 +30,7 @@ from taskmap.schedules.cuda import shared_tile
 from taskmap.schedules.cuda.hopper import HopperConfig
 from taskmap.schedules.cuda.matmul import schedule_product, validity
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, split_of, wasted, why_not
+from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, wasted, why_not
 from taskmap.schedules.cuda.product import find_product
 from taskmap.schedules.cuda.shared_tile import swizzled_bytes, swizzled_tile
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda, simulated, source_of
@@ -201,6 +201,30 @@ def test_sums_that_blocks_share_are_the_same_in_every_order(config: MatmulConfig
     assert all(found == first for found in others)
 
 
+WARPGROUPS = (
+    ("plain", 520, HopperConfig("wgmma_m64n64k16_f16_f32", 128, 64, 2, 3, split=5)),
+    ("right", 300, HopperConfig("wgmma_m64n32k16_f16_f32", 64, 32, 1, 4, split=2)),
+    ("computed", 264, HopperConfig("wgmma_m64n32k16_f16_f32", 64, 32, 1, 3, split=2)),
+)
+
+
+@pytest.mark.parametrize(("form", "k", "config"), WARPGROUPS, ids=str)
+def test_sums_that_blocks_of_warpgroups_share(form: str, k: int, config: HopperConfig) -> None:
+    if form == "computed":
+        y = matmul.mm(activations.relu(tensor(136, k, dtype=f16)), tensor(k, 40, dtype=f16))
+    else:
+        y = product(form, 136, 40, k, f16, "generic", 2)
+    task = fused([arithmetic.add(activations.relu(y), 1.0)])
+    p = find_product(task)
+    assert p is not None
+    kernel, case = schedule_config(p, config, cuda("sm_90a")), case_of(task)
+    source = check_kernel(case, kernel, LOOSE, "sm_90a")
+    first, *others = ([x.tobytes() for x in simulated(case, kernel, source, *order)] for order in ORDERS)
+    assert all(found == first for found in others)
+    for other in (replace(config, persistent=True), replace(config, boxed=True), replace(config, split=10)):
+        assert why_not(p, other, cuda("sm_90a")) is not None
+
+
 def test_a_shared_sum_in_the_interpreter() -> None:
     task = fused([product("plain", 9, 17, 15, f32, "generic")])
     p = find_product(task)
@@ -235,8 +259,8 @@ def test_few_tiles_and_long_sums_are_shared(isa: str, dtype: DType) -> None:
         found = space(p, target)
         assert 0 < len(found) <= 200
         assert sum(isinstance(c, HopperConfig) for c in found) <= 100
-        assert any(split_of(c) > 1 for c in found) == shared
-        assert (split_of(choose(p, target)) > 1) == shared, choose(p, target)
+        assert any(c.split > 1 for c in found) == shared
+        assert (choose(p, target).split > 1) == shared, choose(p, target)
 
 
 def test_why_a_sum_is_not_shared() -> None:
