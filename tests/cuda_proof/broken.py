@@ -225,6 +225,9 @@ BREAKABLE: dict[str, Breakable] = {
     "Hopper": Breakable(
         a_product(100, 72, 264), by_product(HopperConfig(W16, 64, 64, 1, 2)), "sm_90a", APART
     ),
+    "Hopper, split": Breakable(
+        a_product(100, 72, 520), by_product(HopperConfig(W16, 64, 64, 1, 2, split=3)), "sm_90a", APART
+    ),
     "Hopper, two groups": Breakable(
         a_product(136, 72, 520, "left"), by_product(HopperConfig(W16, 128, 64, 2, 3, group=2)), "sm_90a", (MORE, *APART)
     ),
