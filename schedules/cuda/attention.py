@@ -111,12 +111,12 @@ def why_not(t: AttentionTask, c: Config, target: Target) -> str | None:
 
 
 def choose(t: AttentionTask, target: Target) -> Config | None:
-    """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can; None
-    when none fits."""
+    """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can, or
+    the smallest; None when none fits."""
     fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
     batch, heads, queries = (constant_dim(d) or _GUESS for d in t.a.stage.shape[:3])
     enough = [c for c in fitting if batch * heads * -(-queries // c.queries) >= target.cores]
-    return next(iter(enough or fitting[-1:]), None)
+    return next(iter(enough), min(fitting, key=lambda c: c.queries, default=None))
 
 
 def every(t: AttentionTask, target: Target) -> list[Config]:

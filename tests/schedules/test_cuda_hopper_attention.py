@@ -11,6 +11,7 @@ from taskmap.graph.ops import activations
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Var
+from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32
 from taskmap.schedules import schedule
 from taskmap.schedules.cuda.attention import choose, find_attention_task, schedule_attention
@@ -115,6 +116,14 @@ def test_the_default_is_by_warpgroups_where_they_fill_the_gpu() -> None:
     few = find_attention_task(fused([heads(8, 64, 64)]))
     assert few is not None
     assert isinstance(choose(few, cuda("sm_90a")), AttentionConfig)
+
+
+def test_what_cannot_fill_the_gpu_is_cut_finely() -> None:
+    t = find_attention_task(fused([heads(144, 144, 64)]))
+    assert t is not None
+    chosen = choose(t, cuda_target("sm_90a"))
+    assert chosen is not None
+    assert chosen.queries == 16
 
 
 def test_the_default_kernel_is_right() -> None:
