@@ -46,8 +46,8 @@ def total(*, cleared: bool = True) -> Kernel:
             if cleared:
                 operands = (load(counters, (1,)), const(0, i32))
                 b.evaluate(Intrinsic(instruction_named("atomic_exch_i32"), operands, i32, 1))
-    body, own = b.body(), {"workspace": (parts,), "counters": (counters,)}
-    return Kernel("total", (x, y), (y,), (), body, grid=(BLOCK_COUNT,), threads=32, **own)
+    body, grid = b.body(), (BLOCK_COUNT,)
+    return Kernel("total", (x, y), (y,), (), body, grid, 32, workspace=(parts,), counters=(counters,))
 
 
 X = np.arange(1, 1 + BLOCK_COUNT, dtype=np.float32)
