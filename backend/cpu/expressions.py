@@ -15,6 +15,7 @@ import re
 import struct
 from dataclasses import dataclass, field
 
+from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.ir.construct import value_of
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.nodes import (
@@ -36,7 +37,6 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.types import DType, bf16, compute_type, f16, i64
-from taskmap.ir.visit import walk_exprs
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
@@ -60,16 +60,14 @@ def mask_type(bits: int, lanes: int) -> str:
 
 
 @dataclass(slots=True)
-class Expressions:
-    """Expressions of one kernel as C. ``indices`` are its loop variables and sizes; ``masks`` the width in bits of the
-    mask that each variable of a vector predicate holds; ``needs_error`` becomes true when an index is checked."""
+class Expressions(ExpressionWriter[str]):
+    """Expressions of one kernel as C. ``masks``: the width in bits of the mask that each variable of a vector predicate
+    holds."""
+
+    LANGUAGE = "C"
 
     names: dict[object, str] = field(default_factory=dict)
-    indices: set[Var] = field(default_factory=set)
     masks: dict[Var, int] = field(default_factory=dict)
-    needs_error: bool = False
-    _plain: dict[Expr, bool] = field(default_factory=dict)
-    _addressing: bool = False
 
     def name(self, key: Var | Buffer, prefix: str = "") -> str:
         """The C name of a variable or a buffer, made when it is first asked for. Names that the prelude would take for
@@ -84,36 +82,17 @@ class Expressions:
 
     def of(self, e: Expr) -> str:
         """An expression."""
-        if isinstance(e, Var):
-            return self.name(e)
-        if isinstance(e, Const):
-            return literal(e)
-        method = getattr(self, f"_{type(e).__name__.lower()}", None)
-        if method is None:
-            raise CodegenError(f"{type(e).__name__} cannot be written in C; a lowering pass should have removed it")
-        return str(method(e))
+        return self.written(e)
 
     def address(self, e: Expr) -> str:
         """An expression whose value is an address or an extent: it does not overflow."""
-        before, self._addressing = self._addressing, True
-        code = self.of(e)
-        self._addressing = before
-        return code
+        return self.within_address(e)
 
-    def _value(self, e: Expr) -> str:
-        """An expression inside an address whose own value is no address."""
-        before, self._addressing = self._addressing, False
-        code = self.of(e)
-        self._addressing = before
-        return code
+    def _var(self, e: Var) -> str:
+        return self.name(e)
 
-    def is_index(self, e: Expr) -> bool:
-        """Whether ``e`` is arithmetic on loop variables and sizes alone."""
-        known = self._plain.get(e)
-        if known is None:
-            leaves = (x for x in walk_exprs(e) if not isinstance(x, (Const, Binary, Unary, Select, Compare)))
-            known = self._plain[e] = all(isinstance(x, Var) and x in self.indices for x in leaves)
-        return known
+    def _const(self, e: Const) -> str:
+        return literal(e)
 
     def value_type(self, e: Expr) -> str:
         """The C type of a variable that holds ``e``."""
@@ -258,7 +237,8 @@ class Expressions:
     def _call(self, e: Call) -> str:
         if e.name == "checked_index":
             self.needs_error = True
-            return _checked_index(e.lanes, self._value(e.args[0]), self._value(e.args[1]))
+            position, size = (self.within_address(a, addressing=False) for a in e.args)
+            return _checked_index(e.lanes, position, size)
         args = ", ".join(self.of(a) for a in e.args)
         return f"tm_{e.name}_{c_type(e.args[0].dtype)}x{e.lanes}({args})"
 
@@ -330,7 +310,7 @@ def literal(e: Const) -> str:
 
 def _integer_literal(value: int, dtype: DType) -> str:
     if value == -(1 << 63):
-        return "(-9223372036854775807LL - 1)"
+        return LEAST_I64
     code = f"{value}{'LL' if dtype == i64 else ''}"
     return f"({code})" if value < 0 else code
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.ir.alignment import Multiples
 from taskmap.ir.construct import value_of
 from taskmap.ir.errors import CodegenError
@@ -104,28 +105,25 @@ class _Text:
 
 
 @dataclass(slots=True)
-class Expressions:
+class Expressions(ExpressionWriter[_Text]):
     """Expressions of one kernel as CUDA C++, in the order in which they stand.
 
-    indices: its loop variables, sizes and workers. wide: those of them that are ``long long``. needs_error becomes true
-    when an index is checked. unrolled: loop variables that are constants once the compiler has unrolled their loops.
-    families: the device code that has been used.
+    wide: those of its indices that are ``long long``. unrolled: loop variables that are constants once the compiler has
+    unrolled their loops. families: the device code that has been used.
     """
+
+    LANGUAGE = "CUDA C++"
 
     names: dict[Var | Buffer | TensorMap, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=lambda: {"error"})
-    indices: set[Var] = field(default_factory=set)
     wide: set[Var] = field(default_factory=set)
     ranges: dict[Var, Interval] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
     multiples: Multiples = field(default_factory=Multiples)
-    needs_error: bool = False
     families: set[str] = field(default_factory=set)
     target: Target | None = None
     unrolled: set[Var] = field(default_factory=set)
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
-    _plain: dict[Expr, bool] = field(default_factory=dict)
-    _addressing: bool = False
 
     def name(self, key: Var | Buffer | TensorMap) -> str:
         """The C++ name of a variable or a buffer: its own, made an identifier, and numbered if it is taken."""
@@ -193,11 +191,11 @@ class Expressions:
 
     def of(self, e: Expr) -> str:
         """An expression."""
-        return self._text(e).code
+        return self.written(e).code
 
     def address(self, e: Expr) -> str:
         """An expression whose value is an address or an extent: it does not overflow."""
-        return self._address(e).code
+        return self.within_address(e).code
 
     def int_type(self, e: Expr) -> str:
         """The C++ type of a variable that holds an index."""
@@ -208,14 +206,6 @@ class Expressions:
         if e.dtype == i64 and e.lanes == 1:
             return self.int_type(e)
         return cuda_type(e.dtype, e.lanes)
-
-    def is_index(self, e: Expr) -> bool:
-        """Whether ``e`` is arithmetic on loop variables and sizes alone."""
-        known = self._plain.get(e)
-        if known is None:
-            leaves = (x for x in walk_exprs(e) if not isinstance(x, (Const, Binary, Unary, Select, Compare)))
-            known = self._plain[e] = all(isinstance(x, Var) and x in self.indices for x in leaves)
-        return known
 
     def check_register(self, b: Buffer, where: Expr) -> None:
         """Registers have no addresses: an index is known once unrolled loops are written out. Raises CodegenError."""
@@ -230,25 +220,12 @@ class Expressions:
 
     def pointer(self, b: Buffer, at: Expr) -> str:
         """The address of an element."""
-        offset = self._address(at)
+        offset = self.within_address(at)
         return self.name(b) if offset.code == "0" else f"{self.name(b)} + {offset.at(_SUM)}"
 
     def lanes_pointer(self, b: Buffer, where: Ramp) -> tuple[str, int]:
         """The address of neighbours, and what it is a multiple of, in elements, up to their number."""
         return self.pointer(b, where.base), math.gcd(self.multiples.of(where.base), where.lanes)
-
-    def _address(self, e: Expr) -> _Text:
-        before, self._addressing = self._addressing, True
-        text = self._text(e)
-        self._addressing = before
-        return text
-
-    def _value(self, e: Expr) -> _Text:
-        """An expression inside an address whose own value is no address."""
-        before, self._addressing = self._addressing, False
-        text = self._text(e)
-        self._addressing = before
-        return text
 
     def decided(self, cond: Expr) -> bool | None:
         """Whether a condition on indices certainly holds here, or certainly does not."""
@@ -264,13 +241,6 @@ class Expressions:
             return True
         return False if self.facts.at_most(b if strict else b + 1, a) else None
 
-    def _text(self, e: Expr) -> _Text:
-        method = getattr(self, f"_{type(e).__name__.lower()}", None)
-        if method is None:
-            raise CodegenError(f"{type(e).__name__} cannot be written in CUDA C++")
-        text: _Text = method(e)
-        return text
-
     def _var(self, e: Var) -> _Text:
         return _Text(self.name(e), wide=e in self.wide or e not in self.indices)
 
@@ -283,7 +253,7 @@ class Expressions:
 
     def _typed(self, e: Expr) -> str:
         """A value in exactly its type, as a template takes it."""
-        text = self._text(e)
+        text = self.written(e)
         if (
             not e.dtype.is_int
             or e.lanes > 1
@@ -298,7 +268,7 @@ class Expressions:
         b = e.buffer
         self.check_register(b, where)
         if e.lanes == 1:
-            return _Text(f"{self.name(b)}[{self._address(where).code}]")
+            return _Text(f"{self.name(b)}[{self.within_address(where).code}]")
         if not isinstance(where, Ramp) or value_of(where.stride) != 1:
             return _Text(f"tm_gather({self.name(b)}, {self._vector_address(where)})")
         if b.scope in (Scope.REGISTER, Scope.LOCAL):
@@ -308,10 +278,10 @@ class Expressions:
         return _Text(f"tm_load<{lanes}>({pointer})")
 
     def _vector_address(self, where: Expr) -> str:
-        return self._address(where).code
+        return self.within_address(where).code
 
     def _unary(self, e: Unary) -> _Text:
-        a = self._text(e.a)
+        a = self.written(e.a)
         if e.dtype.is_bool:
             return _Text(f"!{a.at(_UNARY)}", _UNARY)
         if e.op == "neg" and (e.dtype.is_float or self._unwrapped(e)):
@@ -329,7 +299,7 @@ class Expressions:
         if e.dtype.is_bool:
             for side, other in ((e.a, e.b), (e.b, e.a)):
                 if e.op in ("and", "or") and self.decided(side) is (e.op == "and"):
-                    return self._text(other)
+                    return self.written(other)
             return self._infix(_OF_BOOLS[e.op], e)
         if e.op in ("min", "max") and self._unwrapped(e) and e.lanes == 1:
             return self._extremum(e)
@@ -337,7 +307,7 @@ class Expressions:
             return self._infix(_INFIX[e.op], e)
         if e.dtype.is_float:
             name = {"floordiv": "floor_div", "mod": "remainder"}.get(e.op, e.op)
-            return self._helper(name, e, self._text(e.a).code, self._text(e.b).code)
+            return self._helper(name, e, self.written(e.a).code, self.written(e.b).code)
         if e.op in ("tdiv", "tmod"):
             return self._infix(_INFIX[e.op], e)
         return self._helper(e.op, e, self._typed(e.a), self._typed(e.b))
@@ -345,14 +315,14 @@ class Expressions:
     def _extremum(self, e: Binary) -> _Text:
         for side, other in ((e.a, e.b), (e.b, e.a)):
             if self.facts.at_most(side, other) if e.op == "min" else self.facts.at_most(other, side):
-                return self._text(side)
-        a, b = self._text(e.a), self._text(e.b)
+                return self.written(side)
+        a, b = self.written(e.a), self.written(e.b)
         wide = a.wide or b.wide
         return _Text(f"tm_{e.op}<{'long long' if wide else 'int'}>({a.code}, {b.code})", wide=wide)
 
     def _infix(self, operator: tuple[int, str], e: Binary) -> _Text:
         level, sign = operator
-        a, b = self._text(e.a), self._text(e.b)
+        a, b = self.written(e.a), self.written(e.b)
         wide = a.wide or b.wide
         left = a.at(level)
         if e.dtype == i64 and e.lanes == 1 and not wide and not self.fits_int(e):
@@ -373,21 +343,21 @@ class Expressions:
 
     def _compare(self, e: Compare) -> _Text:
         level, sign = _COMPARISONS[e.op]
-        a, b = self._text(e.a), self._text(e.b)
+        a, b = self.written(e.a), self.written(e.b)
         return _Text(f"{a.at(_SUM)} {sign} {b.at(_SUM)}", level)
 
     def _select(self, e: Select) -> _Text:
         if e.lanes > 1 and not isinstance(e.cond, Broadcast):
-            return _Text(f"tm_select({', '.join(self._text(x).code for x in (e.cond, e.a, e.b))})")
+            return _Text(f"tm_select({', '.join(self.written(x).code for x in (e.cond, e.a, e.b))})")
         cond = e.cond.a if isinstance(e.cond, Broadcast) else e.cond
         known = self.decided(cond)
         if known is not None:
-            return self._text(e.a if known else e.b)
-        test = self._text(cond)
+            return self.written(e.a if known else e.b)
+        test = self.written(cond)
         with self.known(cond, stores=False):
-            a = self._text(e.a)
+            a = self.written(e.a)
         with self.known(cond, False, stores=False):
-            b = self._text(e.b)
+            b = self.written(e.b)
         wide = a.wide or b.wide
         if wide and e.dtype == i64:  # both in one type, as a reader expects: cond ? p[i] : 0LL
             a, b = _widened(e.a, a), _widened(e.b, b)
@@ -396,11 +366,11 @@ class Expressions:
     def _cast(self, e: Cast) -> _Text:
         if e.dtype == tf32 and e.a.dtype == f32:
             self.families.add("mma")
-            return _Text(f"tm_round_tf32({self._text(e.a).code})")
+            return _Text(f"tm_round_tf32({self.written(e.a).code})")
         if e.a.dtype == tf32 and e.dtype == f32:
-            return self._text(e.a)
+            return self.written(e.a)
         if e.a.dtype == i64 and e.lanes == 1:
-            text = self._text(e.a)
+            text = self.written(e.a)
             if not text.wide:  # an int already
                 return text if e.dtype == i32 else _Text(f"tm_cast<{cuda_type(e.dtype)}>({text.code})")
         return _Text(f"tm_cast<{cuda_type(e.dtype)}>({self._typed(e.a)})")
@@ -408,9 +378,9 @@ class Expressions:
     def _call(self, e: Call) -> _Text:
         if e.name == "checked_index":
             self.needs_error = True
-            position, size = (self._value(a).code for a in e.args)
+            position, size = (self.within_address(a, addressing=False).code for a in e.args)
             return _Text(f"tm_checked_index({position}, {size}, error)")
-        return _Text(f"tm_{e.name}({', '.join(self._text(a).code for a in e.args)})")
+        return _Text(f"tm_{e.name}({', '.join(self.written(a).code for a in e.args)})")
 
     def _intrinsic(self, e: Intrinsic) -> _Text:
         return _Text(self.invoked(e.instruction, e.args))
@@ -433,13 +403,13 @@ class Expressions:
                 assert isinstance(operand, Expr)
                 if value_of(operand) is None:
                     raise CodegenError(f"{instruction.name} takes a {parameter.name} that is known when compiling")
-                constants.append(self._text(operand).code)
+                constants.append(self.written(operand).code)
             elif isinstance(operand, Region):
                 args.append(self.pointer(operand.buffer, operand.start[0]))
             elif isinstance(operand, TensorMap):
                 args.append(self.name(operand))
             elif parameter.place is Place.VALUE:
-                args.append(self._value(operand).code)
+                args.append(self.within_address(operand, addressing=False).code)
             elif isinstance(operand, Load):
                 args.append(self.pointer(operand.buffer, operand.indices[0]))
             else:
@@ -448,7 +418,7 @@ class Expressions:
         return f"{instruction.text or 'tm_' + instruction.name}{exact}({', '.join(args)})"
 
     def _ramp(self, e: Ramp) -> _Text:
-        base, stride = self._address(e.base), self._address(e.stride)
+        base, stride = self.within_address(e.base), self.within_address(e.stride)
         return _Text(f"tm_ramp<{e.lanes}, long long>({base.code}, {stride.code})")
 
     def _broadcast(self, e: Broadcast) -> _Text:
@@ -456,7 +426,7 @@ class Expressions:
 
     def _lanereduce(self, e: LaneReduce) -> _Text:
         op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(e.op, e.op) if e.dtype == boolean else e.op
-        return _Text(f"tm_lanes_{op}({self._text(e.a).code})")
+        return _Text(f"tm_lanes_{op}({self.written(e.a).code})")
 
 
 def _lasting(cond: Expr, holds: bool) -> Iterator[Expr]:
@@ -486,7 +456,7 @@ def literal(e: Const) -> tuple[str, bool]:
         return _float_literal(float(e.value), e.dtype), False
     value = int(e.value)
     if value == -(1 << 63):
-        return "(-9223372036854775807LL - 1)", True
+        return LEAST_I64, True
     wide = not _INT.lo < value <= _INT.hi
     return f"{value}{'LL' if wide else ''}", wide
 
