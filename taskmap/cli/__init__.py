@@ -20,7 +20,7 @@ COMMANDS = {
     "run": "run an ONNX model or an archive: time it, compare it, profile it, tune it",
     "compile": "compile an ONNX model into an archive that runs without compiling",
     "explain": "what taskmap makes of an ONNX model, kernel by kernel",
-    "tune": "measure the configurations of an operator or of an ONNX model's, and remember the best",
+    "tune": "measure configurations of an operator, an ONNX model or a PyTorch function, and remember the best",
     "cache": "list, show, share and care for what tuning has found, and for compiled kernels",
     "env": "what this machine offers, and what is missing",
 }
