@@ -26,8 +26,8 @@ Position = Callable[[Expr, Expr], dict[Var, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``. store: what takes an output's element
-    (buffer, indices, value) in place of the buffer."""
+    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``. store: what takes an element of an
+    output, (buffer, indices, value), in place of the buffer."""
 
     task: Task
     stage: Stage
