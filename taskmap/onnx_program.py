@@ -85,6 +85,7 @@ class Program:
         self.roots: dict[Any, Point] = {}
         self.shapes = shapes
         self.general: dict[Any, tuple[Segment, Guard] | None] = {}
+        self.hints: dict[Var, int] = {}
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs at run time (see onnx_values)."""
@@ -95,7 +96,7 @@ class Program:
         point, tensors = self.roots[structure], [g.tensor for g in flat]
         if self.shapes is not None:
             if structure not in self.general:
-                self.general[structure] = self._general(point)
+                self.general[structure] = self._general(point, tensors)
             general = self.general[structure]
             if general is not None and general[1].allows(tensors):
                 segment = general[0]
@@ -114,12 +115,15 @@ class Program:
         values = {name: placeholders(s, live) for name, s in zip(self.names, structure, strict=True)}
         return Point([self.frame(values)], live)
 
-    def _general(self, point: Point) -> tuple[Segment, Guard] | None:
-        """The graph for all sizes, if the whole model can be read without knowing them."""
+    def _general(self, point: Point, tensors: Sequence[torch.Tensor]) -> tuple[Segment, Guard] | None:
+        """The graph for all sizes, if the whole model can be read without knowing them; they are likely to be those of
+        ``tensors``."""
         found = variables(self.shapes or ())
         if found is None or len(found[0]) != len(point.live):
             return None
         shapes, dims = found
+        sizes = {v: tensors[int(str(at[1]))].shape[int(str(at[2]))] for v, at in dims.items() if at[0] == "size"}
+        self.hints.update(sizes)
         inputs = [input_node(i, s, t.elem) for i, (s, t) in enumerate(zip(shapes, point.live, strict=True))]
         fresh = {t: Tensor(t.elem, s, made=node) for t, s, node in zip(point.live, shapes, inputs, strict=True)}
         reader = Reader(copied(point.frames, lambda t: fresh.get(t, t)))
@@ -261,7 +265,8 @@ class Program:
         for node in outputs:
             if node.strides is None:
                 node.strides = row_major(node.shape)
-        graph = Graph(list(inputs), list(outputs), dict(dims))
+        hints = {v: self.hints[v] for v in dims if v in self.hints}
+        graph = Graph(list(inputs), list(outputs), dict(dims), hints=hints)
         check_size(graph)
         return self.engine(graph), Lookup(places), graph
 
