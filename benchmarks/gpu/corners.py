@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None, every: Callable[[], Any] = subjects) -> 
     deadline = Deadline(arguments.seconds)
     isa, conditions = arguments.simulate, {"simulated": arguments.simulate}
     if not isa:
-        simulator.run = hardware.run  # type: ignore[assignment]  # which takes the same and more, and has no policies
+        simulator.run = hardware.run
         isa, conditions = hardware.machine().target.isa, GpuConditions.now(0).to_dict()
     rows: list[dict[str, Any]] = []
     skipped: list[str] = []

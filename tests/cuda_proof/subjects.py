@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,8 +105,9 @@ def corners_of(configs: Sequence[C], kind: str = "") -> dict[C, frozenset[str]]:
         return {}
     names = [f.name for f in fields(configs[0])]  # type: ignore[arg-type]  # configurations are dataclasses
     axes: dict[str, Callable[[C], Any]] = {"tile": _volume}
-    axes |= {n: lambda c, n=n: getattr(c, n) for n in names if not isinstance(getattr(configs[0], n), str)}
-    found, ends = [configs[0]], {}
+    axes |= {n: attrgetter(n) for n in names if not isinstance(getattr(configs[0], n), str)}
+    found = [configs[0]]
+    ends: dict[str, tuple[Callable[[C], Any], Any]] = {}
     for name, axis in axes.items():
         least, most = min(configs, key=axis), max(configs, key=axis)
         found += [least, most]
