@@ -2,13 +2,16 @@
 late and early and in several orders of threads, compared with float64. No GPU is needed.
 
 python -m benchmarks.cuda_corners [--template product] [--part 0/4]
+python -m benchmarks.cuda_corners --merge part0/cuda_corners.json part1/cuda_corners.json ...
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,15 +46,18 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_argument("--seconds", type=float, default=float("inf"), help="begin no subject later than this")
     cli.add_argument("--threads", type=int, default=2, help="compilations at once")
     cli.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
+    cli.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="run nothing: join the results of parts")
     arguments = cli.parse_args(argv)
+    if arguments.merge:
+        tallies = merged(arguments.merge)
+        return written(tallies, sum(1 for _ in subjects()), arguments.threads, arguments.out)
     part, parts = map(int, arguments.part.split("/"))
     wanted = [s for s in subjects() if not arguments.template or s.template in arguments.template][part::parts]
     proof = Proof(arguments.threads)
-    tallies: dict[str, Tally] = {}
-    begun, left_out = time.perf_counter(), 0
+    tallies = {}
+    begun = time.perf_counter()
     for subject in tqdm(wanted, disable=None):
         if time.perf_counter() - begun > arguments.seconds:
-            left_out += 1
             continue
         tally = tallies.setdefault(subject.template, Tally())
         started = time.perf_counter()
@@ -73,10 +79,34 @@ def main(argv: list[str] | None = None) -> int:
             for isa in c.binaries:
                 tally.compiled[isa] += 1
     proof.close()
+    return written(tallies, len(wanted), arguments.threads, arguments.out)
+
+
+def merged(files: Sequence[Path]) -> dict[str, Tally]:
+    """The sum of what other runs, on different subjects, have written."""
+    tallies: dict[str, Tally] = {}
+    for file in files:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        for found, row in zip(record["data"], record["rows"], strict=True):
+            tally = tallies.setdefault(found["template"], Tally())
+            tally.subjects += found["subjects"]
+            tally.corners += found["kernels"]
+            tally.runs += found["runs"]
+            tally.worst = max(tally.worst, found["error/allowed"])
+            tally.spilled += found["spilled"]
+            tally.failures += found["failures"]
+            tally.seconds += float(row[record["header"].index("seconds")])
+            for isa, count in found["compiled"].items():
+                tally.compiled[isa] += count
+    return tallies
+
+
+def written(tallies: Mapping[str, Tally], wanted: int, threads: int, out: Path) -> int:
+    """Print and write what came of ``wanted`` subjects; 1 where one failed."""
     header = (
         "template", "subjects", "kernels", *ARCHITECTURES, "spill", "runs", "error/allowed", "failures", "seconds",
     )  # fmt: skip
-    report = Report("cuda_corners", Conditions.now(0, arguments.threads, 1), header)
+    report = Report("cuda_corners", Conditions.now(0, threads, 1), header)
     for template, t in tallies.items():
         counts = (t.subjects, t.corners, *(t.compiled[isa] for isa in ARCHITECTURES), len(t.spilled), t.runs)
         report.rows.append((
@@ -87,11 +117,12 @@ def main(argv: list[str] | None = None) -> int:
             "error/allowed": t.worst, "spilled": t.spilled, "failures": t.failures,
         })  # fmt: skip
         report.checks.append(Check(f"{template}: failures", len(t.failures), 0))
+    left_out = wanted - sum(t.subjects for t in tallies.values())
     if left_out:
-        report.notes.append(f"{left_out} of {len(wanted)} subjects were left out, for want of time")
+        report.notes.append(f"{left_out} of {wanted} subjects were left out, for want of time")
     report.notes += [f for t in tallies.values() for f in t.failures]
     print(report)
-    print(f"written to {report.write(arguments.out)}")
+    print(f"written to {report.write(out)}")
     return int(any(t.failures for t in tallies.values()))
 
 

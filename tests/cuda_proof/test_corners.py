@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from benchmarks.cuda_corners import Tally, merged, written
 from taskmap.ir.errors import CompilerFailedError
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
 from tests.cuda_proof.covering import Candidate, candidates, covered, covering
@@ -121,3 +123,17 @@ def test_the_corners_of_a_space() -> None:
     assert not any("threads, least stages" in ends for c, ends in found.items() if c.stages == 3)
     assert corners_of(space[:1], "threads") == {space[0]: {"threads"}}
     assert corners_of([]) == {}
+
+
+def test_parts_of_a_run_are_joined(tmp_path: Path) -> None:
+    one = Tally(2, 3, {"sm_80": 2, "sm_90a": 3}, 12, 0.25, ["spilled"], [], 7.0)
+    other = Tally(1, 4, {"sm_80": 4, "sm_90a": 4}, 16, 0.5, [], ["wrong"], 8.0)
+    for name, tallies in (("a", {"rows": one}), ("b", {"rows": other, "join": one})):
+        written(tallies, 3, 1, tmp_path / name)
+    found = merged([tmp_path / name / "cuda_corners.json" for name in "ab"])
+    assert found == {
+        "rows": Tally(3, 7, {"sm_80": 6, "sm_90a": 7}, 28, 0.5, ["spilled"], ["wrong"], 15.0), "join": one,
+    }  # fmt: skip
+    assert written({"join": one}, 2, 1, tmp_path) == 0
+    assert written(found, 6, 1, tmp_path) == 1
+    assert "1 of 6 subjects were left out" in (tmp_path / "cuda_corners.json").read_text()
