@@ -101,7 +101,10 @@ class OnnxModel:
 
 
 def _check_result(port: Port, result: Any) -> None:
-    """Raises ImportGraphError where a result is not of the element type that the model declares."""
+    """Raises ImportGraphError where a result is not of the kind or the element type that the model declares."""
+    structured = result is None or isinstance(result, list)
+    if (port.kind == "tensor" and structured) or (port.kind == "sequence" and not isinstance(result, list)):
+        raise ImportGraphError(f"the output {shown(port.name)} is no {port.kind}", why="the model declares it as one.")
     declared = port.type.elem if port.type is not None else 0
     if isinstance(result, Given) and declared not in (0, result.elem):
         raise ImportGraphError(

@@ -20,7 +20,7 @@ from taskmap.graph.ops.gather import checked, wrapped
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.scatter import Place, scattered
 from taskmap.ir.construct import compare, const, constant_dim, eq, index, load, select
-from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
+from taskmap.ir.errors import IndexOutOfRangeError, InputError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr
 from taskmap.ir.types import i64
 
@@ -339,7 +339,10 @@ def _nms(call: Call) -> HostStep:
         def one(value: Any, default: Any) -> Any:
             return default if value is None else value.reshape(-1)[0]
 
-        return non_max_suppression(boxes, scores, int(one(most, 0)), float(one(overlap, 0)), one(least, None), center)
+        most, overlap = int(one(most, 0)), float(one(overlap, 0))
+        if not 0 <= overlap <= 1:
+            raise InputError(f"an overlap of {overlap}, not one between 0 and 1")
+        return non_max_suppression(boxes, scores, most, overlap, one(least, None), center)
 
     return step(call, run, INT64)
 
