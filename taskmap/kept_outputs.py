@@ -41,7 +41,7 @@ class KeptOutputs:
             tensor = torch.empty(0, dtype=dtype)
             last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
             if storage.nbytes() == (last + 1) * tensor.element_size():
-                tensor.set_(storage, 0, shape, strides)  # type: ignore[call-overload]  # the stubs lack this form
+                tensor.set_(storage, 0, shape, strides)
                 self._kept[slot] = storage
                 return tensor
         tensor = torch.empty_strided(shape, strides, dtype=dtype)

@@ -17,7 +17,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.types import compute_type
 from taskmap.schedules.cpu.balance import blocks, makespan
 from taskmap.schedules.cpu.matmul_config import registers
-from taskmap.schedules.cpu.microkernel import Tile, choose_tile, tile_cost, tiles
+from taskmap.schedules.cpu.microkernel import WRITTEN_OUT, Tile, choose_tile, tile_cost, tiles
 from taskmap.schedules.cpu.phases import STRIP_BYTES
 from taskmap.schedules.cpu.strip import Strip
 from taskmap.schedules.cpu.window import Convolution, is_matrix_product
@@ -27,6 +27,8 @@ _MOST = 200
 _HEIGHTS = 4
 """Heights of tiles that are tried for each width."""
 _FEWEST_SUMS = 8
+_SUMS_WRITTEN_OUT = 16
+"""Sums of a tile whose rounds over the channels are written out: the registers of more would be put away in memory."""
 _SAMPLES = (8, 28, 100)
 """Extents that stand for a symbolic one when block sizes are chosen."""
 _LONGEST_ROW = 64
@@ -123,6 +125,8 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
     lanes = target.lanes(size)
     extent: Dim = product([c.batch, *c.out]) if is_matrix_product(c) else c.steps(2)
     tile = choose_tile(extent, c.out_channels, target, lanes)
+    if 0 < depth(c) <= WRITTEN_OUT:
+        tile = Tile(min(tile.rows, _SUMS_WRITTEN_OUT // tile.vectors), tile.vectors)
     width = tile.vectors * lanes
     panels = -(-c.out_channels // width)
     k = c.channels * math.prod(c.kernel)

@@ -21,7 +21,7 @@ from taskmap.ir.types import DType
 from taskmap.schedules.cpu.loops import column_groups
 from taskmap.schedules.values import Values
 
-_WRITTEN_OUT = 9
+WRITTEN_OUT = 9
 """Rounds of the innermost summed axes that are written out."""
 
 Element = Callable[[Sequence[Expr], Expr, Values], Expr]
@@ -138,8 +138,8 @@ def _steps(b: Builder, k: Sequence[Dim]) -> Iterator[tuple[Expr, ...]]:
     at: list[Expr] = []
     for extent in reversed(k):
         known = constant_dim(extent)
-        rounds = rounds * known if known is not None else _WRITTEN_OUT + 1
-        hints.insert(0, known if known is not None and 1 < rounds <= _WRITTEN_OUT else 0)
+        rounds = rounds * known if known is not None else WRITTEN_OUT + 1
+        hints.insert(0, known if known is not None and 1 < rounds <= WRITTEN_OUT else 0)
     with ExitStack() as stack:
         for d, (extent, unroll) in enumerate(zip(k, hints, strict=True)):
             at.append(stack.enter_context(b.loop(f"k{d}", index(extent), unroll=unroll)))

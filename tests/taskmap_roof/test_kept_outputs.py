@@ -27,7 +27,7 @@ def test_memory_that_nobody_holds_is_used_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "hold", [lambda t: t, lambda t: t[3:, 1], lambda t: t.detach(), lambda t: t.numpy(), torch.utils.dlpack.to_dlpack]
+    "hold", [lambda t: t, lambda t: t[3:, 1], lambda t: t.detach(), lambda t: t.numpy(), lambda t: t.__dlpack__()]
 )
 def test_memory_that_somebody_holds_is_not(hold: Any) -> None:
     pool = KeptOutputs()
@@ -42,7 +42,7 @@ def test_memory_that_somebody_holds_is_not(hold: Any) -> None:
 
 def test_memory_shared_with_another_process_or_resized_is_not_used_again() -> None:
     pool = KeptOutputs()
-    shared = take(pool).share_memory_()
+    shared: Tensor = take(pool).share_memory_()  # type: ignore[no-untyped-call]
     address = shared.data_ptr()
     del shared
     second = take(pool)
