@@ -54,6 +54,8 @@ def _attention(call: Call) -> list[Node | None]:
         call.same(a, b)
     causal = bool(call.attr("is_causal", 0))
     window = (int(call.attr("left_window_size", -1)), int(call.attr("right_window_size", -1)))
+    if min(window) < -1:
+        raise call.error(f"a window of {window}")
     lengths = call.optional(6)
     plain = lengths is None and window == (-1, -1) and (not causal or constant_dim(past) == 0)
     mask = _padded(call, k.shape[2])

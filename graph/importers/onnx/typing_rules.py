@@ -62,6 +62,16 @@ _FLAGS = frozenset(
     ]
 )
 """Attributes that are 0 or 1 wherever they occur."""
+_WORDS = {
+    ("DepthToSpace", "mode"): (b"DCR", b"CRD"),
+    ("GridSample", "padding_mode"): (b"zeros", b"border", b"reflection"),
+    ("Pad", "mode"): (b"constant", b"reflect", b"edge", b"wrap"),
+    ("Resize", "mode"): (b"nearest", b"linear", b"cubic"),
+    ("RoiAlign", "mode"): (b"avg", b"max"),
+    ("TensorScatter", "mode"): (b"linear", b"circular"),
+    ("Upsample", "mode"): (b"nearest", b"linear", b"bilinear"),
+}
+"""What attributes may say that would otherwise be taken for something else."""
 _ELEMS = {
     f"tensor({name})": elem
     for name, elem in (*((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),)
@@ -89,6 +99,9 @@ def check_attributes(call: Call) -> None:
             raise call.error(f"its attribute {shown(attribute.name)} is not of the type {wanted}")
         if attribute.name in _FLAGS and attribute.type == AttributeProto.INT and attribute.i not in (0, 1):
             raise call.error(f"its attribute {attribute.name} is {attribute.i}, neither 0 nor 1")
+        words = _WORDS.get((call.op, attribute.name))
+        if words is not None and attribute.s not in words:
+            raise call.error(f"its attribute {attribute.name} is {shown(attribute.s.decode(errors='replace'))}")
         held = {field.name for field, _ in attribute.ListFields()} & set(_FIELDS.values())
         if held - {_FIELDS[attribute.type]}:
             raise call.error(f"its attribute {shown(attribute.name)} has values of several types")
