@@ -191,6 +191,11 @@ class _Plan:
         self.passes = max(level.values()) + 1
         self.config = self.given or self.choose(rows, extents)
         c = self.config
+        if c.parts > 1 and not self.one_walk():
+            raise ScheduleError(
+                f"{self.task.name!r} cannot be shared by {c.parts} blocks",
+                why="a second walk along the row needs what the first has found, and only the last block knows it.",
+            )
         self.units = [*extents[:-1], ceil_div(extents[-1], c.lanes)]
         self.launch = Launch(self.task, (ceil_div(rows, c.teams), c.parts), c.threads)
         values, (block, self.part) = self.launch.begin()
@@ -241,10 +246,7 @@ class _Plan:
     def parts(self, rows: Dim, c: RowConfig, extents: Sequence[Dim]) -> int:
         """How many blocks share a row: as many as fill the GPU, each with enough to do; 1 where that is not known."""
         count = constant_dim(rows)
-        level = self.frame.levels()
-        walks = [level[s.out] for s in self.task.stages if reductions_of(s)]
-        walks += [level[s.out] for s in self.task.stages if s.out in self.task.outputs and self.is_wide(s)]
-        if max(walks) > 0 or count is None:
+        if count is None or not self.one_walk():
             return 1
         blocks = -(-count // (c.columns or 1))
         wanted = _BLOCKS_PER_SM * self.target.cores // blocks
@@ -252,6 +254,12 @@ class _Plan:
         if size is None:
             return wanted if count == 1 else 1
         return min(wanted, size // (c.lanes * _WALKING_THREADS // (c.columns or 1) * _LEAST_STEPS))
+
+    def one_walk(self) -> bool:
+        """Whether all reductions and wide outputs are made in the first walk along the row."""
+        level = self.frame.levels()
+        walked = [s for s in self.task.stages if reductions_of(s) or (s.out in self.task.outputs and self.is_wide(s))]
+        return all(level[s.out] == 0 for s in walked)
 
     def run_pass(self, number: int, level: dict[Buffer, int], team: Team, values: Values) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""

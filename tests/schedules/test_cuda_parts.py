@@ -8,10 +8,13 @@ import pytest
 from taskmap.graph.build import reduction
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, boolean, f32, i64
 from taskmap.schedules import schedule
+from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules import cuda_running
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.running import TOLERANCE, Array, Case, compare_outputs
@@ -89,3 +92,12 @@ def test_blocks_share_only_what_is_long_and_few() -> None:
         kernel = schedule(task, gpu)
         assert "parts" not in kernel.note
         assert kernel.own == ()
+
+
+def test_a_row_that_is_walked_twice_is_refused() -> None:
+    x = tensor(4096)
+    task = fused([arithmetic.sub(x, reduction("max", x, [0], True, "max"))])
+    rows = find_rows(task)
+    assert rows is not None
+    with pytest.raises(ScheduleError, match="(?s)shared by 4 blocks.*last block"):
+        schedule_rows(task, rows, cuda_running.cuda(), RowConfig(256, 4, 0, parts=4))
