@@ -99,5 +99,5 @@ def test_a_row_that_is_walked_twice_is_refused() -> None:
     task = fused([arithmetic.sub(x, reduction("max", x, [0], True, "max"))])
     rows = find_rows(task)
     assert rows is not None
-    with pytest.raises(ScheduleError, match="(?s)shared by 4 blocks.*last block"):
+    with pytest.raises(ScheduleError, match=r"(?s)shared by 4 blocks.*last block"):
         schedule_rows(task, rows, cuda_running.cuda(), RowConfig(256, 4, 0, parts=4))
