@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import taskmap
+from taskmap.cli.interrupts import noticed
 from taskmap.cli.output import Help, status_text
 from taskmap.ir.errors import TaskmapError
 
@@ -55,7 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        return int(import_module(f"taskmap.cli.{known.command}").main(known.rest))
+        with noticed() as interrupted:
+            status = int(import_module(f"taskmap.cli.{known.command}").main(known.rest))
+            if interrupted():
+                raise KeyboardInterrupt
+            return status
     except TaskmapError as error:
         print(error, file=sys.stderr)
         return 2

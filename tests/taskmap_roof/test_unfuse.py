@@ -31,10 +31,10 @@ class Model(nn.Module):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
-    def unwilling(task: Task, target: Target) -> Kernel:
+    def unwilling(task: Task, target: Target, attempt: int = 0) -> Kernel:
         if len(task.stages) > 1:
             raise ScheduleError("one at a time")
-        return schedule(task, target)
+        return schedule(task, target, attempt=attempt)
 
     monkeypatch.setattr(driver, "schedule", unwilling)
     model = Model().eval()
@@ -46,7 +46,7 @@ def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, dynamic:
 
 
 def test_a_single_operator_that_cannot_be_scheduled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(task: Task, target: Target) -> Kernel:
+    def refuse(task: Task, target: Target, attempt: int = 0) -> Kernel:
         raise ScheduleError("nothing doing", why="the test says so.")
 
     monkeypatch.setattr(driver, "schedule", refuse)
@@ -55,7 +55,7 @@ def test_a_single_operator_that_cannot_be_scheduled_is_an_error(monkeypatch: pyt
 
 
 def test_a_defect_names_the_group_and_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(task: Task, target: Target) -> Kernel:
+    def crash(task: Task, target: Target, attempt: int = 0) -> Kernel:
         raise KeyError("lost")
 
     monkeypatch.setattr(driver, "schedule", crash)

@@ -1,0 +1,57 @@
+"""Ctrl-C counts wherever it comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from taskmap.cli.interrupts import noticed
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):  # the signal's handler runs between two steps of Python, here
+        pass
+
+
+class _Busy:
+    def __del__(self) -> None:
+        interrupt()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_that_python_ignores_is_noticed() -> None:
+    with noticed() as interrupted:
+        assert not interrupted()
+        busy = _Busy()
+        del busy
+        assert interrupted()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_others_are_raised() -> None:
+    with noticed(), pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_a_handler_of_the_user_and_other_threads_are_left_alone() -> None:
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        handler = signal.getsignal(signal.SIGINT)
+        with noticed() as interrupted:
+            assert signal.getsignal(signal.SIGINT) is handler
+            assert not interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    def in_thread() -> None:
+        with noticed() as interrupted:
+            assert not interrupted()
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
