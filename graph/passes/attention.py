@@ -25,7 +25,7 @@ from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
 from taskmap.ir.construct import call, cast, const, constant_dim, eq, index, product, reduce, select
 from taskmap.ir.contraction import find_contraction
-from taskmap.ir.nodes import Binary, Buffer, Const, Dim, Expr, ExprLike, Load, Reduce, Var
+from taskmap.ir.nodes import Binary, Buffer, Call, Const, Dim, Expr, ExprLike, Load, Reduce, Var
 from taskmap.ir.types import bf16, f16, f32
 from taskmap.ir.visit import replace_buffers, substitute, walk_exprs
 
@@ -59,6 +59,8 @@ class RecoverAttention:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with recovered attention."""
+        if not any(map(_raises, graph.nodes())):
+            return graph
         readers = {n.id: {u.id for u in users} for n, users in graph.users().items()}
         for output in graph.outputs:
             if output is not None:
@@ -90,6 +92,13 @@ class RecoverAttention:
         if any(not readers.get(i, {-1}) <= ids | {node.id} for i in ids):
             return None
         return pattern.attention(node)
+
+
+def _raises(node: Node) -> bool:
+    """Whether a node takes exponentials, as every softmax does that was written out."""
+    return node.define is not None and any(
+        isinstance(e, Call) and e.name == "exp" for e in walk_exprs(node.define.body)
+    )
 
 
 def _find(node: Node) -> _Pattern | None:

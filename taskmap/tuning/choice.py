@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskmap.backend.cpu.toolchain import Toolchain
-from taskmap.backend.cuda.toolchain import CudaToolchain
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Var
@@ -23,6 +22,9 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.options import Options
 from taskmap.schedules import Config, Problem, problem
+
+if TYPE_CHECKING:
+    from taskmap.backend.cuda.toolchain import CudaToolchain
 
 # Most processes have nothing tuned, and wait for neither SQLite nor what measures.
 _open: Callable[..., Any] = lazily("taskmap.tuning.database", "Database")
