@@ -7,7 +7,7 @@ one: a model that returns tens of megabytes would wait for that at every call, a
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 import torch
 
@@ -24,7 +24,8 @@ class KeptOutputs:
 
     def __init__(self) -> None:
         self._kept: dict[int, torch.UntypedStorage] = {}
-        _ALL.add(self)
+        key = id(self)
+        _ALL[key] = ref(self, lambda _: _ALL.pop(key, None))
 
     @property
     def bytes(self) -> int:
@@ -49,7 +50,8 @@ class KeptOutputs:
         return tensor
 
     def _keep(self, slot: int, storage: torch.UntypedStorage) -> None:
-        held = sum(pool.bytes for pool in tuple(_ALL))
+        pools = [pool() for pool in tuple(_ALL.values())]
+        held = sum(pool.bytes for pool in pools if pool is not None)
         if _use_count is not None and held + storage.nbytes() <= MOST:
             self._kept[slot] = storage
 
@@ -58,7 +60,8 @@ class KeptOutputs:
         self._kept.clear()
 
 
-_ALL: WeakSet[KeptOutputs] = WeakSet()
+# Not a WeakSet, which other threads may not change while it is walked; no lock, which a forked child might find taken.
+_ALL: dict[int, ref[KeptOutputs]] = {}
 
 
 def _is_free(storage: Any) -> bool:
