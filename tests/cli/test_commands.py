@@ -93,7 +93,12 @@ def start(*arguments: str, folder: Path, **how: object) -> "subprocess.Popen[str
 
 
 def test_an_interrupt_is_clean(tmp_path: Path) -> None:
-    child = start(*SMALL, "--all", folder=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    # A child starts with what its parent ignores, and what runs in the background of a shell ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        child = start(*SMALL, "--all", folder=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert child.stderr is not None
     child.stderr.readline()
     child.send_signal(signal.SIGINT)
