@@ -36,6 +36,7 @@ from taskmap.backend.image import load_image
 from taskmap.backend.launch import launch_sources
 from taskmap.backend.sequence import SequenceExecutable
 from taskmap.ir.errors import InputError
+from taskmap.named_inputs import as_array, in_order
 
 Array = NDArray[Any]
 _CACHE_LINE = 64
@@ -101,7 +102,8 @@ class ArchivedModel:
 
     def __call__(self, *args: Any, **named: Any) -> list[Array]:
         """The outputs for inputs given in order, by name, or as one mapping from names."""
-        given = [_held(p, x) for p, x in zip(self.inputs, _ordered(self.inputs, args, named), strict=True)]
+        ordered = in_order([p.name for p in self.inputs], (), args, named, ascii)
+        given = [_held(p, x) for p, x in zip(self.inputs, ordered, strict=True)]
         ready = self._for(tuple(x.shape for x in given))
         made = [_new(m) for m in ready.resolved.made]
         if ready.plan.program.steps:
@@ -239,42 +241,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return found
 
 
-def _ordered(ports: Sequence[PortRecord], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    names = [p.name for p in ports]
-    if len(args) == 1 and isinstance(args[0], Mapping):
-        named, args = {**args[0], **named}, ()
-    if len(args) > len(names):
-        raise InputError(f"the model takes {len(names)} inputs, not {len(args)}")
-    found = dict(zip(names, args, strict=False))
-    for name, value in named.items():
-        if name not in names:
-            raise InputError(f"the model has no input {name!a}", why=f"its inputs are {_list(names)}.")
-        if name in found:
-            raise InputError(f"the input {name!a} is given twice")
-        found[name] = value
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise InputError(f"the inputs {_list(missing)} are missing", why=f"the model takes {_list(names)}.")
-    return [found[name] for name in names]
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(ascii(n) for n in names) or "none"
-
-
 def _held(port: PortRecord, value: Any) -> Array:
     """An input in the type and order in which it lies in memory."""
     wanted = numpy_dtype(port.dtype)
-    try:
-        x = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, dtype=wanted)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"the input {port.name!a} cannot be made an array of {wanted}", why=str(error)) from error
-    if x.dtype != wanted:
-        raise InputError(
-            f"the input {port.name!a} is of {x.dtype}",
-            why=f"the model takes {wanted}.",
-            hint=f"Convert it: x.astype({wanted.name!r}).",
-        )
+    x = as_array(ascii(port.name), value, wanted, str(wanted))
     shape = port.shape
     if shape is not None and (
         len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in zip(shape, x.shape, strict=True))

@@ -16,6 +16,7 @@ from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
 from taskmap.graph.importers.onnx.frames import first_frame
 from taskmap.graph.importers.onnx.protos import shown
 from taskmap.ir.errors import ImportGraphError, InputError, UnsupportedError
+from taskmap.named_inputs import as_array, in_order
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_program import Engine, Program
 from taskmap.onnx_values import Given, arrays, given
@@ -66,22 +67,8 @@ class OnnxModel:
         return [arrays(v) for v in results]
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        names = [port.name for port in self.inputs]
-        if len(args) == 1 and isinstance(args[0], Mapping):
-            named, args = {**args[0], **named}, ()
-        if len(args) > len(names):
-            raise InputError(f"the model takes {len(names)} inputs, not {len(args)}")
-        found = dict(zip(names, args, strict=False))
-        for name, value in named.items():
-            if name not in names:
-                raise InputError(f"the model has no input {shown(name)}", why=f"its inputs are {_list(names)}.")
-            if name in found:
-                raise InputError(f"the input {shown(name)} is given twice")
-            found[name] = value
-        missing = [p.name for p in self.inputs if p.name not in found and p.kind != "optional"]
-        if missing:
-            raise InputError(f"the inputs {_list(missing)} are missing", why=f"the model takes {_list(names)}.")
-        return [found.get(name) for name in names]
+        optional = [port.name for port in self.inputs if port.kind == "optional"]
+        return in_order([port.name for port in self.inputs], optional, args, named, shown)
 
     def _check_names(self, values: Sequence[Any]) -> None:
         """One name of a dimension means one size."""
@@ -113,10 +100,6 @@ def _check_result(port: Port, result: Any) -> None:
         )
 
 
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(shown(n) for n in names) or "none"
-
-
 def _given(port: Port, array: Any) -> Any:
     """An input checked against what the model says of it."""
     name = shown(port.name)
@@ -129,16 +112,7 @@ def _given(port: Port, array: Any) -> Any:
     if elem == STRING:
         raise UnsupportedError(f"the input {name} is of strings")
     wanted = numpy_type(elem)
-    try:
-        array = np.asarray(array) if isinstance(array, (np.ndarray, np.generic)) else np.asarray(array, dtype=wanted)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"the input {name} cannot be made an array of {wanted}", why=str(error)) from error
-    if array.dtype != wanted:
-        raise InputError(
-            f"the input {name} is of {array.dtype}",
-            why=f"the model takes {wanted} ({elem_name(elem)}).",
-            hint=f"Convert it: x.astype({wanted.name!r}).",
-        )
+    array = as_array(name, array, wanted, f"{wanted} ({elem_name(elem)})")
     if port.type.shape is not None:
         _check_shape(name, array.shape, port.type.shape)
     return given(array, elem)

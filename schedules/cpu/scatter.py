@@ -34,6 +34,21 @@ _TASKS_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """What one task of a parallel loop fills: a ``place`` in the outer dimensions; of the inner one, if there is one,
+    ``width`` elements from ``first`` on, 0 for all; and of the first data dimension, if there is one, ``count``
+    positions from ``start`` on, which are not all of them where it is ``cut``."""
+
+    place: Mapping[int, Expr]
+    inner: int | None = None
+    first: Expr = field(default_factory=lambda: index(0))
+    width: int = 0
+    cut: bool = False
+    start: Expr = field(default_factory=lambda: index(0))
+    count: Dim = 1
+
+
+@dataclass(frozen=True, slots=True)
 class _Shares:
     """``ranges`` parts of the first data dimension, of ``chunk`` positions each, and blocks of ``width`` elements of
     the inner dimension; 0: it is not cut."""
@@ -55,17 +70,20 @@ class _Plan:
     target: Target
     b: Builder = field(default_factory=Builder)
 
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(vector_bytes(self.frame.task))
+
     def kernel(self) -> Kernel:
         frame, b = self.frame, self.b
         task, stage = frame.task, frame.stage
         order = [d for d in storage_order(stage.out) if constant_dim(stage.shape[d]) != 1]
         inner = order[-1] if order and order[-1] in frame.followed else None
         outer = [d for d in storage_order(stage.out) if d in frame.followed and d != inner]
-        lanes = self.target.lanes(vector_bytes(task))
         size = constant_dim(product([*stage.shape, *(n for _, n in frame.e.axes)]))
         parallel = size is None or self.work() >= _PARALLEL_ABOVE
         large = inner is not None or (constant_dim(product(stage.shape)) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
-        shares = self.shares(outer, inner, lanes) if parallel and large else _Shares()
+        shares = self.shares(outer, inner) if parallel and large else _Shares()
         blocks = 1 if not shares.width or inner is None else ceil_div(stage.shape[inner], shares.width)
         values = Values(task, b)
         extents: list[Dim] = [*(stage.shape[d] for d in outer), shares.ranges, blocks]
@@ -73,45 +91,35 @@ class _Plan:
         enough = _TASKS_PER_CORE * self.target.cores
         together = inner is not None or shares.ranges == 1
         with parallel_grid(b, names, extents, values, parallel, enough) as at:
-            *left, part, block = at
-            place = dict(zip(outer, left, strict=True))
-            start, count = self.part(shares, part, values)
+            *left, number, block = at
+            start, count = self.positions(shares, number, values)
             first = values.simplifier(block * shares.width)
-            self.begin(place, inner, first, shares.width, start, count, lanes, values)
+            place = dict(zip(outer, left, strict=True))
+            part = _Part(place, inner, first, shares.width, shares.ranges > 1, start, count)
+            self.begin(part, values)
             if together:
-                self.put_where_covered(place, inner, first, shares, start, count, lanes, values)
+                self.put_where_covered(part, values)
         if not together:
             whole = [stage.shape[d] for d in outer]
             names = [f"p{d}" for d in outer]
             with parallel_grid(b, names, whole, values, parallel, enough) as at:
-                place = dict(zip(outer, at, strict=True))
-                self.put_where_covered(place, None, index(0), _Shares(), index(0), 1, lanes, values)
+                self.put_where_covered(_Part(dict(zip(outer, at, strict=True))), values)
         buffers = (*task.inputs, *task.outputs)
         shape = "x".join(map(print_dim, stage.shape))
-        note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={lanes}, order=source)"
+        note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={self.lanes}, order=source)"
         return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
 
-    def put_where_covered(
-        self,
-        place: Mapping[int, Expr],
-        inner: int | None,
-        first: Expr,
-        shares: _Shares,
-        start: Expr,
-        count: Dim,
-        lanes: int,
-        values: Values,
-    ) -> None:
-        """``put`` where the source goes as far as ``place``."""
+    def put_where_covered(self, part: _Part, values: Values) -> None:
+        """``put`` where the source goes as far as the part's place."""
         frame = self.frame
-        guards = [at < frame.extent(d) for d, at in place.items() if not frame.covers(d)]
-        self.guarded(guards, lambda: self.put(place, inner, first, shares, start, count, lanes, values.nested()))
+        guards = [at < frame.extent(d) for d, at in part.place.items() if not frame.covers(d)]
+        self.guarded(guards, lambda: self.put(part, values.nested()))
 
     def work(self) -> int:
         sizes = (product(self.frame.stage.shape), product([n for _, n in self.frame.e.axes]))
         return sum(constant_dim(n) or 0 for n in sizes)
 
-    def shares(self, outer: list[int], inner: int | None, lanes: int) -> _Shares:
+    def shares(self, outer: list[int], inner: int | None) -> _Shares:
         """As many parts as keep all cores busy, where the outer dimensions alone do not: ranges of the data first."""
         frame = self.frame
         shape = frame.stage.shape
@@ -132,18 +140,19 @@ class _Plan:
         wanted = -(-wanted // ranges)
         width = 0
         if size is not None and wanted > 1:
+            lanes = self.lanes
             fits = [w for w in range(lanes, size, lanes) if size % w == 0 and w >= size // wanted]
             width = fits[0] if fits else 0
         return _Shares(ranges, constant_dim(chunk) or chunk, width)
 
-    def part(self, shares: _Shares, part: Expr, values: Values) -> tuple[Expr, Dim]:
+    def positions(self, shares: _Shares, number: Expr, values: Values) -> tuple[Expr, Dim]:
         """The first position and the length of a range of the first data dimension."""
         if not self.frame.data:
             return index(0), 1
         whole = self.frame.stage.shape[self.frame.data[0]]
         if shares.ranges == 1:
             return index(0), whole
-        start = self.b.let("start", values.simplifier(part * shares.chunk))
+        start = self.b.let("start", values.simplifier(number * shares.chunk))
         known = constant_dim(whole)
         values.bind(start, whole)
         if known is not None and known == shares.ranges * (constant_dim(shares.chunk) or 0):
@@ -159,24 +168,14 @@ class _Plan:
         with self.b.when(guards[0]):
             self.guarded(guards[1:], body)
 
-    def begin(
-        self,
-        place: Mapping[int, Expr],
-        inner: int | None,
-        first: Expr,
-        width: int,
-        start: Expr,
-        count: Dim,
-        lanes: int,
-        values: Values,
-    ) -> None:
+    def begin(self, part: _Part, values: Values) -> None:
         """Every element of this task takes its initial value."""
         stage, data = self.frame.stage, self.frame.data
         sizes: dict[int, tuple[Expr, Dim]] = {d: (index(0), stage.shape[d]) for d in data}
         if data:
-            sizes[data[0]] = (start, count)
-        if inner is not None:
-            sizes[inner] = (first, width or stage.shape[inner])
+            sizes[data[0]] = (part.start, part.count)
+        if part.inner is not None:
+            sizes[part.inner] = (part.first, part.width or stage.shape[part.inner])
         dims = [d for d in storage_order(stage.out) if d in sizes]
 
         def element(at: Mapping[int, Expr], local: Values) -> None:
@@ -185,36 +184,26 @@ class _Plan:
             self.b.store(stage.out, where, value)
 
         if not dims:
-            element(place, values.nested())
+            element(part.place, values.nested())
             return
         *slow, fast = dims
         with self.b.grid([f"i{d}" for d in slow], [index(sizes[d][1]) for d in slow]) as i:
             inside = values.nested()
             for v, d in zip(i, slow, strict=True):
                 inside.bind(v, sizes[d][1])
-            at = {**place, **{d: sizes[d][0] + v for d, v in zip(slow, i, strict=True)}}
+            at = {**part.place, **{d: sizes[d][0] + v for d, v in zip(slow, i, strict=True)}}
             vector_loop(
                 self.b,
                 "v",
                 sizes[fast][1],
-                lanes,
+                self.lanes,
                 inside,
                 lambda v, local, *_: element({**at, fast: sizes[fast][0] + v}, local),
             )
 
-    def put(
-        self,
-        place: Mapping[int, Expr],
-        inner: int | None,
-        first: Expr,
-        shares: _Shares,
-        start: Expr,
-        count: Dim,
-        lanes: int,
-        values: Values,
-    ) -> None:
+    def put(self, part: _Part, values: Values) -> None:
         """The source's elements, in order."""
-        frame, b = self.frame, self.b
+        frame, b, place, inner, first = self.frame, self.b, part.place, part.inner, part.first
         source: dict[Var, Expr] = {frame.e.axes[frame.followed[d]][0]: i for d, i in place.items()}
         loops = [frame.e.axes[k] for k in frame.walked]
         with b.grid([var.name for var, _ in loops], [index(n) for _, n in loops]) as r:
@@ -223,47 +212,31 @@ class _Plan:
                 inside.bind(i, n)
                 source[var] = i
             if inner is None:
-                self.one(source, place, shares, start, count, inside)
+                self.one(source, place, part, inside)
                 return
             axis, extent = frame.e.axes[frame.followed[inner]]
+            width = part.width or extent
             if frame.is_decided_by(inner):
-                vector_loop(
-                    b,
-                    "v",
-                    shares.width or extent,
-                    1,
-                    inside,
-                    lambda v, local, *_: self.one(
-                        {**source, axis: first + v}, {**place, inner: first + v}, shares, start, count, local
-                    ),
-                )
+
+                def element(v: Expr, local: Values, *_: object) -> None:
+                    self.one({**source, axis: first + v}, {**place, inner: first + v}, part, local)
+
+                vector_loop(b, "v", width, 1, inside, element)
                 return
             where = self.where(source, place, inside)
+
+            def elements(v: Expr, local: Values, *_: object) -> None:
+                self.store({**source, axis: first + v}, {**where, inner: first + v}, local)
+
             self.guarded(
-                self.in_range(where, shares, start, count),
-                lambda: vector_loop(
-                    b,
-                    "v",
-                    shares.width or extent,
-                    lanes,
-                    inside.nested(),
-                    lambda v, local, *_: self.store({**source, axis: first + v}, {**where, inner: first + v}, local),
-                ),
+                self.in_range(where, part),
+                lambda: vector_loop(b, "v", width, self.lanes, inside.nested(), elements),
             )
 
-    def one(
-        self,
-        source: Mapping[Var, Expr],
-        place: Mapping[int, Expr],
-        shares: _Shares,
-        start: Expr,
-        count: Dim,
-        values: Values,
-    ) -> None:
+    def one(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], part: _Part, values: Values) -> None:
         """One element of the source."""
         where = self.where(source, place, values)
-        guards = self.in_range(where, shares, start, count)
-        self.guarded(guards, lambda: self.store(source, where, values.nested()))
+        self.guarded(self.in_range(where, part), lambda: self.store(source, where, values.nested()))
 
     def where(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], values: Values) -> dict[int, Expr]:
         """The position in the result, as far as it does not depend on the inner dimension."""
@@ -273,11 +246,11 @@ class _Plan:
             values.bind(found[d], self.frame.stage.shape[d])
         return found
 
-    def in_range(self, where: Mapping[int, Expr], shares: _Shares, start: Expr, count: Dim) -> list[Expr]:
-        if shares.ranges == 1 or not self.frame.data:
+    def in_range(self, where: Mapping[int, Expr], part: _Part) -> list[Expr]:
+        if not part.cut or not self.frame.data:
             return []
         at = where[self.frame.data[0]]
-        return [(at >= start) & (at < start + count)]
+        return [(at >= part.start) & (at < part.start + part.count)]
 
     def store(self, source: Mapping[Var, Expr], where: Mapping[int, Expr], values: Values) -> None:
         out = self.frame.stage.out

@@ -1,0 +1,62 @@
+"""The inputs of a model that is called with arrays, in order or by name: which is which, and of the type it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.errors import InputError
+
+Shown = Callable[[str], str]
+"""A name of the model for a message: quoted, without control characters."""
+
+
+def in_order(
+    names: Sequence[str], optional: Sequence[str], args: Sequence[Any], named: Mapping[str, Any], shown: Shown
+) -> list[Any]:
+    """What was given for each of ``names``: in order, by name, or as one mapping from names; None for those of
+    ``optional`` that were not given.
+
+    Raises InputError for too many inputs, and for inputs that are unknown, given twice or missing.
+    """
+
+    def several(some: Sequence[str]) -> str:
+        return ", ".join(map(shown, some)) or "none"
+
+    if len(args) == 1 and isinstance(args[0], Mapping):
+        named, args = {**args[0], **named}, ()
+    if len(args) > len(names):
+        raise InputError(f"the model takes {len(names)} inputs, not {len(args)}")
+    found = dict(zip(names, args, strict=False))
+    for name, value in named.items():
+        if name not in names:
+            raise InputError(f"the model has no input {shown(name)}", why=f"its inputs are {several(names)}.")
+        if name in found:
+            raise InputError(f"the input {shown(name)} is given twice")
+        found[name] = value
+    missing = [name for name in names if name not in found and name not in optional]
+    if missing:
+        raise InputError(f"the inputs {several(missing)} are missing", why=f"the model takes {several(names)}.")
+    return [found.get(name) for name in names]
+
+
+def as_array(name: str, value: Any, wanted: np.dtype[Any], known_as: str) -> NDArray[Any]:
+    """``value`` as an array of ``wanted``, which arrays must have and numbers get. ``name`` is shown already, and
+    ``known_as`` says what the model takes.
+
+    Raises InputError for what is no array or one of another type.
+    """
+    try:
+        array = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, dtype=wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the input {name} cannot be made an array of {wanted}", why=str(error)) from error
+    if array.dtype != wanted:
+        raise InputError(
+            f"the input {name} is of {array.dtype}",
+            why=f"the model takes {known_as}.",
+            hint=f"Convert it: x.astype({wanted.name!r}).",
+        )
+    return array
