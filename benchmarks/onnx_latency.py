@@ -1,5 +1,8 @@
 """Latency of the seven networks as ONNX files: taskmap's runner beside ONNX Runtime and OpenVINO, arrays in and out.
 
+The table also has taskmap's error against float64, and that error over ONNX Runtime's, which keeps the bound that
+`benchmarks.accuracy` has beside eager. The results file is written anew after each model.
+
 python -m benchmarks.onnx_latency [--models ...] [--engines ...] [--rounds N] [--files FOLDER]
 """
 
@@ -18,14 +21,18 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from benchmarks.accuracy import MOST
 from benchmarks.conditions import Probe
 from benchmarks.engines import Run, installed
 from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.models import MODELS
 from benchmarks.onnx_files import WRONG, ModelFile, exported
-from benchmarks.report import Report, parser, start
+from benchmarks.report import Check, Report, parser, start
 from taskmap.onnx_model import load_model
 from taskmap.options import Options
+
+ROUNDING = 2.0**-24
+"""Half a unit in the last place of float32: an error below it counts as this."""
 
 
 def by_taskmap(file: ModelFile) -> Run:
@@ -74,7 +81,7 @@ def choose(names: list[str]) -> tuple[list[str], list[str]]:
 
 
 def prepare(file: ModelFile, names: list[str]) -> tuple[dict[str, Run], dict[str, dict[str, Any]]]:
-    """The runs by engine, and for each the seconds until its first result and its error against PyTorch."""
+    """The runs by engine, and for each the seconds until its first result and its error against float64."""
     runs: dict[str, Run] = {}
     facts: dict[str, dict[str, Any]] = {}
     for name in tqdm(names, desc=f"{file.name}: load", leave=False, disable=None):
@@ -89,25 +96,36 @@ def prepare(file: ModelFile, names: list[str]) -> tuple[dict[str, Run], dict[str
         if error <= WRONG:
             runs[name] = run
         else:
-            facts[name]["error"] = f"wrong result: relative error {error:.1e} against PyTorch"
+            facts[name]["error"] = f"wrong result: relative error {error:.1e} against float64"
     return runs, facts
+
+
+def errors(facts: dict[str, dict[str, Any]], rival: str = "onnxruntime") -> tuple[str, str, float | None]:
+    """taskmap's error and how many times `rival`'s it is, as text, and that number where both are known."""
+    ours, theirs = (facts.get(name, {}).get("relative_error") for name in ("taskmap", rival))
+    if ours is None:
+        return "", "", None
+    if theirs is None:
+        return f"{ours:.2e}", "", None
+    times = ours / max(theirs, ROUNDING)
+    return f"{ours:.2e}", f"{times:.2f}", times
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    cli = parser(__doc__ or "", 7, tuple(RUNNERS))
+    cli = parser(__doc__ or "", 5, tuple(RUNNERS))
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     cli.add_argument("--small", action="store_true", help="the small variants")
     cli.add_argument("--files", type=Path, help="a folder that keeps the exported files")
     Protocol.add_arguments(cli, window=0.4)
+    cli.set_defaults(patience=10.0)
     arguments = cli.parse_args(argv)
     conditions = start(arguments)
     names, notes = choose(arguments.engines)
     protocol = Protocol.of(arguments, pause=0.3)
     rivals = [name for name in names if name != "taskmap"]
-    report = Report(
-        "onnx_latency", conditions, ("model, ms", *names, *(f"taskmap over {r}" for r in rivals)), notes=notes
-    )
+    header = ("model, ms", *names, *(f"taskmap over {r}" for r in rivals), "error of taskmap", "over onnxruntime's")
+    report = Report("onnx_latency", conditions, header, notes=notes)
     ratios: dict[str, list[float]] = {name: [] for name in rivals}
     probe = Probe()
     with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder, torch.no_grad():
@@ -126,14 +144,18 @@ def main(argv: list[str] | None = None) -> int:
                     cells.append(f"x{ratio.text()}")
                 else:
                     cells.append("")
-            report.rows.append((model, *cells))
+            error, times, value = errors(facts)
+            report.rows.append((model, *cells, error, times))
+            if value is not None:
+                report.checks.append(Check(f"{model}: error of taskmap over ONNX Runtime's", value, MOST))
             report.notes += [f"{model}, {name}: {fact['error']}" for name, fact in facts.items() if "error" in fact]
             report.data.append({"model": model, "engines": facts, "windows": [asdict(w) for w in kept.windows]})
             print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
+            report.write(arguments.out)
             del runs
             gc.collect()
     means = [f"x{geometric_mean(ratios[r]):.2f}" if ratios[r] else "" for r in rivals]
-    report.rows.append(("geometric mean", *("" for _ in names), *means))
+    report.rows.append(("geometric mean", *("" for _ in names), *means, "", ""))
     return report.finish(arguments)
 
 
