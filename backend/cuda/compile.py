@@ -88,7 +88,7 @@ class CudaCompiler:
         found = _find(source, key, self._store)
         self._counters.add(kernels_found=found is not None, lookup_seconds=perf_counter() - started)
         if found is not None:
-            self._made[source.symbol] = found
+            self._adopt_found(found)
             return
         self._started = self._started or perf_counter()
         self._running[self._executor.submit(self._toolchain.assemble, whole_text(source), source.symbol)] = source
@@ -125,6 +125,17 @@ class CudaCompiler:
     def close(self) -> None:
         """Give up what has not been started, and wait for what has: a compilation cannot be ended from outside."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _adopt_found(self, binary: CudaBinary) -> None:
+        """A source may be stored that spills, which another, of the same text, was allowed."""
+        try:
+            check_resources(binary, self._toolchain.architecture)
+        except KernelResourceError as error:
+            refused: Future[Assembled] = Future()
+            refused.set_exception(error)
+            self._running[refused] = binary.source
+            return
+        self._made[binary.source.symbol] = binary
 
     def _adopt(self, source: CudaSource, future: Future[Assembled]) -> None:
         binary = _binary(source, future, self._toolchain, self._store)

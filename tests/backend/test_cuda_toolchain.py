@@ -124,6 +124,20 @@ def test_spilled_registers_are_an_error_unless_allowed(store: KernelStore) -> No
     assert allowed.resources.spills == allowed.resources.spill_loads + allowed.resources.spill_stores
 
 
+def test_what_was_stored_by_one_that_is_allowed_is_refused_to_others(store: KernelStore) -> None:
+    toolchain, counters = find_cuda_toolchain("sm_80"), Counters()
+    allowed = replace(SPILLS, allow=("spills",))
+    made = compile_cuda([allowed], toolchain, store, counters)
+    with pytest.raises(KernelResourceError, match="bytes are stored to memory"):
+        compile_cuda([SPILLS], toolchain, store, counters)
+    with closing(CudaCompiler(toolchain, store, counters)) as compiler:
+        compiler.add(SPILLS)
+        assert list(compiler.refused()) == ["spills"]
+        compiler.add(allowed)
+        assert compiler.finish() == made
+    assert counters.snapshot().kernels_compiled == 1
+
+
 def test_what_spills_is_given_up_and_others_take_its_place(store: KernelStore) -> None:
     seen: list[tuple[int, int]] = []
     compiler = CudaCompiler(find_cuda_toolchain("sm_80"), store, Counters())
