@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -209,6 +210,50 @@ def test_nvcc_makes_the_same_kernel(store: KernelStore) -> None:
     assert made["scale"].image.startswith(b"\x7fELF")
     assert made["scale"].resources.registers > 0
     with pytest.raises(CompilerFailedError, match="two"):
+        compile_cuda([replace(SCALE, text=SCALE.text.replace("2.0f", "two"))], toolchain, store, Counters())
+
+
+NVCC = """\
+#!{python}
+import sys
+from pathlib import Path
+
+from taskmap.backend.cuda.nvrtc import RefusedSourceError, assemble
+
+arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    sys.exit(print("Cuda compilation tools, release 13.0, V13.0.88"))
+kind, *flags, x, cu, dash, o, image = arguments
+assert kind in ("--cubin", "--ptx") and [x, cu, dash, o] == ["-x", "cu", "-", "-o"], arguments
+flags = [f.replace("--generate-code=arch=compute_90a,code=sm_90a", "--gpu-architecture=sm_90a") for f in flags]
+if kind == "--ptx":
+    flags = [f.replace("sm_90a", "compute_90a") for f in flags]
+try:
+    made = assemble(sys.stdin.read(), "stdin", flags, ptx=kind == "--ptx")
+except RefusedSourceError as error:
+    sys.exit(str(error))
+Path(image).write_bytes(made.image)
+print(made.log, file=sys.stderr)
+"""
+
+
+def test_nvcc_is_called_as_it_takes_it(store: KernelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a program in its place, which takes the arguments that nvcc 13.0 takes, and gives them to NVRTC."""
+    program = tmp_path / "nvcc"
+    program.write_text(NVCC.replace("{python}", sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("TASKMAP_CUDA_COMPILER", "nvcc")
+    toolchain = find_cuda_toolchain("sm_90a")
+    assert (toolchain.identity, toolchain.command) == ("nvcc release 13.0, V13.0.88", str(program))
+    made = compile_cuda([SCALE], toolchain, store, Counters())["scale"]
+    assert made.image.startswith(b"\x7fELF")
+    assert made.resources.registers > 0
+    assert ".target sm_90a" in toolchain.ptx(whole_text(SCALE), "scale")
+    with pytest.raises(KernelResourceError, match="bytes are stored to memory"):
+        compile_cuda([SPILLS], toolchain, store, Counters())
+    with pytest.raises(CompilerFailedError, match=r'scale\(4\): error: identifier "two"'):
         compile_cuda([replace(SCALE, text=SCALE.text.replace("2.0f", "two"))], toolchain, store, Counters())
 
 
