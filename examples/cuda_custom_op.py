@@ -36,7 +36,10 @@ def rms_norm_kernel(x: f32[rows, columns], weight: f32[columns], y: f32[rows, co
 
 @cache
 def built(device):
-    return taskmap.build(rms_norm_kernel, "cuda" if device == "cuda" else "cuda-sim")
+    if device.type != "cuda":
+        return taskmap.build(rms_norm_kernel, "cuda-sim")
+    with torch.cuda.device(device):  # of several GPUs, the one that the tensors are on
+        return taskmap.build(rms_norm_kernel, "cuda")
 
 
 @torch.library.custom_op("taskmap_examples::rms_norm", mutates_args=())
@@ -45,7 +48,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     x = x.contiguous()
     y = torch.empty_like(x)
     width = x.shape[-1]
-    built(x.device.type)(x.view(-1, width), weight, y.view(-1, width))
+    built(x.device)(x.view(-1, width), weight, y.view(-1, width))
     return y
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import torch
 
@@ -15,6 +15,7 @@ from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.cuda_platform import CudaPlatform, cuda_platform
 from taskmap.dump import Dump
 from taskmap.ir.errors import NoDeviceError
+from taskmap.on_gpu import on_gpu
 from taskmap.options import Options
 from taskmap.sim_platform import SimPlatform, sim_platform
 
@@ -50,6 +51,7 @@ def load_kernel(
     executable = ready.executables[program]
 
     def run(addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        executable(array("q", addresses), sizes, array("q"))
+        with on_gpu(platform.device) if platform.device.type == "cuda" else nullcontext():
+            executable(array("q", addresses), sizes, array("q"))
 
     return run, ready.resources.get(source.symbol)

@@ -16,6 +16,7 @@ from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.kept_outputs import SMALLEST, KeptOutputs
 from taskmap.ledger import LEDGER
+from taskmap.on_gpu import on_gpu
 from taskmap.platform import Runs
 
 CPU = torch.device("cpu")
@@ -28,7 +29,8 @@ Place = tuple[tuple[int, ...], tuple[int, ...], int]
 class CompiledGraph:
     """A compiled graph as AOTAutograd calls it: with a list of arguments, which it empties; it returns a list.
 
-    Threads may call it at once. Raises IndexOutOfRangeError when data indexed beyond a tensor.
+    Threads may call it at once. Raises IndexOutOfRangeError when data indexed beyond a tensor, and DeviceMemoryError
+    when a GPU has no memory left.
     """
 
     def __init__(
@@ -58,10 +60,10 @@ class CompiledGraph:
 
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
         """The outputs, given all slots that are filled before the call and the addresses of the constants."""
-        if self.device.type == "cuda" and torch.cuda.current_device() != self.device.index:
-            with torch.cuda.device(self.device):
-                return self._run(values, constants)
-        return self._run(values, constants)
+        if self.device.type != "cuda":
+            return self._run(values, constants)
+        with on_gpu(self.device):
+            return self._run(values, constants)
 
     def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
         dims = self.read_dims(values)
