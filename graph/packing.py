@@ -42,9 +42,13 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class PackWeights:
-    """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart."""
+    """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart.
+
+    images: of convolutions alone, and only where neighbouring channels lie apart in memory.
+    """
 
     width: PanelWidth
+    images: bool = False
     name: str = "pack-weights"
     before: str = "every contraction reads its operands as the model gave them"
     after: str = "weights are read through pack nodes"
@@ -71,7 +75,10 @@ class PackWeights:
     def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, _Order], Node]) -> Node | None:
         if node.define is None or node in constant:
             return None
-        found = self._convolution(node) if "dilation" in node.attrs else self._matmul(node, constant)
+        windowed = "dilation" in node.attrs
+        if self.images and not (windowed and _channels_lie_apart(node)):
+            return None
+        found = self._convolution(node) if windowed else self._matmul(node, constant)
         if found is None:
             return None
         position, order = found
@@ -133,6 +140,12 @@ class PackWeights:
         return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
 
 
+def weights_channels_last(graph: Graph) -> Graph:
+    """``graph`` with the weights of its convolutions laid out as images with their channels last are: [filters, taps,
+    channels], and of depthwise ones [taps, channels]. What is read beside each other then lies beside each other."""
+    return PackWeights(lambda rows, columns, dtype: 1, images=True).run(graph)
+
+
 def constant_nodes(graph: Graph) -> set[Node]:
     """The nodes whose value depends on constant inputs alone."""
     constant = {graph.inputs[i] for i in graph.constant_inputs}
@@ -141,6 +154,15 @@ def constant_nodes(graph: Graph) -> set[Node]:
         if node.op == "constant" or derived:
             constant.add(node)
     return constant
+
+
+def _channels_lie_apart(node: Node) -> bool:
+    """Whether the weight of a convolution, which is not transposed, is read in steps where an image with its channels
+    last is not: along the channels of a sum, or where each is on its own, along all."""
+    weight = node.inputs[1]
+    axis = 0 if constant_dim(weight.shape[1]) == 1 else 1
+    pairs = (constant_dim(weight.shape[axis]) or 0) % 2 == 0  # of an odd number of channels no two are read at once
+    return pairs and not node.attrs.get("transposed") and not _is_contiguous(weight, axis)
 
 
 def _is_symbolic(node: Node) -> bool:

@@ -20,6 +20,7 @@ from taskmap.backend.store import KernelStore
 from taskmap.cuda_graphs import TorchCapturer
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
+from taskmap.graph.packing import weights_channels_last
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
@@ -49,8 +50,8 @@ class CudaPlatform:
         return TorchCapturer(self.device) if self.options.cuda_graphs and not self.options.profile else None
 
     def arranged(self, graph: Graph) -> Graph:
-        """The graph as it is: templates for GPUs read weights as the model has them."""
-        return graph
+        """The graph with the channels of weights last; other weights are read as the model has them."""
+        return weights_channels_last(graph)
 
     def generate(self, kernel: Kernel) -> CudaSource:
         """The CUDA C++ of a lowered kernel."""

@@ -22,6 +22,7 @@ from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump
 from taskmap.graph.graph import Graph
+from taskmap.graph.packing import weights_channels_last
 from taskmap.ir.errors import CompilerNotFoundError, TaskmapError, UnsupportedError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
@@ -51,8 +52,8 @@ class SimPlatform:
         """There is no queue of a GPU to be recorded."""
 
     def arranged(self, graph: Graph) -> Graph:
-        """The graph as it is, which is what the GPU would get."""
-        return graph
+        """The graph as the GPU would get it."""
+        return weights_channels_last(graph)
 
     def generate(self, kernel: Kernel) -> CudaSource:
         """The CUDA C++ of a lowered kernel."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import prod
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -325,6 +326,12 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
             yield Subject("product", f"right {_shape(sizes)} {a} {b}", case, product_corners)
 
 
+def beside(filters: int, channels: int, *window: int) -> Strides:
+    """The strides of a depthwise convolution's weight whose filters lie beside each other, as the graph packs it."""
+    taps = [filters * prod(window[d + 1 :]) for d in range(len(window))]
+    return (1, filters, *taps)
+
+
 def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
     """Images with the channels last: dense, strided, dilated, grouped, depthwise."""
     kinds: dict[str, tuple[int, int, int, int, int, int]] = {  # channels, filters, kernel, stride, dilation, groups
@@ -335,6 +342,7 @@ def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
         "3x3 dilated": (16, 16, 3, 1, 2, 1),
         "3x3 grouped": (16, 16, 3, 1, 1, 2),
         "3x3 depthwise": (16, 16, 3, 1, 1, 16),
+        "3x3 depthwise of 19 channels": (19, 19, 3, 2, 1, 19),
     }
     for t in dtypes:
         for name, (channels, filters, kernel, stride, dilation, groups) in kinds.items():
@@ -344,6 +352,8 @@ def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
             y = convolution(x, w, [stride], pad, [dilation], groups=groups)
             z = activations.relu(add_channel_bias(y, tensor(filters, dtype=t)))
             strides = {node: channels_last(*node.shape) for node in (x, w, z)}
+            if groups == channels:
+                strides[w] = beside(*w.shape)
             yield Subject("convolution", f"{name} {t}", case_of([z], strides=strides, anchor=y), product_corners)
 
 

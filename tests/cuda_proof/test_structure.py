@@ -4,7 +4,7 @@ suffice. Models as a whole are looked at in tests/taskmap_roof/test_cuda_structu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,14 +15,14 @@ from taskmap.backend.cuda.sass import count, instructions, sass
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
-from taskmap.graph.ops.convolution import convolution
+from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.ir.lower import lower
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
 from tests.cuda_proof.proving import Proof
-from tests.cuda_proof.subjects import integers
-from tests.schedules.graph_tasks import channels_last, fused, layer_norm, matrix_product, tensor
+from tests.cuda_proof.subjects import beside, integers
+from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,15 @@ class Assembly:
         return sum(n for name, n in every if ("128" in name.split(".")) != narrow)
 
 
-def assembly(outputs: Sequence[Node], isa: str, anchor: Node | None = None, last: Sequence[Node] = ()) -> Assembly:
+def assembly(
+    outputs: Sequence[Node],
+    isa: str,
+    anchor: Node | None = None,
+    last: Sequence[Node] = (),
+    strides: Mapping[Node, Strides] | None = None,
+) -> Assembly:
     """A task's kernel on a whole GPU; images ``last`` have their channels last. Nothing is spilled."""
-    task = fused(outputs, anchor, {n: channels_last(*n.shape) for n in last})
+    task = fused(outputs, anchor, {n: channels_last(*n.shape) for n in last} | dict(strides or {}))
     target = cuda_target(isa)
     kernel = schedule(task, target)
     proof = Proof(1)
@@ -120,6 +126,17 @@ def test_images_with_channels_last(isa: str) -> None:
     assert multiplies_on_tensor_cores(a, isa)
     assert a.has("LDGSTS", "128") > 0
     assert a.global_loads(narrow=True) == 0
+
+
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_images_of_which_every_channel_is_on_its_own(dtype: DType, isa: str) -> None:
+    x, w = tensor(8, 64, 56, 56, dtype=dtype), tensor(64, 1, 3, 3, dtype=dtype)
+    y = convolution(x, w, [2], [1], [1], groups=64)
+    z = activations.relu(add_channel_bias(y, tensor(64, dtype=dtype)))
+    a = assembly([z], isa, y, (x, z), {w: beside(*w.shape)})
+    assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0
+    assert a.has("STG") == a.has("STG", "128") > 0
 
 
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])

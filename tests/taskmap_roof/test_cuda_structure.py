@@ -50,6 +50,32 @@ def test_products_of_f16_use_tensor_instructions(gpu: str) -> None:
     assert count(found, "LDGSTS", "128") + count(found, "LDG", "128") + count(found, "UTMALDG") > 0
 
 
+def images(dtype: torch.dtype) -> tuple[nn.Module, torch.Tensor]:
+    """Convolutions whose images have their channels last in between, and whose weights have not."""
+    model = nn.Sequential(
+        nn.Conv2d(16, 64, 1), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(64, 64, 3, padding=1, groups=64), nn.ReLU(), nn.Conv2d(64, 16, 3, stride=2),
+    )  # fmt: skip
+    return model.to(dtype), torch.randn(2, 16, 17, 17).to(dtype).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+def test_convolutions_load_16_bytes_of_images_and_of_weights(gpu: str) -> None:
+    model, x = images(torch.float16)
+    made = kernels(model, x, gpu=gpu)
+    of_images = [(b, found) for b, found in made if "pack" not in b.source.symbol]
+    assert len(of_images) == 4
+    assert sum(count(found, "HMMA") + count(found, "HGMMA") > 0 for _, found in of_images) == 3
+    for binary, found in of_images:
+        every = [(name.split("."), n) for name, n in found.items()]
+        loads = sum(n for words, n in every if words[0] in ("LDG", "LDGSTS") and "128" in words)
+        assert loads > 0, binary.source.symbol
+        assert binary.resources.spills == 0
+    ((_, alone),) = [(b, found) for b, found in of_images if "cuda.pointwise" in b.source.text]
+    assert count(alone, "LDG") == count(alone, "LDG", "128") > 0
+    assert count(alone, "STG") == count(alone, "STG", "128") > 0
+
+
 @pytest.mark.parametrize("gpu", TARGETS)
 def test_attention_uses_tensor_instructions(gpu: str) -> None:
     q, k, v = (torch.randn(1, 2, 128, 64).half() for _ in range(3))
