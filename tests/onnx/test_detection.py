@@ -1,4 +1,4 @@
-"""Operators of models that detect objects, against ONNX's reference: scatter, samples at regions, suppression, TopK."""
+"""Operators of models that detect objects, against ONNX's reference: scatter, samples at regions, suppression."""
 
 from __future__ import annotations
 
@@ -87,16 +87,6 @@ def test_positions_that_are_no_numbers_read_nothing_outside(value: float, mode: 
     given = {"x": draw(1, 1, 3, 4), "g": np.full((1, 2, 2, 2), value, np.float32)}
     proto = single("GridSample", given, mode=mode, padding_mode=padding)
     assert load_model(proto, engine=by_definition)(given)[0].shape == (1, 1, 2, 2)
-
-
-@pytest.mark.parametrize("largest", [0, 1])
-def test_the_first_of_equal_elements_comes_first(largest: int) -> None:
-    x = RNG.integers(0, 9, (3, 200)).astype(np.float32)
-    given = {"x": x, "k": np.array([11])}
-    values, places = load_model(single("TopK", given, 2, largest=largest), engine=by_definition)(given)
-    order = np.argsort(-x if largest else x, axis=1, kind="stable")[:, :11]
-    np.testing.assert_array_equal(places, order)
-    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
 
 
 def test_many_boxes_are_suppressed() -> None:

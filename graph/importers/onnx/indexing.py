@@ -249,48 +249,6 @@ def _one_hot(call: Call) -> Node:
     return define("one_hot", [whole, values], shape, element)
 
 
-@lowering("TopK")
-def _top_k(call: Call) -> Any:
-    x = call.tensor(0)
-    rank = len(x.shape)
-    axis = call.axis(call.attr("axis", -1), rank)
-    count = int(call.number(1)) if call.version >= 10 else int(call.required("k"))
-    size = constant_dim(x.shape[axis])
-    if count < 0 or (size is not None and count > size):
-        raise call.error(f"the first {count} of {size} elements")
-    largest = bool(call.attr("largest", 1)) if call.version >= 11 else True
-    shape = [count if d == axis else n for d, n in enumerate(x.shape)]
-
-    def run(a: Any) -> Any:
-        keys = a.astype(np.float32) if a.dtype.kind == "V" or a.dtype.name == "bfloat16" else a
-        places = np.moveaxis(_first_places(np.moveaxis(keys, axis, -1), count, largest), -1, axis)
-        return [np.take_along_axis(a, places, axis), places]
-
-    return on_host(call, run, [(x.elem, shape), (INT64, shape)], "sorting", inputs=[0])
-
-
-def _first_places(keys: Any, count: int, largest: bool) -> Any:
-    """Where the ``count`` largest or smallest elements of each row lie, in order; of equal ones the first come first.
-
-    Only what is not beyond the last of them is sorted.
-    """
-    rows = keys.reshape(-1, keys.shape[-1])
-    places = np.empty((rows.shape[0], count), np.int64)
-    for row, found in zip(rows, places, strict=True):
-        candidates = np.arange(len(row))
-        if 0 < count < len(row) // 4 and not (row.dtype.kind == "f" and np.isnan(row).any()):
-            at = len(row) - count if largest else count - 1
-            last = np.partition(row, at)[at]
-            candidates = np.flatnonzero(row >= last if largest else row <= last)
-        part = row[candidates]
-        if largest:
-            order = (len(part) - 1 - np.argsort(part[::-1], kind="stable"))[::-1]
-        else:
-            order = np.argsort(part, kind="stable")
-        found[:] = candidates[order[:count]]
-    return places.reshape(*keys.shape[:-1], count)
-
-
 @lowering("NonZero")
 def _non_zero(call: Call) -> Any:
     known = call.maybe(0)

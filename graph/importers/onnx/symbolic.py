@@ -47,6 +47,7 @@ OPERATORS = frozenset(
         "Tile",
         "Pad",
         "Range",
+        "TopK",
         "Trilu",
         "Shape",
         "Size",
