@@ -1,12 +1,15 @@
 """Which configurations are still worth measuring, and which has won: pure functions of the samples.
 
 Samples of one configuration come from several jobs, perhaps on several machines; each job measures the baseline too,
-and times count relative to it.
+and times count relative to it. First looks are taken while other configurations are being compiled, which may slow down
+a configuration, or the baseline that it is compared with, several times: a look says what is worth measuring, and
+counts no more once that was done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskmap.tuning.record import typical
@@ -21,27 +24,39 @@ _CLOSE = 0.01
 """Configurations nearer to each other than this are as good as equal."""
 _ENOUGH = 12
 """Samples after which nothing is learned from more."""
+_SURPRISE = 1.25
+"""How much slower than expected a look may find a configuration and be believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """The samples of one job, in seconds."""
+    """The samples of one job, in seconds. look: taken beside compilers."""
 
     samples: Samples
+    look: bool = False
 
 
 def united(heats: Sequence[Heat], baseline: str) -> dict[str, tuple[float, ...]]:
-    """All samples, each heat's scaled so that its baseline takes what the baseline takes in the last heat."""
+    """What was sampled, each heat's scaled so that its baseline takes what the baseline takes in the last heat; looks
+    only of configurations that were not measured otherwise."""
     heats = [h for h in heats if h.samples.get(baseline)]
     if not heats:
         return {}
     standard = typical(heats[-1].samples[baseline])
+    sure = confirmed(heats)
     found: dict[str, list[float]] = {}
     for heat in heats:
         factor = standard / typical(heat.samples[baseline])
         for config, seconds in heat.samples.items():
+            if heat.look and config in sure:
+                continue
             found.setdefault(config, []).extend(s * factor for s in seconds)
     return {config: tuple(seconds) for config, seconds in found.items() if seconds}
+
+
+def confirmed(heats: Sequence[Heat]) -> frozenset[str]:
+    """The configurations that were measured when nothing was being compiled."""
+    return frozenset(c for heat in heats if not heat.look for c, seconds in heat.samples.items() if seconds)
 
 
 def leader(samples: Samples) -> str:
@@ -67,3 +82,30 @@ def decided(samples: Samples) -> bool:
     slowest = max(typical(samples[c]) for c in left)
     close = slowest <= typical(samples[left[0]]) * (1 + _CLOSE)
     return fewest >= _ENOUGH or (close and fewest >= _ENOUGH // 2)
+
+
+def surprises(samples: Samples, expected: Mapping[str, float]) -> tuple[str, ...]:
+    """The configurations that are slower, beside the leader, than ``expected`` says, which has costs in any unit."""
+    if not samples:
+        return ()
+    first = leader(samples)
+    best, cost = typical(samples[first]), expected.get(first, math.inf)
+    return tuple(
+        c
+        for c in sorted(samples)
+        if c in expected and typical(samples[c]) * cost > _SURPRISE * expected[c] * best and cost < math.inf
+    )
+
+
+def doubtful(samples: Samples, sure: Collection[str], expected: Mapping[str, float]) -> tuple[str, ...]:
+    """The configurations outside ``sure`` whose look must not be believed: they may be the fastest, or they were
+    expected to be faster than they looked."""
+    return tuple(c for c in dict.fromkeys([*survivors(samples), *surprises(samples, expected)]) if c not in sure)
+
+
+def next_round(samples: Samples, sure: Collection[str], expected: Mapping[str, float]) -> tuple[str, ...]:
+    """What to measure next: all that may still be the fastest, and what is doubtful; nothing when it is decided."""
+    doubts = doubtful(samples, sure, expected)
+    if decided(samples) and not doubts:
+        return ()
+    return tuple(dict.fromkeys([*survivors(samples), *doubts]))

@@ -1,8 +1,8 @@
 """Tuning one operator: build its configurations, race them, remember what was found.
 
-Configurations are built in chunks while those before them get a first look; what is clearly worse is measured no more,
-and the others meet in further rounds, all in one process. Whatever is known after each round is in the database, so
-tuning that is killed loses one round.
+Configurations are built in chunks while those before them get a first look; what is clearly worse, as the cost model
+expected, is measured no more, and the others meet in further rounds, all in one process, with nothing being built beside
+them. Whatever is known after each chunk and each round is in the database, so tuning that is killed loses one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from taskmap.ir.target import Target
 from taskmap.schedules import Problem, Space, space_of
 from taskmap.tuning.database import Database
 from taskmap.tuning.job import Failure, Job, Outcome, Setting
-from taskmap.tuning.race import Heat, decided, leader, survivors, united
+from taskmap.tuning.race import Heat, confirmed, doubtful, leader, next_round, survivors, united
 from taskmap.tuning.record import Conditions, Operator, Record, Verdict, typical
 from taskmap.tuning.workers import Workers
 
@@ -25,17 +25,19 @@ FIRST = 8
 """Configurations that are measured when nothing else is said, beside the default."""
 _CHUNKS = (6, 12, 24)
 """Configurations that are built together: few at first, so that measuring begins soon."""
-_LOOKS = 2
+LOOKS = 2
+"""Samples of a first look."""
 _NEAR = 3
 """Known configurations that are measured again beside new ones."""
 _ROUND = 4
+"""Samples of each further round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much to measure: the ``first`` configurations that the cost model prefers (None: the whole space) and
-    ``spread`` of the rest, evenly spread over its order; for no longer than ``seconds`` seconds, what has begun by then
-    is finished. ``again``: measure what is known already, too; ``known``: measure nothing.
+    ``spread`` of the rest, evenly spread over its order; for no longer than ``seconds`` seconds, but what has begun by
+    then is finished, and what may be the fastest is measured once with nothing being built beside it. ``again``: measure what is known already, too; ``known``: measure nothing.
     """
 
     seconds: float = 60.0
@@ -108,11 +110,13 @@ def tune(
     known = _Known.of(database.records(operator), here)
     baseline = str(space.default)
     budget = budget or Budget()
-    wanted = _wanted(space, budget, known)
+    expected = {str(c): cost for c, cost in zip(space.configs, space.cycles, strict=True)}
+    wanted = _wanted(space, budget, known, expected)
     if wanted:
         with closing(Workers(executor)) as workers:
             job = Job(operator, setting, (baseline,), patience=budget.patience, command=tuple(command))
-            race = _Race(job, workers, database, here, began + budget.seconds, show, len(wanted))
+            deadline = began + budget.seconds
+            race = _Race(job, workers, database, here, deadline, show, len(wanted), expected, known.sure)
             race.run(wanted)
         known = _Known.of(database.records(operator), here)
     return Tuned(
@@ -131,31 +135,42 @@ def tune(
 class _Known:
     """What records say under the conditions here."""
 
-    times: dict[str, float]
+    samples: dict[str, tuple[float, ...]]
     failures: dict[str, Failure]
+
+    @property
+    def times(self) -> dict[str, float]:
+        return {config: typical(seconds) for config, seconds in self.samples.items()}
+
+    @property
+    def sure(self) -> frozenset[str]:
+        """Those that are known from more than a look."""
+        return frozenset(c for c, seconds in self.samples.items() if len(seconds) >= _ROUND)
 
     @classmethod
     def of(cls, records: Iterable[Record], here: Conditions) -> _Known:
         fresh = [r for r in records if r.stale(here, time.time()) is None]
         return cls(
-            {r.config: r.typical for r in fresh if r.verdict is Verdict.OK},
+            {r.config: r.seconds for r in fresh if r.verdict is Verdict.OK},
             {r.config: Failure(r.verdict, r.reason) for r in fresh if r.verdict is not Verdict.OK},
         )
 
 
-def _wanted(space: Space, budget: Budget, known: _Known) -> list[str]:
+def _wanted(space: Space, budget: Budget, known: _Known, expected: Mapping[str, float]) -> list[str]:
     """What to measure, the default first: nothing when all of it is known. What failed is not tried again, and what is
-    known is measured once more only where it may be the best, beside what is new."""
+    known is measured once more only where it may be the best, beside what is new, or where its look is not to be
+    believed, which tuning that was ended early leaves behind."""
     if budget.known:
         return []
+    doubts = doubtful(known.samples, known.sure, expected)
     texts = dict.fromkeys([str(space.default), *_chosen([str(c) for c in space.configs], budget)])
     left = [c for c in texts if budget.again or c not in known.failures]
     if budget.again:
         return left
-    new = [c for c in left if c not in known.times]
+    new = [c for c in left if c not in known.samples or c in doubts]
     if not new:
         return []
-    near = survivors({c: (seconds,) * _LOOKS for c, seconds in known.times.items()})[:_NEAR]
+    near = survivors({c: (seconds,) * LOOKS for c, seconds in known.times.items()})[:_NEAR]
     return [c for c in left if c == left[0] or c in new or c in near]
 
 
@@ -187,6 +202,8 @@ class _Race:
     deadline: float
     show: Show | None
     total: int
+    expected: Mapping[str, float]
+    sure: frozenset[str]
     heats: list[Heat] = field(default_factory=list)
     built: dict[str, tuple[str, str]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -197,16 +214,16 @@ class _Race:
         return self.job.configs[0]
 
     def run(self, wanted: Sequence[str]) -> None:
-        """First looks in chunks, then rounds of all that are left."""
+        """First looks in chunks, then rounds of all that are left: one at least, since a look decides nothing."""
         self.look(wanted)
         self.keep()
-        samples = united(self.heats, self.baseline)
-        while not decided(samples) and time.monotonic() < self.deadline:
-            outcome = self.do(self.measuring(survivors(samples), _ROUND))
+        while left := next_round(united(self.heats, self.baseline), confirmed(self.heats), self.expected):
+            outcome = self.do(self.measuring(left, _ROUND))
             if not outcome.samples:
                 break
             self.keep()
-            samples = united(self.heats, self.baseline)
+            if time.monotonic() >= self.deadline:
+                break
 
     def look(self, wanted: Sequence[str]) -> None:
         """Build every chunk, and measure each as soon as it is built."""
@@ -223,10 +240,12 @@ class _Race:
                 continue
             for future in done:
                 job = pending.pop(future)
-                self.take(job, self.workers.outcome(job, future))
+                self.take(job, self.workers.outcome(job, future), look=True)
+                if job.samples:
+                    self.keep()
                 sound = [c for c in job.configs[1:] if c not in self.failures]
                 if not job.samples and self.baseline not in self.failures:
-                    look = self.measuring(sound, _LOOKS)
+                    look = self.measuring(sound, LOOKS)
                     pending[self.workers.submit(look)] = look
 
     def gave_up(self, pending: dict[Future[Outcome], Job]) -> bool:
@@ -248,13 +267,13 @@ class _Race:
         self.take(job, outcome)
         return outcome
 
-    def take(self, job: Job, outcome: Outcome) -> None:
+    def take(self, job: Job, outcome: Outcome, look: bool = False) -> None:
         """Count what a job found."""
         self.built.update(outcome.built)
         self.failures.update(outcome.failures)
         self.conditions = outcome.conditions or self.conditions
         if outcome.samples:
-            self.heats.append(Heat({c: tuple(s) for c, s in outcome.samples.items()}))
+            self.heats.append(Heat({c: tuple(s) for c, s in outcome.samples.items()}, look))
         if self.show is not None:
             samples = united(self.heats, self.baseline)
             done = len({*samples, *self.failures})
@@ -262,14 +281,15 @@ class _Race:
             self.show(Progress(done, self.total, best, typical(samples[best]) if samples else 0.0))
 
     def keep(self) -> None:
-        """Write what is known to the database."""
+        """Write what is known to the database, but no look where there is more than that already."""
         conditions = self.conditions or self.here
         now = time.time()
+        looked = self.sure - confirmed(self.heats)
         samples = united(self.heats, self.baseline)
         records = [
             Record(self.job.operator, c, Verdict.OK, conditions, now, s)
             for c, s in samples.items()
-            if c not in self.failures
+            if c not in self.failures and c not in looked
         ]
         records += [
             Record(self.job.operator, c, f.verdict, conditions, now, (), f.reason) for c, f in self.failures.items()

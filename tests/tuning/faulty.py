@@ -1,6 +1,7 @@
 """A measuring process some of whose configurations do harm: `python faulty.py FAULT=CONFIG ...`, to be killed by it.
 
-FAULT: crash, hang, wrong; build-crash, which dies while building; mute, which dies before it has said anything.
+FAULT: crash, hang, wrong; build-crash, which dies while building; mute, which dies before it has said anything; busy,
+which is slowed down four times in first looks, where all configurations seem to take the same time otherwise.
 """
 
 import os
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from taskmap.tuning.bench import Bench, WrongResultError
 from taskmap.tuning.child import main
 from taskmap.tuning.job import Job
+from taskmap.tuning.tune import LOOKS
 
 FAULTS = {config: fault for fault, _, config in (argument.partition("=") for argument in sys.argv[1:])}
 
@@ -22,6 +24,7 @@ class Faulty(Bench):
             print("there is no machine here", file=sys.stderr)
             os._exit(3)
         super().__init__(job)
+        self.looking = job.samples == LOOKS
 
     def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
         for config in (c for c in configs if FAULTS.get(c) == "build-crash"):
@@ -38,6 +41,11 @@ class Faulty(Bench):
         if fault == "wrong":
             raise WrongResultError("the largest error is 1, and 0 is allowed")
         super().check(config)
+
+    def sample(self, config: str, seconds: float) -> float:
+        if "busy" not in FAULTS.values():
+            return super().sample(config, seconds)
+        return 4e-3 if self.looking and FAULTS.get(config) == "busy" else 1e-3
 
 
 if __name__ == "__main__":

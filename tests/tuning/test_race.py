@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.tuning.race import Heat, decided, leader, survivors, united
+from taskmap.tuning.race import Heat, confirmed, decided, doubtful, leader, next_round, surprises, survivors, united
 from taskmap.tuning.record import typical
 
 names = st.text("abcdef", min_size=1, max_size=3)
@@ -67,3 +67,38 @@ def test_a_job_without_its_baseline_says_nothing() -> None:
 
 def test_equal_times_are_decided_by_name() -> None:
     assert leader({"b": (1.0,), "a": (1.0,)}) == "a"
+
+
+def test_looks_count_where_nothing_better_is_known() -> None:
+    look = Heat({"a": (1.0, 1.0), "b": (3.0, 3.1), "c": (2.0, 2.0)}, look=True)
+    rest = Heat({"a": (1.0,) * 4, "b": (0.9,) * 4})
+    assert confirmed([look, rest]) == {"a", "b"}
+    assert united([look, rest], "a") == {"a": (1.0,) * 4, "b": (0.9,) * 4, "c": (2.0, 2.0)}
+
+
+def test_a_baseline_that_was_disturbed_makes_no_winner() -> None:
+    disturbed = Heat({"a": (3.0, 3.0), "b": (1.1, 1.1)}, look=True)
+    quiet = Heat({"a": (1.0, 1.0), "c": (0.9, 0.9)}, look=True)
+    costs = {"a": 1.0, "b": 1.0, "c": 1.0}
+    samples = united([disturbed, quiet], "a")
+    assert leader(samples) == "b"
+    assert set(next_round(samples, (), costs)) == {"a", "b", "c"}
+    rest = Heat({"a": (1.0,) * 4, "b": (1.1,) * 4, "c": (0.9,) * 4})
+    assert leader(united([disturbed, quiet, rest], "a")) == "c"
+
+
+def test_what_is_slower_than_expected_is_a_surprise() -> None:
+    found = {"a": (1.0,), "b": (3.0,), "c": (3.0,), "d": (3.0,), "e": (1.2,)}
+    assert surprises(found, {"a": 10.0, "b": 11.0, "c": 30.0, "e": 10.0}) == ("b",)
+    assert surprises(found, {}) == ()
+    assert surprises({}, {"a": 1.0}) == ()
+
+
+def test_a_surprise_is_measured_once_more_and_then_believed() -> None:
+    costs = {"a": 1.0, "b": 1.0, "c": 3.0}
+    look = {"a": (1.0,) * 2, "b": (3.0,) * 2, "c": (3.0,) * 2}
+    assert doubtful(look, (), costs) == ("a", "b")
+    assert next_round(look, (), costs) == ("a", "b")
+    assert next_round({"a": (1.0,) * 4, "b": (3.0,) * 4, "c": (3.0,) * 2}, {"a", "b"}, costs) == ()
+    back = {"a": (1.0,) * 4, "b": (1.0,) * 4, "c": (3.0,) * 2}
+    assert next_round(back, {"a", "b"}, costs) == ("a", "b")

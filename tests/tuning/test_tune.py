@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taskmap.tuning.record import Verdict
+from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import Budget, Progress, Tuned, tune
 from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
 
@@ -57,6 +57,23 @@ def test_a_configuration_that_crashes_is_recorded_and_never_tried_again(tmp_path
     assert tuned(tmp_path).measured == 0
     with database(tmp_path) as opened:
         assert {r.config: r.verdict for r in opened.records()}[victim] is Verdict.CRASHED
+
+
+@pytest.mark.parametrize("victim", [DEFAULT, next(c for c in FIRST if c != DEFAULT)])
+def test_what_a_compiler_slows_down_is_measured_again(tmp_path: Path, victim: str) -> None:
+    found = tuned(tmp_path, Budget(seconds=0, first=3), command=(*FAULTY, f"busy={victim}"))
+    assert victim in found.times
+    assert set(found.times.values()) == {1e-3}
+
+
+def test_a_look_that_was_all_there_was_time_for_is_not_believed(tmp_path: Path) -> None:
+    slow = next(c for c in FIRST if c != DEFAULT)
+    samples = {c: (4e-3,) * 4 for c in FIRST} | {DEFAULT: (1e-3,) * 4, slow: (4e-3,) * 2}
+    with database(tmp_path) as opened:
+        opened.add(Record(operator(), c, Verdict.OK, here(), time.time(), s) for c, s in samples.items())
+    found = tuned(tmp_path, command=(*FAULTY, "busy=nothing"))
+    assert found.measured == 2
+    assert found.times == {c: 1e-3 if c in (DEFAULT, slow) else 4e-3 for c in FIRST}
 
 
 def test_no_time_at_all_measures_nothing_new(tmp_path: Path) -> None:
