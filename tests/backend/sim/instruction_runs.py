@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taskmap.backend.sim.run import run
+from taskmap.backend.sim import run as sim
 from taskmap.backend.store import KernelStore
 from taskmap.ir.instruction import Instruction
 from taskmap.ir.instruction_meaning import distribute
@@ -101,7 +101,7 @@ def run_product(entry: Instruction, store: KernelStore, constants: str = "") -> 
         f" tm_global<const {C_TYPES[spec.b.name]}> b"
     )
     source = kernel(body, parameters, threads=entry.workers)
-    run(source, raw, store=store)
+    sim.run(source, raw, store=store)
     return c, a, b, loaded(raw[0], spec.c)
 
 
@@ -127,9 +127,17 @@ def operand_image(
 
 
 def run_wgmma(
-    entry: Instruction, store: KernelStore, swizzle: int, turned: Sequence[bool], *, accumulate: bool = True
+    entry: Instruction,
+    store: KernelStore,
+    swizzle: int,
+    turned: Sequence[bool],
+    *,
+    accumulate: bool = True,
+    seen: list[str] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """A wgmma: c as registers, a as registers or matrix, b as matrix, and the registers of c after it."""
+    """A wgmma: c as registers, a as registers or matrix, b as matrix, and the registers of c after it. ``seen`` gets
+    the text of the kernel.
+    """
     spec = entry.spec
     assert isinstance(spec, MatMulSpec)
     assert entry.owner_c is not None
@@ -157,18 +165,17 @@ def run_wgmma(
         body += registers("ra", spec.a, held.shape[1], "a")
     body += "  tm_fence_proxy_async();\n  tm_barrier();\n  tm_wgmma_fence();\n"
     body += f"  {entry.text}{constants}(rc, {left}, {right}, {int(accumulate)});\n"
-    body += "  tm_wgmma_commit();\n  tm_wgmma_wait<0>();\n"
+    body += f"  tm_wgmma_commit();\n  tm_wgmma_wait<0>();\n  tm_wgmma_hold<{slots}>(rc);\n"
     body += f"  for (int i = 0; i < {slots}; i++) c[t * {slots} + i] = rc[i];"
     parameters = (
         f"tm_global<{C_TYPES[spec.c.name]}> c, tm_global<const {C_TYPES[spec.a.name]}> a,"
         " tm_global<const unsigned char> m"
     )
     raw = stored(c, spec.c)
-    run(
-        kernel(body, parameters, threads=128, shared=size),
-        [raw, stored(a if held is None else held, spec.a), memory],
-        store=store,
-    )
+    source = kernel(body, parameters, threads=128, shared=size)
+    if seen is not None:
+        seen.append(source.text)
+    sim.run(source, [raw, stored(a if held is None else held, spec.a), memory], store=store)
     return c, a if held is None else held, b, loaded(raw, spec.c)
 
 
@@ -191,5 +198,5 @@ def run_matrices(entry: Instruction, store: KernelStore, *, of: DType) -> tuple[
     body += f"  for (int i = 0; i < {slots}; i++) h[t * {slots} + i] = r[i];"
     before = (memory.copy(), held.copy())
     source = kernel(body, f"tm_global<{kind}> m, tm_global<{kind}> h", threads=32, shared=rows * 16)
-    run(source, [memory, held], store=store)
+    sim.run(source, [memory, held], store=store)
     return (before[1], memory) if spec.store else (before[0], held)  # type: ignore[union-attr]

@@ -8,7 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.backend.sim.run import Policy, SimReport, run
+from taskmap.backend.sim import run as sim
+from taskmap.backend.sim.run import Policy, SimReport
 from taskmap.backend.store import KernelStore
 
 SEEDS = (0, 1, 2, 3)
@@ -34,7 +35,7 @@ def kinds(
     """The kinds of problems that every one of several orders of threads has."""
     found: list[set[str]] = []
     for seed in seeds:
-        report = run(source, arrays, seed=seed, outputs=outputs, policy=policy, raises=False, store=store)
+        report = sim.run(source, arrays, seed=seed, outputs=outputs, policy=policy, raises=False, store=store)
         found.append({problem.kind for problem in report.problems})
     return set.intersection(*found)
 
@@ -50,6 +51,6 @@ def clean(
     """Run in several orders, then without checks; a problem in any of them is raised."""
     for policy in policies:
         for seed in SEEDS:
-            report = run(source, arrays, seed=seed, outputs=outputs, policy=policy, store=store)
-    run(source, arrays, outputs=outputs, checks=False, store=store)
+            report = sim.run(source, arrays, seed=seed, outputs=outputs, policy=policy, store=store)
+    sim.run(source, arrays, outputs=outputs, checks=False, store=store)
     return report

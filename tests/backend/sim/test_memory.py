@@ -137,12 +137,6 @@ def test_elements_take_part_in_expressions(store: KernelStore) -> None:
     assert (q == x.astype(np.float16) + y * np.float16(2)).all()
 
 
-def test_a_hanging_kernel_is_ended(store: KernelStore) -> None:
-    source = kernel("  while (p[0] == 0.0f) {}", "tm_global<float> p", threads=1)
-    report = run(source, [np.zeros(1, np.float32)], seconds=0.2, raises=False, store=store)
-    assert [p.kind for p in report.problems] == ["timeout"]
-
-
 def test_the_number_of_arrays_is_checked(store: KernelStore) -> None:
     with pytest.raises(InputError, match="takes 3 arrays, not 2"):
         run(matmul(), matrices()[:2], store=store)
