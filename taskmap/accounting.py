@@ -227,6 +227,7 @@ class _GraphAccount:
             fastest=self.fastest.get(node),
             calls=self.calls,
             share=None,
+            runner=str(node.attrs.get("runner", "PyTorch")),
         )
 
     def _cost(self, cost: Callable[[Task, Sizes], int], group: Group) -> int | None:

@@ -19,7 +19,7 @@ from taskmap.ir.errors import InputError
 from taskmap.options import Options
 from taskmap.placing import device_among
 from taskmap.private_compile import private_compile, reachable, unchanged
-from taskmap.report import Report
+from taskmap.report import HostReport, Report
 from taskmap.report_kernels import with_kernels
 from taskmap.torch_backend import compile_captured
 
@@ -72,11 +72,11 @@ def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") ->
     session.record = record
     measured = _measure(lambda: model(inputs), record)
     report = _report(measured, session, name)
-    on_host = model.host_operators
-    if not on_host:
+    between = tuple(HostReport(h.operator, h.node, h.reason) for h in model.on_host if h.between)
+    if not model.on_host:
         return report
-    said = f"{on_host} operators of the model, as externs or between graphs"
-    return replace(report, conditions=(*report.conditions, ("on the host", said)))
+    said = "; ".join(f"{h}{', between graphs' if h.between else ''}" for h in model.on_host)
+    return replace(report, host=between, conditions=(*report.conditions, ("on the host", said)))
 
 
 def _report(measured: _Measured, session: Session, name: str) -> Report:

@@ -18,9 +18,10 @@ from taskmap.graph.importers.onnx.protos import shown
 from taskmap.ir.errors import ImportGraphError, InputError, UnsupportedError
 from taskmap.named_inputs import as_array, in_order
 from taskmap.onnx_engines import compiled_by
-from taskmap.onnx_program import Engine, Program
+from taskmap.onnx_program import Engine, HostOperator, Program
 from taskmap.onnx_values import Given, arrays, given
 from taskmap.options import Options
+from taskmap.placing import CPU, current_gpu
 
 Array = NDArray[Any]
 
@@ -55,7 +56,12 @@ class OnnxModel:
     @property
     def host_operators(self) -> int:
         """How many operators of the graphs made so far run on the host."""
-        return self.program.host_operators()
+        return len(self.on_host)
+
+    @property
+    def on_host(self) -> tuple[HostOperator, ...]:
+        """The operators of the graphs made so far that run on the host, and why."""
+        return tuple(self.program.on_host())
 
     def __call__(self, *args: Any, **named: Any) -> list[Any]:
         """The outputs for inputs given in order, by name, or as one mapping from names."""
@@ -157,10 +163,12 @@ def load_model(
 ) -> OnnxModel:
     """The model in a file, in bytes, or given, ready to be called.
 
-    Raises ImportGraphError for what is no valid model, and UnsupportedError that names every operator which is missing.
+    Raises ImportGraphError for what is no valid model, UnsupportedError that names every operator which is missing, and
+    NoDeviceError for the target "cuda" without a GPU.
     """
     model = load(source)
     if engine is not None:
         return OnnxModel(model, engine)
-    session = new_session(options or Options())
+    options = options or Options()
+    session = new_session(options, current_gpu() if options.target == "cuda" else CPU)
     return OnnxModel(model, compiled_by(session), session)

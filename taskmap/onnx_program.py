@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.graph import Graph, Node, Origin
 from taskmap.graph.importers.onnx.call import HostStep
 from taskmap.graph.importers.onnx.control import ControlStep
 from taskmap.graph.importers.onnx.elements import from_held, from_torch, held_in
@@ -40,6 +40,20 @@ MOST_SEGMENTS = 1024
 """So many graphs are kept for one place of a program; then they are forgotten and made again."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """An operator of a model that the host runs: its name, its node, and why. ``between`` tells that graphs end at it;
+    others are nodes of a graph."""
+
+    operator: str
+    node: str
+    reason: str
+    between: bool
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.node}: {self.reason}"
+
+
 @dataclass(slots=True, eq=False)
 class Segment:
     """A compiled graph, and what comes after it: results, a step of the host, or simply the next graph."""
@@ -54,6 +68,7 @@ class Segment:
     body: Program | None = None
     following: dict[Any, Point] = field(default_factory=dict)
     graph: Graph | None = None
+    origin: Origin | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -181,11 +196,17 @@ class Program:
                     found += segment.body.segments()
         return found
 
-    def host_operators(self) -> int:
-        """How many operators of these graphs run on the host, between them or inside."""
-        made = self.segments()
-        inside = sum(n.op == "extern" for s in made if s.graph is not None for n in s.graph.nodes())
-        return inside + sum(s.step is not None for s in made)
+    def on_host(self) -> list[HostOperator]:
+        """The operators of these graphs that run on the host, inside or between them, each once."""
+        found: dict[HostOperator, None] = {}
+        for made in self.segments():
+            for n in made.graph.nodes() if made.graph is not None else ():
+                if n.op == "extern":
+                    found[HostOperator(n.origin.operator or "", n.origin.text, str(n.attrs["reason"]), False)] = None
+            if made.step is not None and made.origin is not None:
+                origin = made.origin
+                found[HostOperator(origin.operator or "", origin.text, made.step.reason, True)] = None
+        return list(found)
 
     # Making graphs.
 
@@ -239,6 +260,7 @@ class Program:
         live += needed
         run, lookup, graph = self._compiled([*live, *used], inputs, dims)
         segment = Segment(run, lookup, live=live, step=step, frames=frames, binds=outcome.binds, graph=graph)
+        segment.origin = outcome.origin
         if step is None:
             point = _point(frames, live)
             point.valued = {live.index(t) for t in outcome.needs}

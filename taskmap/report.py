@@ -131,7 +131,8 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class ExternReport:
-    """An operator that PyTorch runs: its name, the user's line, why, its inputs, and time as in GroupReport."""
+    """An operator that PyTorch or numpy runs (``runner``): its name, the user's line, why, its inputs, and time as in
+    GroupReport."""
 
     graph: int
     node: int
@@ -143,6 +144,7 @@ class ExternReport:
     fastest: float | None
     calls: float
     share: float | None
+    runner: str = "PyTorch"
 
     def __str__(self) -> str:
         where = f" at {self.line.place}" if self.line.place else ""
@@ -208,6 +210,15 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HostReport:
+    """An operator of an ONNX model at which graphs end, and which the host runs: its name, its node, and why."""
+
+    operator: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     """A value that goes from one step to another: a group ("group 3"), an extern ("extern 0.17": graph and node), an
     input ("input 0.1": graph and position) or the graph's results ("results 0")."""
@@ -224,7 +235,8 @@ class Report:
     threads: of the kernels. runs: how often the model was run after a first time; every time is the median of these.
     model: what it is called. kernels: each once, by symbol. flows: how values go between the steps of the graphs.
     peaks: what the target can do at best; None where that is not known. conditions: what the times depend on, by name.
-    simulated: times are those of the simulator, on a CPU, and say nothing of a GPU.
+    simulated: times are those of the simulator, on a CPU, and say nothing of a GPU. host: operators that the host runs
+    between graphs, which are not measured.
     """
 
     graphs: tuple[GraphReport, ...]
@@ -240,6 +252,7 @@ class Report:
     peaks: Peaks | None = None
     conditions: tuple[tuple[str, str], ...] = ()
     simulated: bool = False
+    host: tuple[HostReport, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskmap.report import ExternReport, GroupReport, Refusal, Report, SimulatedBound
+    from taskmap.report import ExternReport, GroupReport, HostReport, Refusal, Report, SimulatedBound
 
 WIDTH = 120
 _LEFT = 46
@@ -29,6 +29,7 @@ def ledger(report: Report) -> str:
         blocks += [_group(g, report.roofline(g), report.simulated_bound(g)) for g in steps]
         blocks += [_extern(e) for e in report.externs if e.graph == graph.number]
         blocks += _once(report, graph.number)
+    blocks += [_on_host(h) for h in report.host]
     return "\n".join(blocks)
 
 
@@ -62,7 +63,7 @@ def table(report: Report) -> str:
             rates = (_number(g.gflops), _number(g.gigabytes))
             rows.append((str(g.number), g.line.place, names, g.schedule, _time(g.seconds), _percent(g.share), *rates))
     for e in report.externs:
-        rows.append(("extern", e.line.place, e.target, "PyTorch", _time(e.seconds), _percent(e.share), "", ""))
+        rows.append(("extern", e.line.place, e.target, e.runner, _time(e.seconds), _percent(e.share), "", ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     widths[1] = min(widths[1], _PLACE)
     # The two columns of text share what the others leave.
@@ -95,9 +96,14 @@ def _group(g: GroupReport, roofline: float | None, counted: SimulatedBound | Non
 
 def _extern(e: ExternReport) -> str:
     measured = " · ".join(text for text in (_time(e.seconds), _percent(e.share)) if text)
-    ran = f"ran through PyTorch ({measured})" if measured else "runs through PyTorch"
+    ran = f"ran through {e.runner} ({measured})" if measured else f"runs through {e.runner}"
     title = _clip(f"{'extern':{_LABEL}}  {e.line}".rstrip())
     return "\n".join([title, *_columns([("operator", e.target)], [("why", f"{e.reason}; {ran}")])])
+
+
+def _on_host(h: HostReport) -> str:
+    title = _clip(f"{'on host':{_LABEL}}  {h.node}".rstrip())
+    return "\n".join([title, *_columns([("operator", h.operator)], [("why", f"{h.reason}; runs between graphs")])])
 
 
 def _once(report: Report, graph: int) -> list[str]:

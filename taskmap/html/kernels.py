@@ -162,6 +162,6 @@ def _extern(e: ExternReport) -> str:
     }
     return (
         f'<details class="kernel" id="e{e.graph}-{e.node}" data-find="{esc(e.target.lower())}"><summary>'
-        f'<span class="chip extern">PyTorch</span> <span class="what">{esc(e.target)}</span>'
+        f'<span class="chip extern">{esc(e.runner)}</span> <span class="what">{esc(e.target)}</span>'
         f'<span class="times">{esc(times)}</span></summary>{_table((k, v) for k, v in facts.items() if v)}</details>'
     )

@@ -50,7 +50,7 @@ def _head(report: Report) -> str:
     tiles = [
         (duration(report.seconds) or "not run", f"a call{where}, kernel by kernel"),
         (str(len(often)), f"kernels of {count(native, 'operator')}"),
-        (str(len(report.externs)), "operators left to PyTorch"),
+        (str(len(report.externs) + len(report.host)), f"operators left to {_runners(report)}"),
     ]
     if known and len(known) == len(least) and report.seconds and not report.simulated:
         took = sum((g.seconds or 0.0) * g.calls for g in often)
@@ -69,6 +69,11 @@ def _head(report: Report) -> str:
         f'<main><section class="tiles" aria-label="Totals">{shown}</section>'
         f"{simulated if report.simulated else ''}{fallbacks}"
     )
+
+
+def _runners(report: Report) -> str:
+    runners = {e.runner for e in report.externs} | ({"numpy"} if report.host else set())
+    return " and ".join(sorted(runners)) or "PyTorch"
 
 
 def _conditions(report: Report) -> str:
@@ -128,7 +133,7 @@ def _table(report: Report) -> str:
     rows = "".join(_row(g, report) for g in report.groups if not g.once)
     rows += "".join(
         _cells(
-            "extern", f'<a href="#e{e.graph}-{e.node}">PyTorch</a>', 1e9,
+            "extern", f'<a href="#e{e.graph}-{e.node}">{esc(e.runner)}</a>', 1e9,
             [(esc(clipped(e.target, _MOST_OPERATORS)), None), (esc(clipped(str(e.line), 80)), None), ("", None),
              (duration(e.seconds), e.seconds), (percent(e.share), e.share), ("", 0.0), ("", 0.0), ("", 0.0), ("", 0.0)],
         )

@@ -39,12 +39,12 @@ def kinds() -> onnx.ModelProto:
 def host_operators() -> onnx.ModelProto:
     """Two operators that run on the host, and one whose result's size depends on data."""
     nodes = [
-        helper.make_node("TopK", ["x", "two"], ["top", "where"]),
-        helper.make_node("Pow", ["i", "two"], ["squares"]),
+        helper.make_node("TopK", ["x", "most"], ["top", "where"]),
+        helper.make_node("Pow", ["i", "i"], ["powers"]),
         helper.make_node("NonZero", ["x"], ["places"]),
     ]
-    inputs: dict[str, tuple[int, list[Any]]] = {"x": (FLOAT, [4]), "i": (INT64, [2])}
-    return model(nodes, inputs, ["top", "where", "squares", "places"], {"two": np.array([2])})
+    inputs: dict[str, tuple[int, list[Any]]] = {"x": (FLOAT, [400]), "i": (INT64, [2])}
+    return model(nodes, inputs, ["top", "where", "powers", "places"], {"most": np.array([50])})
 
 
 def flags() -> onnx.ModelProto:

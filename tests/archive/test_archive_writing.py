@@ -138,7 +138,10 @@ def test_replacing_a_file_on_another_kind_of_file_system(target: Path, monkeypat
 @pytest.mark.parametrize(
     ("proto", "reasons"),
     [
-        (host_operators(), ["TopK: runs on the host (sorting)", "Pow: runs on the host", "NonZero", "depends on data"]),
+        (
+            host_operators(),
+            ["TopK: runs on the host (sorting many elements)", "Pow: runs on the host", "NonZero", "depends on data"],
+        ),
         (loop()[0], ["Loop", "depends on data"]),
         (branch()[0], ["the values of the input 'x' decide"]),
         (detections()[0], ["Compress"]),

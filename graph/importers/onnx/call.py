@@ -38,6 +38,7 @@ class HostStep:
     function: Callable[..., Any]
     inputs: tuple[Value | None, ...]
     elems: tuple[int, ...]
+    reason: str = "the size of its result depends on data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,13 @@ class ControlStep:
     is_scan: bool = False
     batched: bool = False
 
+    @property
+    def reason(self) -> str:
+        """Why the host runs it."""
+        if self.is_scan:
+            return "it has too many steps to be unrolled; its body is compiled"
+        return "how often it runs depends on data, or is too often to be unrolled; its body is compiled"
+
 
 def begin(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
     """Goes into the graph of a control-flow operator, or returns it as a step for the host."""

@@ -53,7 +53,7 @@ def on_host(
 
     nodes = tuple(t.node() for t in present)
     slots = tuple(Slot(i) for i in range(len(nodes)))
-    attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": reason}
+    attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": reason, "runner": "numpy"}
     origin = call.origin
     if len(outputs) == 1:
         ((elem, shape),) = outputs

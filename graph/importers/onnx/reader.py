@@ -88,6 +88,7 @@ class Stopped:
     needs: tuple[Tensor, ...] = ()
     step: HostStep | ControlStep | None = None
     binds: Sequence[str] = ()
+    origin: Origin | None = None
 
 
 class Reader:
@@ -169,7 +170,7 @@ class Reader:
             step = begin(self, frame, call)
             if step is not None:
                 frame.at += 1
-                return Stopped(step=step, binds=list(node.output))
+                return Stopped(step=step, binds=list(node.output), origin=call.origin)
             return None
         function = frame.library.function(node)
         if function is not None:
@@ -184,7 +185,7 @@ class Reader:
             return None
         frame.at += 1
         if isinstance(made, HostStep):
-            return Stopped(step=made, binds=list(node.output))
+            return Stopped(step=made, binds=list(node.output), origin=call.origin)
         self.bind(list(node.output), made)
         return None
 
