@@ -98,6 +98,7 @@ def simulate(
     seeds: Sequence[int] = (0, 1, 2),
     policies: Sequence[Policy] = ("late", "early"),
     seconds: float = 60.0,
+    steps: int = 0,
     cache_dir: str | Path | None = None,
     **sizes: int,
 ) -> Simulation:
@@ -105,8 +106,9 @@ def simulate(
 
     kernel: verified, then lowered for ``gpu``, a product or an instruction set. tensors: torch tensors of the CPU, or
     numpy arrays, one for each parameter. seeds: orders of threads and blocks, each tried with every one of policies:
-    whether asynchronous copies land as late or as early as they may. seconds: after which one run counts as hanging.
-    sizes: those that no tensor's shape gives, by name.
+    whether asynchronous copies land as late or as early as they may. steps: checked accesses, waits and
+    polls after which a run is ended, however fast the machine is; 0: never. seconds: of processor time, the same as a
+    last guard. sizes: those that no tensor's shape gives, by name.
 
     Outputs that the kernel does not read are filled with 0xff bytes first, and reading them is a problem, too. Raises
     InputError for arguments that do not fit, VerifyError, LoweringError and CodegenError for kernels that cannot be
@@ -128,7 +130,7 @@ def simulate(
     buffers = [_memory(address, end) for address, end in zip(call.addresses, _ends(kernel, tensors), strict=True)]
     arrays = [m.view(_WORDS[b.dtype.bytes]) for m, b in zip(buffers, kernel.buffers, strict=True)]
     store = KernelStore(None if cache_dir is None else Path(cache_dir))
-    runs = _Runs(source, arrays, call.sizes, _only_written(lowered), store, seconds)
+    runs = _Runs(source, arrays, call.sizes, _only_written(lowered), store, seconds, steps)
     for policy, seed in itertools.product(policies, seeds):
         runs.add(seed, policy)
     call.written()
@@ -146,6 +148,7 @@ class _Runs:
     outputs: list[int]
     store: KernelStore
     seconds: float
+    steps: int
     reports: list[SimReport] = field(default_factory=list)
     deterministic: bool = True
     out_of_range: bool = False
@@ -169,6 +172,7 @@ class _Runs:
             outputs=self.outputs,
             raises=False,
             seconds=self.seconds,
+            steps=self.steps,
             store=self.store,
         )
         self.reports.append(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -79,13 +79,24 @@ def engine(store: KernelStore | None = None) -> ctypes.CDLL:
     text = engine_unit()
     with _engine_lock:  # a process has one engine only, whatever store it came from
         if text not in _engines:
-            store = store or _default_store()
-            key = stored_kernel(ENGINE_SYMBOL, text, _compiler(), engine=True)
-            path = store.lookup(key.key, key.symbol)
-            if path is None:
-                path = compile_unit([key], text, _compiler(), store, engine=True)
-            _engines[text] = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            _engines[text] = ctypes.CDLL(str(engine_file(store)), mode=ctypes.RTLD_GLOBAL)
         return _engines[text]
+
+
+def engine_file(store: KernelStore | None = None) -> Path:
+    """The engine's shared object in the store, built if need be. Raises CompilerFailedError."""
+    store, text = store or _default_store(), engine_unit()
+    key = stored_kernel(ENGINE_SYMBOL, text, _compiler(), engine=True)
+    path = store.lookup(key.key, key.symbol)
+    return Path(path) if path is not None else compile_unit([key], text, _compiler(), store, engine=True)
+
+
+def use_engine(load: Callable[[], ctypes.CDLL]) -> None:
+    """Have the process use the engine of this very version that ``load`` loads, its symbols visible, unless it has one:
+    nothing is built then."""
+    with _engine_lock:
+        if engine_unit() not in _engines:
+            _engines[engine_unit()] = load()
 
 
 _engines: dict[str, ctypes.CDLL] = {}

@@ -20,7 +20,7 @@ from taskmap.backend.sizes import SizesFunction, sizes_function
 from taskmap.ir.errors import IndexOutOfRangeError, SimulationError
 
 _SECONDS = 600.0
-"""How long a kernel may run before it counts as hanging."""
+"""Of processor time, after which a kernel is ended that has not been found to hang."""
 
 _MOST_PROBLEMS = 4
 

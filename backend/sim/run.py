@@ -67,6 +67,7 @@ def run(
     outputs: Sequence[int] = (),
     raises: bool = True,
     seconds: float = 60.0,
+    steps: int = 0,
     store: KernelStore | None = None,
 ) -> SimReport:
     """Run a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place. Memory that a
@@ -76,7 +77,8 @@ def run(
     seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous
     copies land when something waits for them, or at once. outputs: numbers of arrays that hold nothing yet; they are
     filled with 0xff bytes, and reading them before they are written is a problem.
-    raises: raise SimulationError for problems.
+    raises: raise SimulationError for problems. steps: checked accesses, waits and polls after which a run is ended (0:
+    never), the same on every machine; seconds: of processor time, the last guard against loops that do not end.
     """
     kernel = build_kernel(source, store, checked=checks)
     sizes = _sizes(source, dims)
@@ -95,7 +97,7 @@ def run(
     call = _Call(kernel, parameters, placed, tuple(sizes.values()), uninitialised)
     grid = tuple(size_of(d, sizes) for d in source.grid)
     try:
-        report = call.run(grid, seed, policy == "late", counters, seconds, raises=raises)
+        report = call.run(grid, seed, policy == "late", counters, seconds, steps, raises=raises)
         if source.counters and not report.problems:
             report = _with_counters(report, placed[last + len(source.workspace) : last + len(own)], raises=raises)
         return report
@@ -200,7 +202,7 @@ class _Call:
         return (encode(view, self.bounds[m.buffer]) for m, view in zip(maps, views, strict=True))
 
     def run(
-        self, grid: Sequence[int], seed: int, late: bool, counted: bool, seconds: float, *, raises: bool
+        self, grid: Sequence[int], seed: int, late: bool, counted: bool, seconds: float, steps: int, *, raises: bool
     ) -> SimReport:
         source = self.kernel.source
         entry = self.kernel.entry
@@ -210,6 +212,7 @@ class _Call:
             regions=self.regions,
             module=_base_of(entry),
             seconds=seconds,
+            steps=steps,
             region_count=self.region_count,
             grid=structs.Dim3(*(*grid, 1, 1)[:3]),
             cluster=structs.Dim3(*source.cluster),

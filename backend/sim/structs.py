@@ -45,6 +45,7 @@ class Run(ctypes.Structure):
         ("regions", ctypes.POINTER(Region)),
         ("module", c_void_p),
         ("seconds", c_double),
+        ("steps", c_uint64),
         ("region_count", c_uint32),
         ("grid", Dim3),
         ("cluster", Dim3),
@@ -92,6 +93,7 @@ class Counted(ctypes.Structure):
         ("tensor_bytes", c_uint64),
         ("switches", c_uint64),
         ("blocks", c_uint64),
+        ("steps", c_uint64),
     )
 
 

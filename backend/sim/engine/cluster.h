@@ -76,19 +76,23 @@ TM_EXPORT void *tm_sim_atomic(void *at, tm_u32 bytes, const tm_bounds *bounds, t
   Worker &w = *worker;
   Fiber &f = *w.current;
   count(w, tm_kind_atomic);
-  if (!w.checked) return at;
   Access access = access_of(f, site_of_line(line));
   access.atomic = true;
   const Span span{static_cast<const char *>(at), bytes, bounds, true};
-  if (is_reachable(w, access, span, bytes)) {
-    Region &region = *static_cast<Region *>(bounds->region);
-    const uint64_t cell = uint64_t(span.at - region.base) >> region.shift;
-    const bool empty = region.tracked && !region.initialised &&
-                       (!region.cells[cell].gang || (region.shared && region.cells[cell].gang != w.gang));
-    if (empty)
-      w.report->add(kUninitialised, w.place(f, access.site), nullptr, "atomic %s that nothing has written",
-                    describe(span).c_str());
-  }
+  if (w.checked && !is_reachable(w, access, span, bytes)) return w.scratch;
+  /* Where the latest one changed nothing, as a try to take what another thread holds, others go first. */
+  if (is_poll(f, at, bytes)) give_way(w, "an atomic operation", line);
+  else note_change(w);
+  if (!w.checked) return at;
+  Region &region = *static_cast<Region *>(bounds->region);
+  const uint64_t cell = uint64_t(span.at - region.base) >> region.shift;
+  const bool empty = region.tracked && !region.initialised &&
+                     (!region.cells[cell].gang || (region.shared && region.cells[cell].gang != w.gang));
+  if (empty)
+    w.report->add(kUninitialised, w.place(f, access.site), nullptr, "atomic %s that nothing has written",
+                  describe(span).c_str());
+  access = access_of(f, access.site);
+  access.atomic = true;
   if (!check_access(w, access, span, bytes)) return w.scratch;
   if (w.counted) count_access(w, f, access.site, at, bytes, true, bounds);
   synchronise_atomically(w, f, at);

@@ -73,7 +73,7 @@ TM_EXPORT void tm_sim_copy_wait(tm_u32 pending, tm_u32) {
   using namespace sim;
   Worker &w = *worker;
   if (!w.checked) return;
-  check_time(w);
+  count_step(w);
   Fiber &f = *w.current;
   while (f.copy_groups.size() > pending) {
     f.copies_done = std::max(f.copies_done, f.copy_groups.front());

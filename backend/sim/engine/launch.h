@@ -103,6 +103,7 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
   const tm_sim_run &run = *w.run;
   w.gang = index + 1;
   w.started = 0;
+  w.idle = 0;
   w.ready.reset(w.fibers.size());
   w.agents.clear();
   w.cluster = Barrier{};
@@ -126,6 +127,8 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     f.block = f.home->index;
     f.state = State::unstarted;
     f.cluster_phase = 0;
+    f.polled = nullptr;
+    f.polls = 0;
     if (w.checked) begin_checks(w, f, nothing);
   }
   if (run.seed > 1) std::shuffle(w.order.begin(), w.order.end(), w.random);
@@ -142,6 +145,7 @@ inline void run_clusters(Worker &w, const std::vector<uint32_t> &order, std::ato
                          std::atomic<bool> &stopped) {
   worker = &w;
   const tm_sim_run &run = *w.run;
+  w.deadline = processor_seconds() + run.seconds;
   const tm_dim &c = run.cluster;
   const uint32_t across = run.grid.x / c.x, down = run.grid.y / c.y;
   prepare(w);
@@ -243,7 +247,7 @@ TM_EXPORT tm_u32 tm_sim_run_grid(const tm_sim_run *run, tm_bounds *bounds,
     w.checked = run->checked;
     w.counted = run->counted;
     w.random.seed(run->seed + i);
-    w.deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(int64_t(run->seconds * 1e9));
+    w.alone = count == 1;
   }
   if (run->checked) {
     set_regions(*workers[0]);
@@ -294,6 +298,7 @@ TM_EXPORT const void *tm_sim_read(const void *at, tm_u32 bytes, const tm_bounds 
   const Access access = access_of(*w.current, site_of_return(__builtin_return_address(0), line));
   const bool good = check_access(w, access, {static_cast<const char *>(at), bytes, bounds, false}, bytes);
   if (good && w.counted) count_access(w, *w.current, access.site, at, bytes, false, bounds);
+  if (good) note_read_by(w, *w.current, at, bytes, access.site);
   if (good) return at;
   memset(w.scratch, 0, sizeof w.scratch);
   return w.scratch;

@@ -1,6 +1,8 @@
-/* Which fiber runs next. A fiber gives way only where it waits for others; whoever completes what they wait for makes
+/* Which fiber runs next. A fiber gives way only where it waits for others, or polls; whoever completes what they wait for makes
  * them ready again and goes on. Nobody ready and nobody left to start means that those who wait, wait for ever. */
 #pragma once
+#include <time.h>
+
 #include <string>
 
 #include "state.h"
@@ -14,12 +16,36 @@ namespace sim {
   abort();
 }
 
-inline void check_time(Worker &w) {
-  if (++w.ticks & 1023) return;
-  if (std::chrono::steady_clock::now() < w.deadline) return;
+/* Seconds that the processor has worked for this thread of the host: other programs do not make them more. */
+inline double processor_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
+}
+
+/* A step of the run: an access that is checked, a wait, a poll. */
+inline void count_step(Worker &w) {
+  const uint64_t steps = ++w.counters.steps;
+  const bool many = w.run->steps && steps > w.run->steps;
+  if (!many && ((steps & 1023) || processor_seconds() < w.deadline)) return;
   const Place place = w.place(*w.current, site_of_line(w.current->line));
-  w.report->add(kTimeout, place, nullptr, "the run took longer than %g s", w.run->seconds);
+  if (many)
+    w.report->add(kTimeout, place, nullptr, "the run took more than %llu steps", (unsigned long long)w.run->steps);
+  else
+    w.report->add(kTimeout, place, nullptr, "the run took longer than %g s of processor time", w.run->seconds);
   stop_run(w);
+}
+
+/* So many steps in which nothing changes are for ever. A bound on steps says the same on any machine, however busy. */
+constexpr uint64_t kIdleSteps = 1 << 24, kIdleOfPoll = 16, kIdleOfRead = 8, kReadsOfPoll = 64;
+
+inline void note_change(Worker &w) { w.idle = 0; }
+
+[[noreturn]] inline void report_deadlock(Worker &w);
+
+inline void note_idle(Worker &w, uint64_t steps) {
+  w.idle += steps;
+  if (w.idle > kIdleSteps && w.alone) report_deadlock(w);
 }
 
 /* "threads 0-31", "thread 5", "threads 0-3, 7 and 12 more" */
@@ -43,10 +69,10 @@ inline std::string describe_waiting(Worker &w, const Block *block) {
   std::map<std::string, std::vector<uint32_t>> groups;
   for (Fiber &f : w.fibers) {
     if (f.home != block) continue;
-    std::string where = f.state == State::ended ? "ended"
-                        : f.state == State::waiting
-                            ? std::string("at ") + f.waits_in + " in line " + std::to_string(f.line)
-                            : "not waiting";
+    std::string where = f.state == State::ended ? "ended" : f.state == State::unstarted ? "not started" : "not waiting";
+    if (f.state == State::waiting || f.wait == Wait::polling)
+      where = std::string(f.state == State::waiting ? "at " : "polling, at ") + f.waits_in +
+              (f.line ? " in line " + std::to_string(f.line) : "");
     groups[where].push_back(f.thread.x);
   }
   std::string text;
@@ -57,8 +83,11 @@ inline std::string describe_waiting(Worker &w, const Block *block) {
 /* What the mbarriers that threads of a block wait for still lack. */
 inline std::string describe_mbarriers(const Block &block);
 
+/* Nobody can run, or those who can have polled for too long. */
 [[noreturn]] inline void report_deadlock(Worker &w) {
+  const bool polled = w.idle > kIdleSteps;
   Fiber *first = nullptr;
+  if (polled) (first = w.current)->wait = Wait::polling;
   Kind kind = kDeadlock;
   auto prefer = [&](Wait wait, Kind as) {
     for (Fiber &f : w.fibers) {
@@ -67,20 +96,27 @@ inline std::string describe_mbarriers(const Block &block);
       kind = as;
     }
   };
-  prefer(Wait::warp, kCollective);
-  prefer(Wait::warpgroup, kCollective);
-  prefer(Wait::barrier, kDivergentBarrier);
+  if (!polled) {
+    prefer(Wait::warp, kCollective);
+    prefer(Wait::warpgroup, kCollective);
+    prefer(Wait::barrier, kDivergentBarrier);
+  }
   for (Fiber &f : w.fibers)
     if (!first && f.state == State::waiting) first = &f;
   bool mbarriers = false;
   for (Fiber &f : w.fibers) mbarriers |= f.state == State::waiting && f.wait == Wait::mbarrier;
   if (mbarriers && kind == kDivergentBarrier) kind = kDeadlock;
-  w.report->add(kind, w.place(*first, site_of_line(first->line)), nullptr, "%s never ends: %s%s", first->waits_in,
-                describe_waiting(w, first->home).c_str(), describe_mbarriers(*first->home).c_str());
+  const Place place = w.place(*first, polled ? first->polls_at : site_of_line(first->line));
+  const bool later = polled && w.run->grid.x * w.run->grid.y * w.run->grid.z > w.blocks.size();
+  w.report->add(kind, place, nullptr, "%s never ends%s%s: %s%s", first->waits_in,
+                polled ? ", nothing changes any more" : "",
+                later ? " (blocks run one after the other, and may not wait for later ones)" : "", describe_waiting(w, first->home).c_str(),
+                describe_mbarriers(*first->home).c_str());
   stop_run(w);
 }
 
 inline void make_ready(Worker &w, Fiber *f) {
+  note_change(w);
   f->state = State::ready;
   f->wait = Wait::none;
   w.ready.push_front(f);
@@ -136,22 +172,48 @@ inline void wait_here(Worker &w, Wait wait, const char *in, uint32_t line) {
   f->wait = wait;
   f->waits_in = in;
   f->line = line;
-  check_time(w);
+  count_step(w);
   Fiber *next = take_next(w);
   if (next != f) switch_to(w, f->context, next);
   else f->state = State::ready;
 }
 
 /* Lets others run, for a thread that polls. */
-inline void give_way(Worker &w, const char *in, uint32_t line) {
+inline void give_way(Worker &w, const char *in, uint32_t line, uint32_t site = 0) {
   Fiber *f = w.current;
   f->line = line;
+  f->polls_at = site ? site : site_of_line(line);
   f->waits_in = in;
-  check_time(w);
   f->state = State::ready;
+  f->wait = Wait::polling;
+  count_step(w);
+  note_idle(w, kIdleOfPoll);
   w.ready.push_back(f);
   Fiber *next = w.started < w.order.size() ? &w.fibers[w.order[w.started++]] : take_next(w);
   if (next != f) switch_to(w, f->context, next);
+  f->wait = Wait::none;
+}
+
+/* The latest access at one address by a thread that may be polling; true where it finds what it has found before. */
+inline bool is_poll(Fiber &f, const void *at, uint32_t bytes) {
+  const size_t size = bytes < sizeof f.found ? bytes : sizeof f.found;
+  const bool again = f.polled == at && memcmp(f.found, at, size) == 0;
+  f.polled = at;
+  memcpy(f.found, at, size);
+  return again;
+}
+
+/* A thread that reads the same from one address again and again waits for another one to write there. */
+inline void note_read_by(Worker &w, Fiber &f, const void *at, uint32_t bytes, uint32_t site) {
+  if (!is_poll(f, at, bytes)) {
+    f.polls = 0;
+    return note_change(w);
+  }
+  f.waits_in = "a read";
+  f.line = 0; /* of a read only the site is known */
+  f.polls_at = site;
+  note_idle(w, kIdleOfRead);
+  if (++f.polls % kReadsOfPoll == 0) give_way(w, "a read", 0, site);
 }
 
 void end_thread(Worker &w, Fiber &f);
@@ -162,6 +224,7 @@ inline void fiber_main() {
     Worker &w = *worker;
     w.run->entry(w.run->arguments);
     Fiber *f = w.current;
+    note_change(w);
     end_thread(w, *f);
     Fiber *next = take_next(w);
     if (next && next->state == State::unstarted) {

@@ -260,8 +260,9 @@ inline bool is_reachable(Worker &w, const Access &a, const Span &s, uint32_t ali
 
 /* Checks one access and notes it; false when the bytes must not be touched. */
 inline bool check_access(Worker &w, const Access &a, const Span &s, uint32_t alignment) {
-  check_time(w);
+  count_step(w);
   if (!is_reachable(w, a, s, alignment)) return false;
+  if (s.write && !a.atomic) note_change(w);
   Region &region = *static_cast<Region *>(s.bounds->region);
   if (region.shared && region.owner->ended == w.threads()) {
     w.report->add(kMisuse, w.place(*a.by, a.site), nullptr, "%s of a block that has ended", describe(s).c_str());

@@ -1,6 +1,5 @@
 /* What exists while a grid runs: fibers in warps in blocks in clusters, all owned by one worker. */
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -28,7 +27,8 @@ struct tm_sim_run {
   const void *const *arguments;
   tm_sim_region *regions;
   const char *module; /* where the kernel's shared object is mapped: sites are offsets from it */
-  double seconds;
+  double seconds; /* of processor time */
+  tm_u64 steps;   /* that a run may take; 0: any number */
   tm_u32 region_count;
   tm_dim grid, cluster;
   tm_u32 threads, shared_bytes, shared_granule;
@@ -42,7 +42,7 @@ struct tm_sim_counters {
   tm_u64 shared_requests, shared_wavefronts, shared_ideal;
   tm_u64 tensor_operations; /* multiply-adds on tensor cores, times two */
   tm_u64 tensor_bytes;      /* the same, each as often as its left operand has bytes */
-  tm_u64 switches, blocks;
+  tm_u64 switches, blocks, steps;
 };
 }
 
@@ -188,6 +188,9 @@ struct Fiber : tm_thread {
   bool wgmma_fenced = false;
   std::deque<uint32_t> wgmma_groups;
   ClockRef fenced; /* what the latest fence lets an atomic operation after it release */
+  const void *polled = nullptr; /* by the latest read or atomic operation, which found there: */
+  char found[16];
+  uint32_t polls = 0, polls_at = 0; /* reads that found the same, one after the other; the site of the latest */
   std::vector<std::pair<uint32_t, ClockRef>> seen; /* what atomic operations saw released, by cluster, until a fence */
   uint32_t cluster_phase = 0;
 };
@@ -223,6 +226,7 @@ struct Worker {
   Report *report = nullptr;
   tm_sim_counters counters{};
   bool checked = false, counted = false, stopped = false;
+  bool alone = true; /* no other worker runs blocks of the grid */
 
   Context main;
   Stacks stacks;
@@ -235,8 +239,8 @@ struct Worker {
   uint32_t live = 0, gang = 0;
   Fiber *current = nullptr;
   std::mt19937 random;
-  std::chrono::steady_clock::time_point deadline;
-  uint32_t ticks = 0;
+  double deadline = 0; /* of the processor time of its thread of the host */
+  uint64_t idle = 0;   /* steps since anything has changed */
 
   Barrier cluster;
   uint32_t cluster_phase = 0;
