@@ -39,7 +39,7 @@ class Tally:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; 1 where a corner failed."""
+    """The command; 1 where a corner failed, or spills registers."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--template", nargs="*", help="only these")
     cli.add_argument("--part", default="0/1", help="one part of so many: each takes every so many-th subject")
@@ -102,7 +102,7 @@ def merged(files: Sequence[Path]) -> dict[str, Tally]:
 
 
 def written(tallies: Mapping[str, Tally], wanted: int, threads: int, out: Path) -> int:
-    """Print and write what came of ``wanted`` subjects; 1 where one failed."""
+    """Print and write what came of ``wanted`` subjects; 1 where one failed, or has not registers enough."""
     header = (
         "template", "subjects", "kernels", *ARCHITECTURES, "spill", "runs", "error/allowed", "failures", "seconds",
     )  # fmt: skip
@@ -117,13 +117,14 @@ def written(tallies: Mapping[str, Tally], wanted: int, threads: int, out: Path) 
             "error/allowed": t.worst, "spilled": t.spilled, "failures": t.failures,
         })  # fmt: skip
         report.checks.append(Check(f"{template}: failures", len(t.failures), 0))
+        report.checks.append(Check(f"{template}: spills", len(t.spilled), 0))
     left_out = wanted - sum(t.subjects for t in tallies.values())
     if left_out:
         report.notes.append(f"{left_out} of {wanted} subjects were left out, for want of time")
     report.notes += [f for t in tallies.values() for f in t.failures]
     print(report)
     print(f"written to {report.write(out)}")
-    return int(any(t.failures for t in tallies.values()))
+    return int(any(t.failures or t.spilled for t in tallies.values()))
 
 
 if __name__ == "__main__":

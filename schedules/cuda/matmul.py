@@ -170,7 +170,7 @@ class _Matmul:
             s.fetch(values.nested(), values.simplifier(start * c.block_k))
             s.put(values.nested(), index(0))
         b.barrier()
-        with b.loop("step", steps) as step:
+        with b.loop("step", steps, unroll=1) as step:
             inside = values.nested()
             inside.bind(step, steps)
             more = inside.simplifier(step + 1 < steps)
@@ -199,7 +199,7 @@ class _Matmul:
 
         for number in range(c.stages - 1):
             issue(index(number), values)
-        with b.loop("step", steps) as step:
+        with b.loop("step", steps, unroll=1) as step:
             inside = values.nested()
             inside.bind(step, steps)
             b.invoke(wait, as_expr(c.stages - 2))

@@ -52,7 +52,7 @@ class Simt:
         columns = replicate(down, rank=1) * spatial(across) * repeat(rn) * replicate(4, rank=1) * spatial(8)
         a = b.allocate("a", self.dtype, (c.block_m,), Scope.REGISTER, owner=rows * repeat(vm))
         w = b.allocate("b", self.dtype, (c.block_n,), Scope.REGISTER, owner=columns * repeat(vn))
-        with b.loop("kk", c.block_k, LoopKind.UNROLLED) as kk:
+        with b.loop("kk", c.block_k, unroll=8) as kk:
             values.bind(kk, c.block_k)
             for held, tile, mapping, width in ((a, left, rows, vm), (w, right, columns, vn)):
                 self.read(values.nested(), held, tile, mapping, width, stage, kk)

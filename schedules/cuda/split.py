@@ -117,11 +117,11 @@ class Split:
         self.meet()
         with b.when(eq(arrived[0], const(split - 1, i32))):
             inside = values.nested()
-            each(inside.nested(), lambda i, j, _: b.store(total, (i, j), self.partials[0, tile, i, j]))
-            with b.loop("other", split - 1, unroll=max(1, _AT_ONCE // mine)) as other:
+            each(inside.nested(), lambda i, j, _: b.store(total, (i, j), as_expr(0, total.dtype)))
+            with b.loop("block", split, unroll=max(1, _AT_ONCE // mine)) as other:
                 local = inside.nested()
-                local.bind(other, split - 1)
-                each(local, lambda i, j, v: b.store(total, (i, j), v + self.partials[other + 1, tile, i, j]))
+                local.bind(other, split)
+                each(local, lambda i, j, v: b.store(total, (i, j), v + self.partials[other, tile, i, j]))
             yield inside
             with b.when(self.first):
                 b.evaluate(self._atomic("exch", tile, 0))

@@ -31,7 +31,7 @@ _TOGETHER = 6
 @dataclass(slots=True)
 class Corner:
     """One kernel of a subject: the configuration, and for each architecture its source and its machine code; or
-    (``spilled``) why it is none to use, for want of registers: the driver then takes the next configuration."""
+    (``spilled``) how far registers do not suffice."""
 
     subject: Subject
     config: str
