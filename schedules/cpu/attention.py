@@ -30,6 +30,7 @@ from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.attention_block import QueryBlock
 from taskmap.schedules.cpu.attention_config import AttentionConfig, default, validity
 from taskmap.schedules.cpu.attention_match import Attention, find_attention
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import parallel_grid
 from taskmap.schedules.values import Values
 
@@ -75,6 +76,4 @@ class _Template:
                 step.meet(inside.nested(), inside.simplifier(kb * keys))
             if not step.single:
                 step.finish(inside, index(0), rows)
-        note = f"cpu.attention({self.config})"
-        buffers = (*self.task.inputs, *self.task.outputs)
-        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, b.body(), note=note)
+        return kernel_of(self.task, b, f"cpu.attention({self.config})")

@@ -21,13 +21,13 @@ from taskmap.ir.construct import (
     ramp,
     select,
 )
-from taskmap.ir.nodes import Buffer, Dim, Expr, Load, LoopKind, Scope
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.schedules.cpu.attention_match import Attention
 from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.loops import column_groups
+from taskmap.schedules.cpu.loops import column_groups, each_column, lane_kind
 from taskmap.schedules.cpu.microkernel import Tile, emit_tile
 from taskmap.schedules.cpu.window import positions
 from taskmap.schedules.values import Values
@@ -108,14 +108,8 @@ class QueryBlock:
         with b.loop("key", index(self.columns)) as j:
             values.bind(j, self.columns)
             row = values.simplifier(minimum(key + j, index(a.keys) - 1))
-            start = 0
-            for vectors, width in column_groups(a.depth, self.lanes):
-                with b.loop("vector", vectors) as v, b.loop("lane", width, _kind(width)) as lane:
-                    values.bind(v, vectors)
-                    values.bind(lane, width)
-                    d = v * width + lane + start
-                    b.store(self.keys_t, (d, j), self.head(a.k, (row, d), values.nested()))
-                start += vectors * width
+            for d, inside in each_column(b, values, column_groups(a.depth, self.lanes)):
+                b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
 
     def head(self, operand: Load, position: Sequence[Expr], values: Values) -> Expr:
         """An element of q, k or v: ``position`` replaces its last two indices, batch and head stay as defined."""
@@ -134,16 +128,10 @@ class QueryBlock:
             with b.when(inside.simplifier(query < a.queries)):
                 total = b.let("l", self.total[kept + i])
                 scale = b.let("scale", const(1.0, f32) / select(eq(total, const(0.0, f32)), const(1.0, f32), total))
-                column = 0
-                for vectors, width in column_groups(a.width, self.lanes):
-                    with b.loop("vector", vectors) as v, b.loop("lane", width, _kind(width)) as lane:
-                        inside.bind(v, vectors)
-                        inside.bind(lane, width)
-                        d = v * width + lane + column
-                        position = dict(zip(a.stage.axes, (self.n, self.h, query, d), strict=True))
-                        result = cast(self.sums[kept + i, d] * scale, a.stage.out.dtype)
-                        Epilogue(self.task, a.stage, a.dot, b).replace(inside.nested(), result, position)
-                    column += vectors * width
+                for d, local in each_column(b, inside, column_groups(a.width, self.lanes)):
+                    position = dict(zip(a.stage.axes, (self.n, self.h, query, d), strict=True))
+                    result = cast(self.sums[kept + i, d] * scale, a.stage.out.dtype)
+                    Epilogue(self.task, a.stage, a.dot, b).replace(local, result, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,22 +200,15 @@ class _QueryTile:
         with b.loop("row", self.height) as i:
             values.bind(i, self.height)
             query = values.simplifier(minimum(self.query + i, index(a.queries) - 1))
-            start = 0
-            for vectors, width in groups:
-                with b.loop("vector", vectors) as v, b.loop("lane", width, _kind(width)) as lane:
-                    inside = values.nested()
-                    inside.bind(v, vectors)
-                    inside.bind(lane, width)
-                    j = v * width + lane + start
-                    key = self.key + column + j
-                    held = inside.simplifier(minimum(key, index(a.keys) - 1))
-                    inside.folded = {**inside.folded, id(a.dot): out[i, j]}
-                    known = dict(zip(a.stage.axes[:3], (t.n, t.h, query), strict=True))
-                    value = cast(inside.expand(a.score, {**known, a.key: held}), f32)
-                    beyond = inside.simplifier(key < a.keys)
-                    within = inside.simplifier((column + j) < t.keys)
-                    b.store(t.scores, (i, column + j), select(beyond & within, value, const(-math.inf, f32)))
-                start += vectors * width
+            for j, inside in each_column(b, values, groups):
+                key = self.key + column + j
+                held = inside.simplifier(minimum(key, index(a.keys) - 1))
+                inside.folded = {**inside.folded, id(a.dot): out[i, j]}
+                known = dict(zip(a.stage.axes[:3], (t.n, t.h, query), strict=True))
+                value = cast(inside.expand(a.score, {**known, a.key: held}), f32)
+                exists = inside.simplifier(key < a.keys)
+                within = inside.simplifier((column + j) < t.keys)
+                b.store(t.scores, (i, column + j), select(exists & within, value, const(-math.inf, f32)))
 
     def soften(self, values: Values, columns: Dim) -> None:
         """Scores become weights relative to the maximum, a running one with what was summed before rescaled to it."""
@@ -239,7 +220,7 @@ class _QueryTile:
             kept = self.kept + i
             best = b.allocate("best", f32, (lanes,), Scope.REGISTER)
             added = b.allocate("added", f32, (lanes,), Scope.REGISTER)
-            with b.loop("lane", lanes, _kind(lanes)) as lane:
+            with b.loop("lane", lanes, lane_kind(lanes)) as lane:
                 values.bind(lane, lanes)
                 b.store(best, lane, minus)
                 b.store(added, lane, 0.0)
@@ -250,7 +231,7 @@ class _QueryTile:
             here = lane_reduce("max", load(best, every))
             top = b.let("m", here if t.single else maximum(t.top[kept], here))
             safe = b.let("safe", select(eq(top, minus), const(0.0, f32), top))
-            with b.loop("lane", lanes, _kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
+            with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
                 values.bind(v, t.columns // lanes)
                 weight = b.let("p", call("exp", t.scores[i, v * lanes + lane] - safe))
                 b.store(t.scores, (i, v * lanes + lane), weight)
@@ -262,17 +243,13 @@ class _QueryTile:
                 shrink = b.let("shrink", call("exp", t.top[kept] - safe))
                 b.store(t.total, kept, t.total[kept] * shrink + sum_here)
                 b.store(t.top, kept, top)
-                self.rescale(kept, shrink)
+                self.rescale(values, kept, shrink)
 
-    def rescale(self, kept: Expr, shrink: Expr) -> None:
+    def rescale(self, values: Values, kept: Expr, shrink: Expr) -> None:
         """What a query has summed, made relative to its new maximum."""
         t, b = self.block, self.block.b
-        start = 0
-        for many, width in column_groups(t.a.width, t.lanes):
-            with b.loop("vector", many) as v, b.loop("lane", width, _kind(width)) as lane:
-                d = v * width + lane + start
-                b.store(t.sums, (kept, d), t.sums[kept, d] * shrink)
-            start += many * width
+        for d, _ in each_column(b, values, column_groups(t.a.width, t.lanes)):
+            b.store(t.sums, (kept, d), t.sums[kept, d] * shrink)
 
     def multiply_values(self, values: Values, seen: Expr | None) -> None:
         """sums += weights v."""
@@ -294,18 +271,10 @@ class _QueryTile:
                     return t.head(a.v, (row, d0 + j), local)
 
                 emit_tile(b, inside, self.height, groups, [terms], left, right, out, f32)
-                start = 0
                 with b.loop("row", self.height) as i:
-                    for vectors, lanes in groups:
-                        with b.loop("vector", vectors) as v, b.loop("lane", lanes, _kind(lanes)) as lane:
-                            d = v * lanes + lane + start
-                            place = (self.kept + i, d0 + d)
-                            b.store(t.sums, place, out[i, d] if t.single else t.sums[place] + out[i, d])
-                        start += vectors * lanes
-
-
-def _kind(width: int) -> LoopKind:
-    return LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+                    for d, _ in each_column(b, inside, groups):
+                        place = (self.kept + i, d0 + d)
+                        b.store(t.sums, place, out[i, d] if t.single else t.sums[place] + out[i, d])
 
 
 def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:

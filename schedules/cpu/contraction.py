@@ -23,6 +23,7 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.microkernel import Element, Tile, choose_tile, emit_tile
@@ -79,6 +80,7 @@ class _Matmul:
     stage: Stage
     c: Contraction
     target: Target
+    sizes: Sizes
     config: MatmulConfig
     b: Builder = field(default_factory=Builder)
 
@@ -104,17 +106,17 @@ class _Matmul:
 
     @property
     def m(self) -> Dim:
-        return product([d for _, d in self.c.m])
+        return self.sizes.m
 
     @property
     def n(self) -> Dim:
-        return product([d for _, d in self.c.n])
+        return self.sizes.n
 
     def kernel(self) -> Kernel:
         m, n, width, size = self.m, self.n, self.width, self.config.rows
         batch = [d for _, d in self.c.batch]
         order = [(ceil_div(m, size), "rows"), (ceil_div(n, width), "panel")]
-        swapped = panels_first(self.config, sizes_of(self.task, self.c), self.target)
+        swapped = panels_first(self.config, self.sizes, self.target)
         if swapped:
             order.reverse()
         extents = [*batch, *(extent for extent, _ in order)]
@@ -140,16 +142,13 @@ class _Matmul:
                 with self.b.otherwise():
                     self.edge_panel(values.nested(), block, index(whole) * width, rest)
         note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks})"
-        buffers = (*self.task.inputs, *self.task.outputs)
-        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
+        return kernel_of(self.task, self.b, note)
 
     def edge_panel(self, values: Values, block: _Block, start: Expr, rest: int | None) -> None:
         """The columns that do not fill a panel; one by one when their number is symbolic."""
         if rest is not None:
             groups = tuple(column_groups(rest, self.lanes))
-            vectors = (
-                ((-(-rest // self.lanes), self.lanes),) if packed_panels(self.task, self.c) == self.width else groups
-            )
+            vectors = ((-(-rest // self.lanes), self.lanes),) if self.sizes.packed == self.width else groups
             self.panel(values, replace(block, column=start, vectors=vectors, groups=groups))
             return
         with self.b.loop("column", index(self.n) - start) as j:
@@ -300,4 +299,4 @@ def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = No
         config = default(sizes, target)
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
-    return _Matmul(task, stage, c, target, config).kernel()
+    return _Matmul(task, stage, c, target, sizes, config).kernel()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import ceil_div, constant_dim, index, minimum
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.access import require_count
@@ -187,7 +187,7 @@ class Dense(Template):
 
                 emit_tile(b, local, size, groups, [*taps, c.channels], left, right, out, self.accumulate)
 
-                def position(i: Expr, j: Expr):  # type: ignore[no-untyped-def]
+                def position(i: Expr, j: Expr) -> dict[Var, Expr]:
                     oc = block.group * c.out_channels + channel + j
                     return c.axes(block.image, oc, self.output(phase, block, y, x0 + i))
 

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast as typed
 
 from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
-from taskmap.ir.nodes import Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope
+from taskmap.ir.nodes import Dim, Expr, Kernel, Load, Reduce, Scope, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.loops import column_groups, each_column, parallel_grid
 from taskmap.schedules.cpu.microkernel import choose_tile, emit_tile
 from taskmap.schedules.cpu.phases import Template
 from taskmap.schedules.cpu.strip import Strip
@@ -40,6 +40,9 @@ _STRIPS = 256 << 10
 _POSITIONS = 128
 """How many positions a block should have: the sums are taken up once for each block and tap."""
 _COLUMNS = 128
+
+OfBlock = Callable[[Values, Expr, tuple[Expr, ...], tuple[Dim, Dim]], None]
+"""What is done for a block: (values, image, first position, how many rows and columns of positions)."""
 
 
 def schedule_correlation(task: Task, target: Target) -> Kernel | None:
@@ -115,8 +118,7 @@ class _Correlation(Template):
         c = self.conv
         grouped = c.groups > 1 and c.channels == 1 and c.out_channels == 1
         note = self.depthwise() if grouped else self.dense()
-        buffers = (*self.task.inputs, *self.task.outputs)
-        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
+        return self.finished(note)
 
     def block(self, channels: int) -> tuple[int, int]:
         """Rows and columns of positions that are taken together, for strips of ``channels`` channels in all."""
@@ -192,7 +194,7 @@ class _Correlation(Template):
 
         self.each_block(values, rows, columns, multiply)
 
-        def position(row: Expr, i: Expr):  # type: ignore[no-untyped-def]
+        def position(row: Expr, i: Expr) -> dict[Var, Expr]:
             tap = row // j_size
             place = (tap // (c.kernel[1] * c.kernel[2]), tap // c.kernel[2] % c.kernel[1], tap % c.kernel[2])
             out = (group * c.out_channels + i_first + i, j_first + row % j_size, *place[-c.rank :])
@@ -200,7 +202,7 @@ class _Correlation(Template):
 
         Epilogue(self.task, c.stage, c.reduce, b).emit(values, sums, math.prod(c.kernel) * j_size, position, groups)
 
-    def each_block(self, values: Values, rows: int, columns: int, body) -> None:  # type: ignore[no-untyped-def]
+    def each_block(self, values: Values, rows: int, columns: int, body: OfBlock) -> None:
         """body(values, image, first position, (rows, columns)) for all positions of all images."""
         c, b = self.conv, self.b
         extents = [c.batch, c.out[0], ceil_div(c.out[1], rows), ceil_div(c.out[2], columns)]
@@ -249,28 +251,20 @@ class _Correlation(Template):
             slid = moving.load(b, inside, n, first, first_channel, self.accumulate, self.lanes)
             zero = (index(0), index(0), index(0))
             still_phase, phase = (tuple(p for (p,) in s.conv.phases) for s in (still, moving))
-            offset = 0
-            for vectors, width in groups:
-                with b.loop("vector", vectors) as v:
-                    inside.bind(v, vectors)
-                    kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
-                    with b.loop("lane", width, kind) as lane:
-                        inside.bind(lane, width)
-                        channel = v * width + lane + offset
-                        acc = b.allocate("acc", self.accumulate, (len(taps),), Scope.REGISTER)
-                        for t in range(len(taps)):
-                            b.store(acc, t, sums[t, channel])
-                        with b.grid(["y", "x"], [index(m) for m in counts]) as (y, x):
-                            value = b.let("still", fixed[still.at(still_phase, y, x, zero, channel)])
-                            for t, tap in enumerate(taps):
-                                b.store(acc, t, acc[t] + value * slid[moving.at(phase, y, x, tap, channel)])
-                        for t in range(len(taps)):
-                            b.store(sums, (t, channel), acc[t])
-                offset += vectors * width
+            for channel, _ in each_column(b, inside, groups):
+                acc = b.allocate("acc", self.accumulate, (len(taps),), Scope.REGISTER)
+                for t in range(len(taps)):
+                    b.store(acc, t, sums[t, channel])
+                with b.grid(["y", "x"], [index(m) for m in counts]) as (y, x):
+                    value = b.let("still", fixed[still.at(still_phase, y, x, zero, channel)])
+                    for t, tap in enumerate(taps):
+                        b.store(acc, t, acc[t] + value * slid[moving.at(phase, y, x, tap, channel)])
+                for t in range(len(taps)):
+                    b.store(sums, (t, channel), acc[t])
 
         self.each_block(values, rows, columns, add)
 
-        def position(row: Expr, channel: Expr):  # type: ignore[no-untyped-def]
+        def position(row: Expr, channel: Expr) -> dict[Var, Expr]:
             place = (row // (c.kernel[1] * c.kernel[2]), row // c.kernel[2] % c.kernel[1], row % c.kernel[2])
             return dict(zip(c.stage.axes, (first_channel + channel, index(0), *place[-c.rank :]), strict=True))
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.construct import call, cast, ceil_div, index
-from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope
 from taskmap.schedules.cpu.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.loops import column_groups, each_column, parallel_grid
 from taskmap.schedules.cpu.phases import Block, Template
 from taskmap.schedules.cpu.strip import Strip
 from taskmap.schedules.cpu.window import Phase, positions
@@ -60,17 +60,8 @@ class Depthwise(Template):
         loaded = strip.load(b, values, block.image, block.first, start, self.accumulate, self.lanes)
 
         def of_phase(local: Values, phase: tuple[Phase, ...], rows: Dim, columns: Dim) -> None:
-            offset = 0
-            for vectors, width in column_groups(channels, self.lanes):
-                with b.loop("vector", vectors) as v:
-                    local.bind(v, vectors)
-                    kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
-                    with b.loop("lane", width, kind) as lane:
-                        inside = local.nested()
-                        inside.bind(lane, width)
-                        channel = v * width + lane + offset
-                        self.channel(inside, strip, loaded, block, phase, rows, columns, start, channel, height)
-                offset += vectors * width
+            for channel, inside in each_column(b, local, column_groups(channels, self.lanes)):
+                self.channel(inside, strip, loaded, block, phase, rows, columns, start, channel, height)
 
         self.each_phase(values, block, of_phase)
 

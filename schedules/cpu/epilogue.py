@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Reduce, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Reduce, Var
 from taskmap.ir.printer import print_expr
 from taskmap.ir.task import Stage, Task
+from taskmap.schedules.cpu.loops import each_column
 from taskmap.schedules.cpu.positions import positions_in
 from taskmap.schedules.sampling import agree
 from taskmap.schedules.values import Values
@@ -42,17 +43,8 @@ class Epilogue:
         b = self.builder
         with b.loop("row", index(rows)) as i:
             values.bind(i, rows)
-            column = 0
-            for vectors, width in groups:
-                with b.loop("vector", vectors) as j:
-                    values.bind(j, vectors)
-                    kind = LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
-                    with b.loop("lane", width, kind) as lane:
-                        inside = values.nested()
-                        inside.bind(lane, width)
-                        at = j * width + lane + column
-                        self.element(inside, tile[i, at], position(i, at))
-                column += vectors * width
+            for at, inside in each_column(b, values, groups):
+                self.element(inside, tile[i, at], position(i, at))
 
     def element(self, values: Values, total: Expr, position: dict[Var, Expr]) -> None:
         """Store every output for one sum of the anchor, at ``position`` of its output."""

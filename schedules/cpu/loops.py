@@ -59,6 +59,24 @@ def _vectors(
             body(i * width + lane + start, inner, width, lane)
 
 
+def each_column(b: Builder, values: Values, groups: Sequence[tuple[int, int]]) -> Iterator[tuple[Expr, Values]]:
+    """(column, values) inside the loops over vectors and lanes of each of ``groups`` (as ``column_groups``), in turn:
+    what the body of a ``for`` over them emits stands in these loops."""
+    start = 0
+    for vectors, width in groups:
+        with b.loop("vector", vectors) as v, b.loop("lane", width, lane_kind(width)) as lane:
+            values.bind(v, vectors)
+            inside = values.nested()
+            inside.bind(lane, width)
+            yield v * width + lane + start, inside
+        start += vectors * width
+
+
+def lane_kind(width: int) -> LoopKind:
+    """How a loop over the lanes of a vector of ``width`` runs: one lane is no vector."""
+    return LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+
+
 def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
     """Columns as (number of vectors, lanes) groups of falling width: 40 columns are two vectors of 16 and one of 8."""
     groups: list[tuple[int, int]] = []

@@ -12,6 +12,7 @@ from taskmap.ir.nodes import Dim, Expr, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.window import Convolution, Phase
 from taskmap.schedules.values import Values
 
@@ -54,8 +55,7 @@ class Template:
 
     def finished(self, note: str) -> Kernel:
         """The kernel of what was built."""
-        buffers = (*self.task.inputs, *self.task.outputs)
-        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
+        return kernel_of(self.task, self.b, note)
 
     def each_phase(self, values: Values, block: Block, body: OfPhase) -> None:
         """body(values, phase, rows, columns) for every phase of the window, and what it has of the block."""

@@ -17,6 +17,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
 from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.cpu.transpose import emit_transpose, find_transpose
@@ -46,16 +47,12 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
         tile = emit_transpose(b, values, transpose, domain, runs, extents, lanes, parallel, target, task.outputs)
-        return _kernel(task, b, f"cpu.transpose({_product(extents)}, tile={tile}, lanes={lanes})")
+        return kernel_of(task, b, f"cpu.transpose({_product(extents)}, tile={tile}, lanes={lanes})")
     best = best_vector_run(runs, extents, walks, lanes)
     order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]
     _nest(b, values, domain, runs, extents, lanes, parallel, target, task.outputs)
-    return _kernel(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
-
-
-def _kernel(task: Task, b: Builder, note: str) -> Kernel:
-    return Kernel(task.name, (*task.inputs, *task.outputs), task.outputs, task.dims, b.body(), note=note)
+    return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
 
 
 def _product(extents: Sequence[Dim]) -> str:
