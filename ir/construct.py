@@ -306,6 +306,22 @@ def reduce(op: str, axes: Sequence[tuple[Var, Dim]], body: ExprLike) -> Expr:
     return Reduce(op, tuple(axes), value, dtype)
 
 
+def identity(op: str, dtype: DType) -> Const:
+    """What a reduction by ``op`` starts from: x op identity = x."""
+    if op in ("sum", "any"):
+        return const(0, dtype)
+    if op in ("prod", "all"):
+        return const(1, dtype)
+    low = op in ("max", "argmax")
+    if dtype.is_float:
+        return const(-math.inf if low else math.inf, dtype)
+    if dtype.is_bool:
+        return const(not low, dtype)
+    bottom = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    top = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
+    return const(bottom if low else top, dtype)
+
+
 def ceil_div(a: Dim, b: Dim) -> Dim:
     """ceil(a / b) for sizes."""
     if isinstance(a, int) and isinstance(b, int):

@@ -151,7 +151,7 @@ class RowFrame:
     def in_wide(self, buffer: Buffer, where: Sequence[Expr]) -> list[Expr]:
         """The position in the wide tensor of an element of another wide one."""
         wide = self.rows.wide
-        if len(where) == wide.rank and all(a is b or a == b for a, b in zip(buffer.shape, wide.shape, strict=True)):
+        if same_shape(buffer, wide):
             return list(where)
         return list(unflatten(flatten(list(zip(where, buffer.shape, strict=True))), wide.shape))
 

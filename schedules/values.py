@@ -13,33 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import binary, const, constant_dim, index, ne, product, select
+from taskmap.ir.construct import binary, constant_dim, identity, index, ne, product, select
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Compare, Const, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
+from taskmap.ir.nodes import Buffer, Compare, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
-from taskmap.ir.types import DType, i64
+from taskmap.ir.types import i64
 from taskmap.ir.visit import children, rebuild
 
 _PARTIAL = 64
 
 Reader = Callable[[tuple[Expr, ...]], Expr]
-
-
-def identity(op: str, dtype: DType) -> Const:
-    """What a reduction by ``op`` starts from: x op identity = x."""
-    if op in ("sum", "any"):
-        return const(0, dtype)
-    if op in ("prod", "all"):
-        return const(1, dtype)
-    low = op in ("max", "argmax")
-    if dtype.is_float:
-        return const(-math.inf if low else math.inf, dtype)
-    if dtype.is_bool:
-        return const(not low, dtype)
-    bottom = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
-    top = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
-    return const(bottom if low else top, dtype)
 
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}

@@ -7,6 +7,7 @@ count negative positions from the end, as in PyTorch; elsewhere a negative posit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from taskmap.graph.build import broadcast_shapes, define, read_broadcast
 from taskmap.graph.graph import Node
@@ -72,34 +73,64 @@ def gather(x: Node, dim: int, indices: Node) -> Node:
     return define("gather", [x, indices], indices.shape, element)
 
 
-def advanced_index(x: Node, indices: Sequence[Node | None]) -> Node:
-    """x[indices] with tensors of integers, broadcast together; None keeps a dimension.
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """x[indices] with ``tensors`` of integers, broadcast together, for the dimensions ``indexed`` of ``x``.
 
-    The broadcast dimensions stand where the tensors stood if those are adjacent, else first.
+    The broadcast dimensions stand where the tensors stood if those are adjacent, else first; the others are kept.
     """
-    tensors = [n for n in indices if n is not None]
-    if any(not n.dtype.is_int or n.dtype.bits == 8 for n in tensors):
+
+    x: Node
+    indexed: tuple[int, ...]
+    tensors: tuple[Node, ...]
+
+    @property
+    def common(self) -> tuple[Dim, ...]:
+        """The shape of the tensors, broadcast together."""
+        return broadcast_shapes(*(n.shape for n in self.tensors))
+
+    @property
+    def kept(self) -> list[int]:
+        """The dimensions of ``x`` that are not indexed."""
+        return [d for d in range(len(self.x.shape)) if d not in self.indexed]
+
+    @property
+    def before(self) -> int:
+        """How many kept dimensions stand before the broadcast ones."""
+        first = self.indexed[0]
+        return first if self.indexed == tuple(range(first, first + len(self.indexed))) else 0
+
+    @property
+    def shape(self) -> list[Dim]:
+        """The shape of x[indices]."""
+        rest = [self.x.shape[d] for d in self.kept]
+        return [*rest[: self.before], *self.common, *rest[self.before :]]
+
+    def position(self, at: Sequence[Expr], entries: Sequence[Buffer]) -> list[Expr]:
+        """Where in ``x`` the element ``at`` of x[indices] lies; ``entries`` are the tensors' buffers."""
+        begin, end = self.before, self.before + len(self.common)
+        where: dict[int, Expr] = dict(zip(self.kept, [*at[:begin], *at[end:]], strict=True))
+        for d, entry in zip(self.indexed, entries, strict=True):
+            where[d] = wrapped(read_broadcast(entry, at[begin:end]), self.x.shape[d])
+        return [where[d] for d in range(len(self.x.shape))]
+
+
+def indexing(x: Node, indices: Sequence[Node | None]) -> Indexing:
+    """x[indices]; None keeps a dimension."""
+    given = [(d, n) for d, n in enumerate(indices) if n is not None]
+    return Indexing(x, tuple(d for d, _ in given), tuple(n for _, n in given))
+
+
+def advanced_index(x: Node, indices: Sequence[Node | None]) -> Node:
+    """x[indices], as ``Indexing`` says; None keeps a dimension. Raises UnsupportedError for a mask."""
+    plan = indexing(x, indices)
+    if any(not n.dtype.is_int or n.dtype.bits == 8 for n in plan.tensors):
         raise UnsupportedError("indexing by a mask, whose result has a size that depends on data")
-    common = broadcast_shapes(*(n.shape for n in tensors))
-    indexed = [d for d, n in enumerate(indices) if n is not None]
-    kept = [d for d in range(len(x.shape)) if d not in indexed]
-    adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
-    place = indexed[0] if adjacent else 0
-    rest = [x.shape[d] for d in kept]
-    shape = [*rest[:place], *common, *rest[place:]]
 
-    def element(f: Buffer, *positions: Buffer) -> Callable[..., ExprLike]:
-        def at(*axes: Expr) -> Expr:
-            chosen = axes[place : place + len(common)]
-            others = [*axes[:place], *axes[place + len(common) :]]
-            source: dict[int, Expr] = dict(zip(kept, others, strict=True))
-            for d, p in zip(indexed, positions, strict=True):
-                source[d] = wrapped(read_broadcast(p, chosen), x.shape[d])
-            return f[tuple(source[d] for d in range(len(x.shape)))]
+    def element(f: Buffer, *entries: Buffer) -> Callable[..., ExprLike]:
+        return lambda *axes: f[tuple(plan.position(axes, entries))]
 
-        return at
-
-    return define("index", [x, *tensors], shape, element)
+    return define("index", [x, *plan.tensors], plan.shape, element)
 
 
 def take(x: Node, indices: Node) -> Node:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taskmap.graph.build import broadcast_shapes, define, elementwise, read_broadcast, same_dim
+from taskmap.graph.build import define, elementwise, read_broadcast, same_dim
 from taskmap.graph.graph import Node
 from taskmap.graph.ops.creation import full
-from taskmap.graph.ops.gather import checked, wrapped
+from taskmap.graph.ops.gather import checked, indexing
 from taskmap.graph.ops.pointwise import number, to_dtype
 from taskmap.graph.ops.promotion import Scalar
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import cast, compare, const, constant_dim, eq, index, load, reduce, select
+from taskmap.ir.construct import cast, compare, const, constant_dim, eq, identity, index, load, reduce, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Scatter, Var
 from taskmap.ir.types import DType, boolean, compute_type, i64
@@ -162,30 +162,17 @@ def index_put(x: Node, indices: Sequence[Node | None], values: Node, accumulate:
 
     Negative positions count from the end. A single mask is allowed where the values do not depend on how many are set.
     """
-    tensors = [n for n in indices if n is not None]
-    if len(tensors) == 1 and tensors[0].dtype in (boolean,):
-        return _masked_put(x, list(indices).index(tensors[0]), tensors[0], values, accumulate)
+    plan = indexing(x, indices)
+    tensors = plan.tensors
+    if len(tensors) == 1 and tensors[0].dtype.is_bool:
+        return _masked_put(x, plan.indexed[0], tensors[0], values, accumulate)
     if not tensors or any(not n.dtype.is_int or n.dtype.bits == 8 for n in tensors):
         raise UnsupportedError("writing by masks")
-    common = broadcast_shapes(*(n.shape for n in tensors))
-    indexed = [d for d, n in enumerate(indices) if n is not None]
-    kept = [d for d in range(len(x.shape)) if d not in indexed]
-    adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed)))
-    before = indexed[0] if adjacent else 0
-    rest = [x.shape[d] for d in kept]
-    shape = [*rest[:before], *common, *rest[before:]]
 
-    def place(v: Buffer, *positions: Buffer) -> Place:
-        def at(*r: Expr) -> tuple[Sequence[ExprLike], ExprLike]:
-            chosen = r[before : before + len(common)]
-            where: dict[int, Expr] = dict(zip(kept, [*r[:before], *r[before + len(common) :]], strict=True))
-            for d, p in zip(indexed, positions, strict=True):
-                where[d] = wrapped(read_broadcast(p, chosen), x.shape[d])
-            return [where[d] for d in range(len(x.shape))], read_broadcast(v, r)
+    def place(v: Buffer, *entries: Buffer) -> Place:
+        return lambda *r: (plan.position(r, entries), read_broadcast(v, r))
 
-        return at
-
-    return scattered("index_put", "sum" if accumulate else "last", x, [values, *tensors], shape, place)
+    return scattered("index_put", "sum" if accumulate else "last", x, [values, *tensors], plan.shape, place)
 
 
 def _masked_put(x: Node, first: int, mask: Node, values: Node, accumulate: bool) -> Node:
@@ -271,17 +258,16 @@ def index_reduce(x: Node, dim: int, indices: Node, source: Node, how: str, inclu
 def reduced(fold: Fold, x: Node, source: Node, how: str, include_self: bool) -> Node:
     """A scatter that folds. A mean is a sum, divided by how many elements it has."""
     dtype = x.dtype
-    if how == "mean" and dtype.is_bool:
-        raise UnsupportedError("a mean of bools")
-    if how != "mean" and include_self:
-        return fold(x, source, how)
-    ones = full(source.shape, 1, i64)
-    hits = fold(full(x.shape, 1 if include_self else 0, i64), ones, "sum") if how == "mean" else None
-    if hits is None:
+    if how != "mean":
+        if include_self:
+            return fold(x, source, how)
         touched = fold(full(x.shape, False, boolean), full(source.shape, True, boolean), "amax")
-        return fold(_emptied(x, touched, _neutral(how, dtype)), source, how)
+        return fold(_emptied(x, touched, how), source, how)
+    if dtype.is_bool:
+        raise UnsupportedError("a mean of bools")
+    hits = fold(full(x.shape, int(include_self), i64), full(source.shape, 1, i64), "sum")
     wide = compute_type(dtype)
-    start = to_dtype(x, wide) if include_self else _emptied(to_dtype(x, wide), hits, 0)
+    start = to_dtype(x, wide) if include_self else _emptied(to_dtype(x, wide), hits, "sum")
     return elementwise("mean", [fold(start, to_dtype(source, wide), "sum"), hits], _mean(wide), dtype)
 
 
@@ -293,21 +279,7 @@ def _mean(wide: DType) -> Callable[[Expr, Expr], ExprLike]:
     return mean
 
 
-def _emptied(x: Node, touched: Node, neutral: float) -> Node:
-    """``x`` with ``neutral`` wherever something is put."""
-    return elementwise(
-        "where", [touched, x], lambda t, v: select(cast(t, boolean), number(neutral, x.dtype), v), x.dtype
-    )
-
-
-def _neutral(how: str, dtype: DType) -> float:
-    """What a fold begins with that does not count."""
-    if how in ("sum", "prod"):
-        return 0 if how == "sum" else 1
-    low = how == "amax"
-    if dtype.is_float:
-        return float("-inf") if low else float("inf")
-    if dtype.is_bool:
-        return not low
-    signed = dtype.kind == "i"
-    return -(1 << (dtype.bits - 1)) * signed if low else (1 << (dtype.bits - signed)) - 1
+def _emptied(x: Node, touched: Node, how: str) -> Node:
+    """``x`` without what stands where something is put: such an element begins as what ``how`` starts from."""
+    start = identity(_HOW[how], x.dtype)
+    return elementwise("where", [touched, x], lambda t, v: select(cast(t, boolean), start, v), x.dtype)

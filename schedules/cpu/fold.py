@@ -18,6 +18,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import (
     ceil_div,
     constant_dim,
+    identity,
     index,
     lane_reduce,
     load,
@@ -29,7 +30,7 @@ from taskmap.ir.construct import (
 from taskmap.ir.nodes import Buffer, Const, Dim, Expr, LoopKind, Scope
 from taskmap.ir.types import DType
 from taskmap.schedules.cpu.loops import vector_loop
-from taskmap.schedules.values import Values, combine, identity
+from taskmap.schedules.values import Values, combine
 
 _UNROLL = 4
 _SPAN = 1 << 16

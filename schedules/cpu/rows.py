@@ -17,20 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, eq, index, ne, product, select
-from taskmap.ir.nodes import Buffer, Call, Expr, Kernel, Load, Reduce, Var
+from taskmap.ir.construct import constant_dim, eq, identity, index, ne, product, select
+from taskmap.ir.nodes import Buffer, Call, Expr, Kernel, Load, Reduce
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.access import accesses, memory_order, merged_axes, require_count
+from taskmap.schedules.access import memory_order, require_count
 from taskmap.schedules.cpu.fold import Fold, Walk
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import parallel_grid
 from taskmap.schedules.cpu.pointwise import vector_bytes, work
-from taskmap.schedules.cpu.positions import flatten, positions_in, unflatten
-from taskmap.schedules.row_frame import RowFrame, Rows, is_exact, reductions_of, rows_of, same_shape
-from taskmap.schedules.values import Reader, Values, identity
+from taskmap.schedules.cpu.positions import positions_in
+from taskmap.schedules.row_frame import RowFrame, Rows, find_frame, is_exact, reductions_of, row_length, same_shape
+from taskmap.schedules.values import Reader, Values
 
 _PARALLEL_ABOVE = 20_000
 _ROW_BUFFER_BYTES = 128 << 10
@@ -38,18 +39,8 @@ _LONG_ROW = 1 << 16
 
 
 def find_rows(task: Task) -> Rows | None:
-    """The rows of a task whose reductions all fold the same axes of tensors of one shape; None when it has none
-    such.
-    """
-    found: Rows | None = None
-    for stage in task.stages:
-        for e in walk_exprs(stage.body):
-            if not isinstance(e, Reduce):
-                continue
-            rows = rows_of(stage, e)
-            if rows is None or (found and (rows.folded != found.folded or not same_shape(rows.wide, found.wide))):
-                return None
-            found = found or rows
+    """The rows of a task (``find_frame``) whose elements lie together in memory; None when it has none such."""
+    found = find_frame(task)
     if found is None:
         return None
     steps = memory_order(task, found.wide)
@@ -82,13 +73,13 @@ class _Plan:
             if not self.frame.is_wide(out):
                 require_count(self.task, [out], [wide.shape[d] for d in self.rows.kept])
         self.lanes = self.target.lanes(vector_bytes(self.task))
-        self.runs = self.row_runs()
+        self.runs = self.frame.runs(self.frame.walks(self.frame.axes()))
         level = self.frame.levels()
         values = Values(self.task, self.b)
-        kept = [d for d in memory_order(self.task, wide) if d in self.rows.kept]
+        kept = self.frame.kept()
         parallel = (work(self.task, wide.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
         count = constant_dim(product([wide.shape[d] for d in self.rows.kept]))
-        length = constant_dim(product([wide.shape[d] for d in self.rows.folded]))
+        length = constant_dim(row_length(self.rows))
         self.alone = count is not None and count < 2 * self.target.cores and (length or 0) >= _LONG_ROW
         extents = [wide.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
@@ -102,42 +93,25 @@ class _Plan:
                 self.run_pass(number, level, inside)
         size = "x".join(print_dim(wide.shape[d]) for d in self.rows.folded)
         note = f"cpu.rows(row={size}, passes={max(level.values()) + 1}, lanes={self.lanes})"
-        buffers = (*self.task.inputs, *self.task.outputs)
-        return Kernel(self.task.name, buffers, self.task.outputs, self.task.dims, self.b.body(), note=note)
-
-    def row_runs(self) -> list[list[int]]:
-        """The folded axes in storage order, merged where every access to the row allows it."""
-        wide = self.rows.wide
-        axes = tuple(Var(f"i{d}") for d in range(wide.rank))
-        outs = [(o, positions_in(o, wide, axes)) for o in self.task.outputs if self.frame.is_wide(o)]
-
-        def bodies(values: Values) -> None:
-            for stage in self.task.stages:
-                for e in walk_exprs(stage.body):
-                    if isinstance(e, Reduce):
-                        values.expand(e.body, {**self.frame.at_row(stage, axes), **self.frame.in_fold(e, axes)})
-
-        walks = accesses(self.task, axes, wide.shape, outs, bodies)
-        order = [d for d in memory_order(self.task, wide) if d in self.rows.folded]
-        return merged_axes(order, wide.shape, walks) or [[order[-1]]]
+        return kernel_of(self.task, self.b, note)
 
     def run_pass(self, number: int, level: dict[Buffer, int], values: Values) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
         folding = [(s, e) for s in stages for e in reductions_of(s)]
-        outputs = [s for s in stages if s.out in self.task.outputs and not _reduces(s) and self.frame.is_wide(s.out)]
+        wide = [s for s in stages if s.out in self.task.outputs and self.frame.is_wide(s.out)]
+        outputs = [s for s in wide if not reductions_of(s)]
         kept: list[Stage] = []
         for s in stages:
             if s not in outputs and self.worth_keeping(s, level):
-                shape = [product([self.rows.wide.shape[a] for a in self.rows.folded])]
-                self.saved[s.out] = self.b.allocate(f"row_{s.label}", s.out.dtype, shape)
+                self.saved[s.out] = self.b.allocate(f"row_{s.label}", s.out.dtype, [row_length(self.rows)])
                 kept.append(s)
         plain = [(s, e) for s, e in folding if e.op not in _EXTREME]
         winners = [(s, e) for s, e in folding if e.op in _EXTREME and is_exact(e.body, self.task)]
         if plain or winners or outputs or kept:
             self.walk(plain, [*kept, *outputs], winners, values)
         for s in stages:
-            if _reduces(s):
+            if reductions_of(s):
                 self.finish(s, values)
         for s in stages:
             if s.out in self.task.outputs and s not in outputs:
@@ -146,13 +120,13 @@ class _Plan:
 
     def worth_keeping(self, stage: Stage, level: dict[Buffer, int]) -> bool:
         """Whether a wide value costs enough, and is needed in a later pass, to be kept in a row buffer."""
-        if _reduces(stage) or not self.frame.is_wide(stage.out) or stage.out in self.task.outputs:
+        if reductions_of(stage) or not self.frame.is_wide(stage.out) or stage.out in self.task.outputs:
             return False
         if not same_shape(stage.out, self.rows.wide):
             return False
         if not any(isinstance(e, Call) for e in walk_exprs(stage.body)):
             return False
-        size = constant_dim(product([self.rows.wide.shape[a] for a in self.rows.folded]))
+        size = constant_dim(row_length(self.rows))
         if size is None or size * sum(out.dtype.bytes for out in (stage.out, *self.saved)) > _ROW_BUFFER_BYTES:
             return False
         return any(level[s.out] > level[stage.out] and self.depends(s, stage) for s in self.task.stages)
@@ -163,7 +137,7 @@ class _Plan:
             if not isinstance(e, Load) or e.buffer not in self.task.producers:
                 continue
             source = self.task.producers[e.buffer]
-            if source is on or (e.buffer not in self.saved and not _reduces(source) and self.depends(source, on)):
+            if source is on or (e.buffer not in self.saved and not reductions_of(source) and self.depends(source, on)):
                 return True
         return False
 
@@ -252,9 +226,7 @@ class _Plan:
         row_buffer, wide = self.saved.get(stage.out), self.rows.wide
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            at = where
-            if not same_shape(stage.out, wide):
-                at = unflatten(flatten(list(zip(where, stage.out.shape, strict=True))), wide.shape)
+            at = self.frame.in_wide(stage.out, where)
             kept = self.rows.kept
             shape = [wide.shape[d] for d in kept]
             self.frame.require_row(stage, [at[d] for d in kept], [self.row[d] for d in kept], shape, values)
@@ -275,7 +247,3 @@ class _Plan:
 
 
 _EXTREME = {"argmax": "max", "argmin": "min"}
-
-
-def _reduces(stage: Stage) -> bool:
-    return any(isinstance(e, Reduce) for e in walk_exprs(stage.body))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, constant_dim, index
+from taskmap.ir.construct import cast, constant_dim, identity, index
 from taskmap.ir.nodes import Cast, Compare, Const, Dim, Expr, Kernel, Reduce, Scope, Select, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
@@ -17,8 +17,9 @@ from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.access import require_count, storage_order
 from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
-from taskmap.schedules.values import Values, combine, identity
+from taskmap.schedules.values import Values, combine
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,8 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
             vector_loop(
                 b, "v", stage.shape[axis], lanes, values.nested(), lambda i, local, *_: walk({**at, axis: i}, local)
             )
-    buffers = (*task.inputs, *task.outputs)
     note = f"cpu.scan(length={constant_dim(extent)}, lanes={1 if inner is None else lanes})"
-    return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
+    return kernel_of(task, b, note)
 
 
 def _steps_by_one(stage: Stage, axis: int) -> bool:

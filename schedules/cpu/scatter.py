@@ -24,6 +24,7 @@ from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.access import storage_order
+from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
 from taskmap.schedules.cpu.pointwise import vector_bytes
 from taskmap.schedules.scatter_frame import ScatterFrame, find_scatter
@@ -104,10 +105,9 @@ class _Plan:
             names = [f"p{d}" for d in outer]
             with parallel_grid(b, names, whole, values, parallel, enough) as at:
                 self.put_where_covered(_Part(dict(zip(outer, at, strict=True))), values)
-        buffers = (*task.inputs, *task.outputs)
         shape = "x".join(map(print_dim, stage.shape))
         note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={self.lanes}, order=source)"
-        return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
+        return kernel_of(task, b, note)
 
     def put_where_covered(self, part: _Part, values: Values) -> None:
         """``put`` where the source goes as far as the part's place."""

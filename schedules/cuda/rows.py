@@ -20,6 +20,7 @@ from taskmap.ir.construct import (
     ceil_div,
     constant_dim,
     eq,
+    identity,
     index,
     lane_reduce,
     load,
@@ -45,7 +46,7 @@ from taskmap.schedules.cuda.parts import Parts
 from taskmap.schedules.cuda.team import Team
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
 from taskmap.schedules.row_frame import RowFrame, Rows, reductions_of
-from taskmap.schedules.values import Reader, Values, combine, identity
+from taskmap.schedules.values import Reader, Values, combine
 
 _THREADS = 128
 _LARGEST_TEAM = 1024

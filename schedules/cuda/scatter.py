@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskmap.ir.construct import cast, ceil_div, const, constant_dim, index, load, maximum, minimum, product
+from taskmap.ir.construct import cast, ceil_div, const, constant_dim, identity, index, load, maximum, minimum, product
 from taskmap.ir.instructions import instruction_named
 from taskmap.ir.mapping import spatial
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope, Var
@@ -35,7 +35,7 @@ from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
 from taskmap.schedules.cuda.pointwise import block_size
 from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.scatter_frame import ScatterFrame, find_scatter
-from taskmap.schedules.values import Values, combine, identity
+from taskmap.schedules.values import Values, combine
 
 _OWNERS = 256
 """Threads for each multiprocessor that walk the source: more would read the positions more often."""
