@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from taskmap.ir.construct import as_expr, cast, index
+from taskmap.ir.construct import as_expr, cast
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType
 
@@ -84,8 +84,3 @@ class Task:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "producers", {s.out: s for s in self.stages})
-
-
-def shape_exprs(shape: Sequence[Dim]) -> tuple[Expr, ...]:
-    """A shape as i64 expressions."""
-    return tuple(index(d) for d in shape)

@@ -117,7 +117,7 @@ def _body(s: Vector, t: Vector) -> str:
     if s.dtype == "bf16":
         return _via(s, s.of("f32"), t) if t.dtype != "f32" else _from_bf16(s)
     if t.dtype == "bf16":
-        return _via(s, s.of("f32"), t) if s.dtype != "f32" else _to_bf16(s, t)
+        return _via(s, s.of("f32"), t) if s.dtype != "f32" else _to_bf16(s)
     if "f16" in (s.dtype, t.dtype):
         return _via(s, s.of("f32"), t) if "f32" not in (s.dtype, t.dtype) else _half(s, t)
     if s.lanes == 1:
@@ -158,7 +158,7 @@ def _from_bf16(s: Vector) -> str:
     return s.render("return tm_from_bits_$F(tm_cast_${U}_to_$W(x) << 16);", W=s.of("u32").name)
 
 
-def _to_bf16(s: Vector, t: Vector) -> str:
+def _to_bf16(s: Vector) -> str:
     unsigned, narrow = s.of("u32").name, s.of("u16").name
     return s.render(_TO_BF16, S=s.name, SU=unsigned, TU=narrow)
 

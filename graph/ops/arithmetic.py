@@ -152,11 +152,6 @@ def _product(a: Expr, count: int) -> Expr:
     return half * half if count % 2 == 0 else half * half * a
 
 
-def float_power(x: Operand, y: Operand) -> Node:
-    """x ** y for floats by the library function."""
-    return float_pointwise("pow", (x, y), lambda a, b: call("pow", a, b))
-
-
 def greater_of(x: Operand, y: Operand) -> Node:
     """The larger of two; NaN where either is NaN."""
     return pointwise("maximum", (x, y), maximum)

@@ -59,7 +59,7 @@ class RecoverAttention:
 
     def run(self, graph: Graph) -> Graph:
         """The graph with recovered attention."""
-        if not any(map(_raises, graph.nodes())):
+        if not any(map(_has_exponential, graph.nodes())):
             return graph
         readers = {n.id: {u.id for u in users} for n, users in graph.users().items()}
         for output in graph.outputs:
@@ -94,7 +94,7 @@ class RecoverAttention:
         return pattern.attention(node)
 
 
-def _raises(node: Node) -> bool:
+def _has_exponential(node: Node) -> bool:
     """Whether a node takes exponentials, as every softmax does that was written out."""
     return node.define is not None and any(
         isinstance(e, Call) and e.name == "exp" for e in walk_exprs(node.define.body)

@@ -61,7 +61,6 @@ class _Known:
 
     multiples: Multiples
     lane: Var
-
     values: dict[Var, Expr] = field(default_factory=dict)
     free: frozenset[Var] = frozenset()
 

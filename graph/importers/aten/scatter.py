@@ -6,12 +6,14 @@ from taskmap.graph.graph import Node
 from taskmap.graph.importers.table import lowering
 from taskmap.graph.ops import scatter as ops
 from taskmap.graph.ops.promotion import Scalar
-from taskmap.ir.nodes import Dim
 
 lowering("scatter.value", empty=True)(ops.scatter_value)
 lowering("scatter.src", empty=True)(ops.scatter)
+lowering("scatter_reduce.two", empty=True)(ops.scatter_reduce)
 lowering("index_add.default", empty=True)(ops.index_add)
+lowering("index_reduce.default", empty=True)(ops.index_reduce)
 lowering("index_put.default", "_unsafe_index_put.default", empty=True)(ops.index_put)
+lowering("embedding_dense_backward.default", empty=True)(ops.embedding_gradient)
 
 
 @lowering("scatter_add.default", empty=True)
@@ -29,23 +31,6 @@ def scatter_value_combined(x: Node, dim: int, index: Node, value: Scalar, reduce
     return ops.scatter_value(x, dim, index, value, reduce)
 
 
-@lowering("scatter_reduce.two", empty=True)
-def scatter_reduce(x: Node, dim: int, index: Node, source: Node, reduce: str, include_self: bool = True) -> Node:
-    return ops.scatter_reduce(x, dim, index, source, reduce, include_self)
-
-
-@lowering("index_reduce.default", empty=True)
-def index_reduce(x: Node, dim: int, index: Node, source: Node, reduce: str, include_self: bool = True) -> Node:
-    return ops.index_reduce(x, dim, index, source, reduce, include_self)
-
-
 @lowering("index_copy.default", empty=True)
 def index_copy(x: Node, dim: int, index: Node, source: Node) -> Node:
     return ops.index_combine("index_copy", x, dim, index, source, "last")
-
-
-@lowering("embedding_dense_backward.default", empty=True)
-def embedding_dense_backward(
-    gradient: Node, indices: Node, num_weights: Dim, padding_idx: Scalar, scale_grad_by_freq: bool
-) -> Node:
-    return ops.embedding_gradient(gradient, indices, num_weights, padding_idx, scale_grad_by_freq)
