@@ -75,9 +75,9 @@ class FrozenGraph:
             # Taken before the values are computed: a write in between is then noticed at the next call.
             samples = take_samples([] if self._differ is None else [_memory(args[i]) for i in self.watched])
             values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
-            fixed = self.main.binding.fixed
-            by_slot = dict(enumerate(values, self.main.binding.inputs))
-            table = array("q", [{**fixed, **by_slot}[slot].data_ptr() for slot in self.main.binding.constants])
+            binding = self.main.binding
+            by_slot = {**binding.fixed, **dict(enumerate(values, binding.inputs))}
+            table = array("q", [by_slot[slot].data_ptr() for slot in binding.constants])
             sources = tuple(args[i].detach() for i in self.watched)
             self._prepared = prepared = _Prepared(addresses, versions, samples, sources, values, table)
             self.prepare.executable.release()
