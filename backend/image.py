@@ -9,24 +9,24 @@ from taskmap.backend.library import Library, load_library
 from taskmap.backend.scratch import Scratch
 
 
-def load_image(content: bytes | memoryview) -> Library:
-    """Load a shared object. Raises OSError, which says why the loader refuses it."""
+def load_image(content: bytes | memoryview, *, visible: bool = False) -> Library:
+    """Load a shared object; see load_library. Raises OSError, which says why the loader refuses it."""
     folder = Path("/proc/self/fd")
     try:
         descriptor = os.memfd_create("taskmap-kernels", os.MFD_CLOEXEC)
     except (AttributeError, OSError):  # a system without such files, or one that forbids to run what is in them
-        return _from_disk(content)
+        return _from_disk(content, visible)
     if not folder.exists():
         os.close(descriptor)
-        return _from_disk(content)
+        return _from_disk(content, visible)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)
     # Never closed: the loader knows libraries by name, and another file would get this one's.
-    return load_library(folder / str(descriptor))
+    return load_library(folder / str(descriptor), visible=visible)
 
 
-def _from_disk(content: bytes | memoryview) -> Library:
+def _from_disk(content: bytes | memoryview, visible: bool) -> Library:
     with Scratch() as folder:
         path = folder / "kernels.so"
         path.write_bytes(content)
-        return load_library(path)
+        return load_library(path, visible=visible)

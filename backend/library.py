@@ -26,10 +26,11 @@ class Library:
         return address
 
 
-def load_library(path: Path) -> Library:
-    """Map `path` into the process, every symbol bound at once; OSError says which could not be."""
+def load_library(path: Path, *, visible: bool = False) -> Library:
+    """Map `path` into the process, every symbol bound at once; OSError says which could not be. ``visible``: what is
+    loaded later may be bound to its symbols."""
     ensure_openmp()
-    return Library(path, ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL))
+    return Library(path, ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL if visible else ctypes.RTLD_LOCAL))
 
 
 def ensure_openmp() -> bool:

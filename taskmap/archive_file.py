@@ -31,7 +31,7 @@ PAGE = 4096
 ALIGNMENT = 64
 MOST_MANIFEST = 1 << 28
 
-_ENTRY = re.compile(r"manifest\.json|weights\.bin|kernels/[0-9]{1,5}\.so")
+_ENTRY = re.compile(r"manifest\.json|weights\.bin|kernels/[0-9]{1,5}\.(so|cubin)")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _PADDING = 0xD935  # the extra field by which zipalign aligns entries: the alignment, then zeros
 _ZIP64_EXTRA = 20

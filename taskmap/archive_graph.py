@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from taskmap.archive_manifest import ArchivedPlan, Made, Output, Source
-from taskmap.backend.executable import Executable
 from taskmap.backend.launch import launch_sources
-from taskmap.backend.memory_plan import MemoryPlan
+from taskmap.backend.memory_plan import MemoryPlan, plan_memory
 from taskmap.backend.program import Program
 from taskmap.binding import Binding, View
 from taskmap.constants import FrozenGraph
@@ -65,10 +64,12 @@ class _Recorder:
         sizes: dict[Var, tuple[int, int]] = {}
         schedules: tuple[str, ...] = ()
         work: tuple[tuple[int, int], ...] = ()
+        launches: tuple[str, ...] = ()
         if c is not None:
-            main = c.call.main if isinstance(c.call, FrozenGraph) else c.call
-            assert isinstance(main.executable, Executable)
-            program, memory, binding = main.executable.program, main.executable.plan, main.binding
+            program, binding = c.parts.main.program, c.parts.main.binding
+            memory = plan_memory(program)
+            if c.options.target == "cpu":
+                launches = tuple(s.symbol for s in launch_sources(program, memory))
             self._bind(binding)
             self.constants = {**binding.fixed, **_prepared(c, self.shapes)}
             sizes = {var: _place(place) for var, place in binding.dims}
@@ -85,7 +86,7 @@ class _Recorder:
             checks=tuple(("ge" if k.at_least else "eq", k.a, k.b) for k in self.graph.checks),
             program=program,
             memory=memory,
-            launch=tuple(s.symbol for s in launch_sources(program, memory)),
+            launch=launches,
             io=tuple(self._source(slot) for slot in binding_io),
             constants=tuple(self._source(slot).index for slot in constants),
             made=tuple(self.made),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from taskmap import __version__
 from taskmap.archive_file import WEIGHTS, ArchiveFile, digest
-from taskmap.archive_machine import default_threads, difference, have_openmp, running_on
+from taskmap.archive_machine import default_threads, difference, have_openmp
 from taskmap.archive_manifest import (
     FORMAT,
     ArchivedPlan,
@@ -29,14 +29,17 @@ from taskmap.archive_manifest import (
     manifest_from,
     read_format,
 )
+from taskmap.archive_place import CpuPlace, Place, Runs, address_of
 from taskmap.archive_plan import MadeTensor, PlanSizes, Resolved, Shape
-from taskmap.backend.cpu.launch import CpuLauncher
-from taskmap.backend.executable import Executable, TimedRun
+from taskmap.backend.executable import TimedRun
 from taskmap.backend.image import load_image
-from taskmap.backend.launch import launch_sources
-from taskmap.backend.sequence import SequenceExecutable
 from taskmap.ir.errors import InputError
+from taskmap.ir.lazy import lazily
 from taskmap.named_inputs import as_array, in_order
+
+# An archive for the CPU does not wait for what GPUs need.
+_cuda_place: Callable[..., Place] = lazily("taskmap.archive_cuda", "cuda_place")
+_sim_place: Callable[..., Place] = lazily("taskmap.archive_sim", "sim_place")
 
 Array = NDArray[Any]
 _CACHE_LINE = 64
@@ -53,7 +56,7 @@ class _Ready:
 
     plan: ArchivedPlan
     resolved: Resolved
-    run: Executable | SequenceExecutable
+    run: Runs
     constants: array[int]
 
 
@@ -69,17 +72,15 @@ class ArchivedModel:
     threads: int | None
     profile: bool
     file: ArchiveFile = field(repr=False)
-    addresses: Mapping[str, int] = field(init=False, repr=False, default_factory=dict)
+    place: Place = field(init=False, repr=False)
     _weights: memoryview = field(init=False, repr=False)
-    _base: int = field(init=False, repr=False)
     _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
-    _runs: dict[int, Executable | SequenceExecutable] = field(init=False, repr=False, default_factory=dict)
+    _runs: dict[int, Runs] = field(init=False, repr=False, default_factory=dict)
     _ready: dict[tuple[Shape, ...], _Ready] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         m = self.manifest
         self._weights = self.file.entry(WEIGHTS)
-        self._base = np.frombuffer(self._weights, np.uint8).__array_interface__["data"][0] if len(self._weights) else 0
         held = [p.held for p in m.inputs]
         try:
             self._sizes = tuple(PlanSizes(plan, held, m.weights) for plan in m.plans)
@@ -107,10 +108,7 @@ class ArchivedModel:
         ready = self._for(tuple(x.shape for x in given))
         made = [_new(m) for m in ready.resolved.made]
         if ready.plan.program.steps:
-            behind = {"input": given, "made": made}
-            io = array("q", [_address(behind[s.kind][s.index]) for s in ready.plan.io])
-            with running_on(self.threads):
-                ready.run(io, ready.resolved.dims, ready.constants)
+            self.place.run(ready.run, ready.plan.io, given, made, ready.resolved.dims, ready.constants)
         return [self._output(p, i, ready, given, made) for i, p in enumerate(self.outputs)]
 
     def timed_runs(self) -> list[tuple[ArchivedPlan, deque[TimedRun]]]:
@@ -140,20 +138,12 @@ class ArchivedModel:
     def _made_ready(self, number: int, resolved: Resolved) -> _Ready:
         plan = self.manifest.plans[number]
         if number not in self._runs:
-            self._runs[number] = self._executable(plan)
-        constants = array("q", [self._base + self.manifest.weights[w].offset for w in plan.constants])
+            try:
+                self._runs[number] = self.place.executable(plan)
+            except ValueError as error:
+                raise self.file.error("contradicts itself", str(error)) from error
+        constants = array("q", [self.place.weights + self.manifest.weights[w].offset for w in plan.constants])
         return _Ready(plan, resolved, self._runs[number], constants)
-
-    def _executable(self, plan: ArchivedPlan) -> Executable | SequenceExecutable:
-        if self.profile:
-            return SequenceExecutable(plan.program, plan.memory, CpuLauncher(plan.program, self.addresses), single=True)
-        wanted = [source.symbol for source in launch_sources(plan.program, plan.memory)]
-        if self.manifest.taskmap == __version__ and tuple(wanted) != plan.launch:
-            why = "a plan and the code that runs it differ: another build of taskmap wrote it, or it was changed."
-            raise self.file.error("contradicts itself", why)
-        # The executable asks for the functions by the names that they would have if it were compiled now.
-        functions = {name: self.addresses[there] for name, there in zip(wanted, plan.launch, strict=True)}
-        return Executable(plan.program, plan.memory, {**self.addresses, **functions})
 
     def _output(self, port: PortRecord, number: int, ready: _Ready, given: list[Array], made: list[Array]) -> Array:
         view = ready.resolved.outputs[number]
@@ -183,7 +173,7 @@ def load(
         if version != FORMAT:
             raise file.error("has another format", f"its version is {version}, and this taskmap reads {FORMAT}.")
         machine = machine_from(document)
-        foreign = difference(machine)
+        foreign = difference(machine, document.field("taskmap").text())
         if foreign is not None:
             raise file.error("is for another machine", foreign)
         manifest = manifest_from(document, len(file.entry(WEIGHTS)))
@@ -192,8 +182,23 @@ def load(
     objects = _verified(file, manifest)
     threads = default_threads(machine.threads) if threads is None else threads
     model = ArchivedModel(manifest, threads, profile, file)  # which checks its plans
-    model.addresses = _addresses(file, manifest, objects)
+    model.place = _place(model, objects)
     return model
+
+
+def _place(model: ArchivedModel, objects: Sequence[bytes]) -> Place:
+    """The device that the archive is for, with its kernels. Raises ArchiveError where they cannot be loaded."""
+    manifest, weights = model.manifest, model.file.entry(WEIGHTS)
+    start = address_of(np.frombuffer(weights, np.uint8)) if len(weights) else 0
+    if manifest.machine.kind == "cuda":
+        return _cuda_place(manifest, objects, weights, start, model.profile)
+    try:
+        if manifest.machine.kind == "cuda-sim":
+            return _sim_place(manifest, objects, start, model.threads or os.cpu_count() or 1, model.profile)
+        same = manifest.taskmap == __version__
+        return CpuPlace(start, _addresses(manifest, objects), model.threads, model.profile, same)
+    except (OSError, AttributeError) as error:
+        raise model.file.error("cannot be loaded", f"{error}.") from error
 
 
 def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
@@ -213,8 +218,8 @@ def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
     return [bytes(content) for _, content, _ in wanted[: len(manifest.objects)]]
 
 
-def _addresses(file: ArchiveFile, manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
-    """Load the kernels."""
+def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
+    """Load the kernels. Raises OSError and AttributeError that name the entry."""
     found: dict[str, int] = {}
     have_openmp()  # where there is none the loader says which symbol is missing
     for o, content in zip(manifest.objects, objects, strict=True):
@@ -222,7 +227,7 @@ def _addresses(file: ArchiveFile, manifest: Manifest, objects: Sequence[bytes]) 
             library = load_image(content)
             found.update({symbol: library.address(symbol) for symbol in o.symbols})
         except (OSError, AttributeError) as error:
-            raise file.error("cannot be loaded", f"{o.entry}: {error}") from error
+            raise type(error)(f"{o.entry}: {error}") from error
     return found
 
 
@@ -268,10 +273,5 @@ def _seen(x: Array, port: PortRecord, source: Source) -> Array:
 def _new(m: MadeTensor) -> Array:
     """Memory for a tensor, from a cache line on."""
     memory = np.empty(m.bytes + _CACHE_LINE, np.uint8)
-    start = -_address(memory) % _CACHE_LINE
+    start = -address_of(memory) % _CACHE_LINE
     return memory[start : start + m.bytes]
-
-
-def _address(x: Array) -> int:
-    address: int = x.__array_interface__["data"][0]
-    return address

@@ -10,39 +10,59 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from taskmap.archive_manifest import Machine
+from taskmap import __version__
+from taskmap.archive_gpus import find_gpu
+from taskmap.archive_manifest import KINDS, Machine
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.kernel_source import RUNTIME_ABI
 from taskmap.backend.library import ensure_openmp
-from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.errors import InvalidOptionError, TaskmapError
 from taskmap.ir.target import Target
 
 
-def machine_of(target: Target) -> Machine:
-    """This machine, as kernels for ``target`` need it."""
+def machine_of(target: Target, kind: str, threads: int) -> Machine:
+    """What kernels for ``target`` need: this machine, or for ``kind`` "cuda" a GPU. ``target`` is a GPU for "cuda-sim",
+    too, whose kernels this machine runs."""
+    isa = str(detect_host().isa) if kind == "cuda-sim" else target.isa
     return Machine(
-        target.kind, target.isa, target.vector_bytes, sys.platform, platform.machine(), sys.byteorder, RUNTIME_ABI,
-        target.cores,
+        kind, isa, target.vector_bytes, sys.platform, platform.machine(), sys.byteorder, RUNTIME_ABI, threads,
+        "" if kind == "cpu" else target.isa,
     )  # fmt: skip
 
 
-def difference(machine: Machine) -> str | None:
-    """Why kernels for ``machine`` do not run here, or None when they do."""
-    if machine.kind != "cpu":
-        return f"it is for the target {machine.kind!r}; archives are run on CPUs."
+def difference(machine: Machine, version: str) -> str | None:
+    """Why kernels for ``machine``, of an archive that taskmap ``version`` wrote, do not run here; None when they do."""
+    if machine.kind not in KINDS:
+        return f"it is for the target {machine.kind!a}, which this version of taskmap does not know."
+    if machine.abi != RUNTIME_ABI:
+        return f"its kernels are called by convention {machine.abi}, and this version of taskmap has {RUNTIME_ABI}."
+    if machine.kind == "cuda":
+        return _gpu_difference(machine)
+    if machine.kind == "cuda-sim" and version != __version__:
+        return f"its kernels are for the simulator of taskmap {version!a}, and this is taskmap {__version__}."
     host = detect_host()
     here = (sys.platform, platform.machine(), sys.byteorder)
     there = (machine.os, machine.machine, machine.byteorder)
     if here != there:
         return f"it is for {_words(there)}, and this is {_words(here)}."
-    if machine.abi != RUNTIME_ABI:
-        return f"its kernels are called by convention {machine.abi}, and this version of taskmap has {RUNTIME_ABI}."
     try:
         isa = parse_isa(machine.isa)
     except InvalidOptionError:
         return f"it is for the instruction set {machine.isa!r}, which this version of taskmap does not know."
     if not host.supports(isa):
         return f"it is for CPUs with {isa}, and this one ({host.model}) has {host.isa}."
+    return None
+
+
+def _gpu_difference(machine: Machine) -> str | None:
+    """Machine code of a GPU does not ask which processor and which system launch it."""
+    if machine.byteorder != sys.byteorder:
+        return f"its weights are {machine.byteorder!a} endian, and this machine is {sys.byteorder}."
+    try:
+        find_gpu(machine.gpu)
+    except TaskmapError as error:
+        why = f"{error.what}{'' if error.why is None else f': {error.why}'}"
+        return f"it needs an NVIDIA GPU that runs code for {machine.gpu!a}. Here {why.rstrip('.')}."
     return None
 
 

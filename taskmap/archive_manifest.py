@@ -14,12 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskmap.archive_json import Json, parsed
+from taskmap.archive_kernels import check_launches, kernel_from, kernel_record
 from taskmap.archive_sizes import record_of, size_from
+from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.memory_plan import ALIGNMENT, MemoryPlan, Region
 from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.ir.nodes import Dim, Var
 
 FORMAT = 1
+KINDS = ("cpu", "cuda", "cuda-sim")
+"""What archives are for: the last two hold kernels of a GPU."""
 HELD = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
 """The types in which tensors lie in memory."""
 DTYPES = (
@@ -36,8 +40,9 @@ _VARIABLE = re.compile(r"n[0-9]{1,4}")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What kernels run on: as Python's sys.platform, platform.machine() and sys.byteorder say it. ``abi`` counts what
-    kernels assume of their caller; ``threads`` were planned for."""
+    """What kernels run on: as Python's sys.platform, platform.machine() and sys.byteorder say it. ``isa`` is what
+    executes them; ``abi`` counts what kernels assume of their caller; ``threads`` were planned for. ``gpu``: the
+    instruction set of the GPU that kernels are written for, the real one or the simulated; empty for the CPU."""
 
     kind: str
     isa: str
@@ -47,6 +52,7 @@ class Machine:
     byteorder: str
     abi: int
     threads: int
+    gpu: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class PortRecord:
 
 @dataclass(frozen=True, slots=True)
 class KernelObject:
-    """A shared object and the functions that may be looked up in it."""
+    """A shared object, or the machine code of a GPU, and the functions that may be looked up in it."""
 
     entry: str
     bytes: int
@@ -113,9 +119,9 @@ class ArchivedPlan:
     """One graph for inputs of these shapes.
 
     ``sizes``: for each symbolic size the input and the axis that it is read off. ``positive`` must be, and of
-    ``checks`` (eq or ge, a, b) all must hold. ``launch``: the functions that run the program's segments. ``io`` and
-    ``constants``: what lies behind the program's tables. ``work``: the bytes that each step moves at least, and its
-    arithmetic operations; nothing where they depend on symbolic sizes.
+    ``checks`` (eq or ge, a, b) all must hold. ``launch``: the functions that run the program's segments, of a CPU
+    alone. ``io`` and ``constants``: what lies behind the program's tables. ``work``: the bytes that each step moves at
+    least, and its arithmetic operations; nothing where they depend on symbolic sizes.
     """
 
     sizes: dict[Var, tuple[int, int]]
@@ -135,7 +141,7 @@ class ArchivedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All of an archive but the bytes."""
+    """All of an archive but the bytes. ``kernels``: how the kernels of a GPU are launched, by symbol."""
 
     taskmap: str
     machine: Machine
@@ -145,6 +151,7 @@ class Manifest:
     weights: tuple[Weight, ...]
     weight_bytes: int
     plans: tuple[ArchivedPlan, ...] = field(default=())
+    kernels: Mapping[str, CudaSource] = field(default_factory=dict)
 
     def shapes_of(self, plan: ArchivedPlan) -> list[list[int | str]]:
         """What inputs a plan is for: sizes, and names of dimensions that may have any."""
@@ -164,13 +171,14 @@ class Manifest:
         text = {
             "format": FORMAT,
             "taskmap": self.taskmap,
-            "target": {name: getattr(m, name) for name in Machine.__slots__},
+            "target": {name: getattr(m, name) for name in Machine.__slots__ if name != "gpu" or m.gpu},
             "inputs": [_port_record(p) for p in self.inputs],
             "outputs": [_port_record(p) for p in self.outputs],
             "objects": [{**_fields(o), "symbols": list(o.symbols)} for o in self.objects],
             "weight_bytes": self.weight_bytes,
             "weights": [{**_fields(w), "shape": list(w.shape), "strides": list(w.strides)} for w in self.weights],
             "plans": [_plan_record(p) for p in self.plans],
+            **({"kernels": [kernel_record(k) for k in self.kernels.values()]} if m.gpu else {}),
         }
         return json.dumps(text, indent=1, allow_nan=False).encode()
 
@@ -186,12 +194,23 @@ def manifest_from(document: Json, weights_size: int) -> Manifest:
     if len(set(symbols)) != len(symbols):
         raise ValueError("two kernels of the manifest have one name.")
     weights = document.field("weights").each(lambda j: _weight(j, weight_bytes))
-    known = _Known(inputs, outputs, weights, frozenset(symbols))
+    version, machine = document.field("taskmap").text(), machine_from(document)
+    kernels = _kernels(document, machine)
+    known = _Known(inputs, outputs, weights, frozenset(symbols), kernels if machine.gpu else None)
     plans = document.field("plans").each(known.plan)
     if not plans:
         raise ValueError("the manifest has no plan.")
-    version, machine = document.field("taskmap").text(), machine_from(document)
-    return Manifest(version, machine, inputs, outputs, objects, weights, weight_bytes, plans)
+    return Manifest(version, machine, inputs, outputs, objects, weights, weight_bytes, plans, kernels)
+
+
+def _kernels(document: Json, machine: Machine) -> dict[str, CudaSource]:
+    if not machine.gpu:
+        return {}
+    found = document.field("kernels").each(lambda j: kernel_from(j, machine.gpu))
+    kernels = {k.symbol: k for k in found}
+    if len(kernels) != len(found):
+        raise ValueError("two kernels of the manifest have one name.")
+    return kernels
 
 
 def read_format(document: Json) -> int:
@@ -204,7 +223,8 @@ def machine_from(document: Json) -> Machine:
     t = document.field("target")
     kind, isa, system, machine, order = (t.field(n).text() for n in ("kind", "isa", "os", "machine", "byteorder"))
     width, abi = t.field("vector_bytes").number(1, 1 << 16), t.field("abi").number()
-    return Machine(kind, isa, width, system, machine, order, abi, t.field("threads").number(1, 1 << 16))
+    gpu = t.field("gpu").text() if kind in KINDS[1:] else ""
+    return Machine(kind, isa, width, system, machine, order, abi, t.field("threads").number(1, 1 << 16), gpu)
 
 
 def document_of(text: bytes) -> Json:
@@ -312,6 +332,7 @@ class _Known:
     outputs: tuple[PortRecord, ...]
     weights: tuple[Weight, ...]
     symbols: frozenset[str]
+    kernels: Mapping[str, CudaSource] | None = None
 
     def plan(self, j: Json) -> ArchivedPlan:
         """One plan, with everything that it refers to in range."""
@@ -326,7 +347,10 @@ class _Known:
         if any(region >= len(regions) for region, _ in places.values()):
             raise ValueError(f"{j.path} places a buffer in no region.")
         io, constants = j.field("io").each(lambda s: self._source(s, len(made))), j.field("constants")
-        counts = (len(program.io), len(program.constants), len(program.segments()))
+        if self.kernels is not None:
+            check_launches(self.kernels, program)
+        launches = len(program.segments()) if self.kernels is None else 0
+        counts = (len(program.io), len(program.constants), launches)
         launch = j.field("launch").each(self._symbol)
         if counts != (len(io), len(constants.items()), len(launch)):
             raise ValueError(f"{j.path} has tables of other lengths than its program.")

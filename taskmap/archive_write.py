@@ -6,7 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,17 @@ from taskmap.archive_graph import GraphRecord, recorded
 from taskmap.archive_machine import machine_of
 from taskmap.archive_manifest import KernelObject, Manifest, PortRecord, Weight, span
 from taskmap.archive_refusals import check_archivable, check_segments
+from taskmap.archive_targets import ArchiveSession, Binary, archive_session
+from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.memory_plan import ALIGNMENT
+from taskmap.backend.program import Launch
 from taskmap.backend.scratch import Scratch
-from taskmap.backend.store import KernelStore
-from taskmap.backend.store_files import stored_objects
-from taskmap.cpu_platform import CpuPlatform
-from taskmap.driver import Compilation, Session, new_session
+from taskmap.driver import Compilation, Session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.call import Check
 from taskmap.graph.importers.onnx.elements import held_in, numpy_type
 from taskmap.graph.importers.onnx.values import Tensor
-from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
+from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_model import OnnxModel
 from taskmap.onnx_program import Segment
@@ -67,28 +67,21 @@ def compile_onnx(
 
     ``sizes`` gives for named dimensions the sizes to make plans for, every combination of them. A model that can be
     compiled for all sizes at once gets a plan for all sizes, too; any other must have its sizes given, and those that
-    are not are 1. ``options``: of the compilation; ``threads`` are planned for, and an archive is run on so many.
+    are not are 1. ``options``: of the compilation; ``threads`` are planned for, and an archive is run on so many. For
+    the target "cuda", ``gpu`` says which one; by default the one that is here, and where there is none, sm_80.
     ``progress`` is called with what is being done, and how much of how much.
 
     Raises ImportGraphError and UnsupportedError for a model that cannot be compiled or archived, naming every operator
-    that is the reason, and InputError when the archive cannot be written.
+    that is the reason, InputError when the archive cannot be written, and CompilerNotFoundError.
     """
     options, output = options or Options(), Path(output)
     check_writable(output)
-    if options.target not in (None, "cpu"):
-        raise UnsupportedError(
-            f"an archive for the target {options.target!r} cannot be made", why="archives hold kernels of the CPU."
-        )
     model = load(source)
     check_archivable(model)
     with _planned_for(options.threads), Scratch() as folder:
-        session = new_session(replace(options, target="cpu", threads=None, profile=False, dump_dir=None))
-        assert isinstance(session.platform, CpuPlatform)
-        # Objects of their own: those of the user's store hold kernels of other models.
-        session.platform = replace(session.platform, store=KernelStore(folder / "kernels"))
-        graphs, assumed = _graphs(model, session, sizes or {}, progress)
-        archive = _Archive(model, session, graphs)
-        return archive.write(output, folder / "kernels", assumed, progress)
+        made = archive_session(options, folder)
+        graphs, assumed = _graphs(model, made.session, sizes or {}, progress)
+        return _Archive(model, made, graphs).write(output, assumed, progress)
 
 
 @contextmanager
@@ -196,8 +189,8 @@ def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
 class _Archive:
     """An archive being put together: weights of equal content are kept once."""
 
-    def __init__(self, model: Model, session: Session, graphs: Sequence[GraphRecord]) -> None:
-        self.model, self.session = model, session
+    def __init__(self, model: Model, made: ArchiveSession, graphs: Sequence[GraphRecord]) -> None:
+        self.model, self.made = model, made
         self.weights: list[Weight] = []
         self.contents: list[memoryview] = []
         self.keep: list[object] = []
@@ -206,6 +199,8 @@ class _Archive:
         self._offsets: dict[tuple[str, int], int] = {}
         self.elems = [v.elem if isinstance(v, Tensor) else 0 for v in graphs[0].segment.finished or ()]
         self.plans = [recorded(graph, self.weight) for graph in graphs]
+        compiled = [k for graph in graphs if graph.compilation is not None for k in graph.compilation.kernels.values()]
+        self.sources = {k.source.symbol: k.source for k in compiled if isinstance(k.source, CudaSource)}
 
     def weight(self, tensor: torch.Tensor, held: str) -> int:
         """The number of a constant tensor among the weights."""
@@ -226,16 +221,20 @@ class _Archive:
         self.weights.append(Weight(held, tuple(tensor.shape), tuple(tensor.stride()), offset, size, sha))
         return self._known[key]
 
-    def write(self, output: Path, kernels: Path, assumed: Mapping[str, int], progress: Progress) -> Written:
+    def write(self, output: Path, assumed: Mapping[str, int], progress: Progress) -> Written:
         """Write the archive."""
-        needed = {s.symbol for p in self.plans for s in p.program.steps if hasattr(s, "symbol")}
+        needed = {s.symbol for p in self.plans for s in p.program.steps if isinstance(s, Launch)}
+        launched = {symbol: self.sources[symbol] for symbol in sorted(needed) if symbol in self.sources}
         needed |= {name for p in self.plans for name in p.launch}
-        objects, contents = _objects(kernels, needed)
+        objects, contents = _objects(self.made.binaries(needed), self.made.suffix)
+        session = self.made.session
+        kind = session.options.target or "cpu"
+        threads = 1 if kind == "cuda" else torch.get_num_threads()
         manifest = Manifest(
-            taskmap.__version__, machine_of(self.session.target),
+            taskmap.__version__, machine_of(session.target, kind, threads),
             tuple(_port(p, p.type.elem if p.type is not None else 0) for p in self.model.inputs),
             tuple(_port(p, elem) for p, elem in zip(self.model.outputs, self.elems, strict=True)),
-            tuple(objects), tuple(self.weights), self.size, tuple(self.plans),
+            tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched,
         )  # fmt: skip
         text = manifest.to_json()
         entries = [Entry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
@@ -245,16 +244,10 @@ class _Archive:
         return Written(output, manifest, output.stat().st_size, sum(o.bytes for o in objects), assumed)
 
 
-def _objects(folder: Path, needed: set[str]) -> tuple[list[KernelObject], list[bytes]]:
-    """The shared objects that hold the functions ``needed``, in an order that depends on their content alone."""
-    found: list[tuple[str, bytes, tuple[str, ...]]] = []
-    for stored in stored_objects(folder):
-        symbols = tuple(sorted(needed.intersection(stored.symbols)))
-        if symbols:
-            content = stored.path.read_bytes()
-            found.append((digest(content), content, symbols))
-    found.sort()
-    objects = [KernelObject(f"kernels/{i}.so", len(c), sha, symbols) for i, (sha, c, symbols) in enumerate(found)]
+def _objects(binaries: Sequence[Binary], suffix: str) -> tuple[list[KernelObject], list[bytes]]:
+    """The entries of kernels, in an order that depends on their content alone."""
+    found = sorted((digest(content), content, symbols) for content, symbols in binaries)
+    objects = [KernelObject(f"kernels/{i}{suffix}", len(c), sha, symbols) for i, (sha, c, symbols) in enumerate(found)]
     return objects, [content for _, content, _ in found]
 
 

@@ -6,17 +6,15 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 
-import torch
-
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.memory_plan import plan_memory
 from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.cuda_platform import CudaPlatform, cuda_platform
 from taskmap.dump import Dump
-from taskmap.ir.errors import NoDeviceError
 from taskmap.on_gpu import on_gpu
 from taskmap.options import Options
+from taskmap.placing import current_gpu
 from taskmap.sim_platform import SimPlatform, sim_platform
 
 
@@ -27,13 +25,7 @@ def gpu_platform(options: Options) -> CudaPlatform | SimPlatform:
     """
     if options.target == "cuda-sim":
         return sim_platform(options)
-    if not torch.cuda.is_available():
-        raise NoDeviceError(
-            "there is no GPU that PyTorch can use",
-            why=f"torch {torch.__version__} says that CUDA is not available.",
-            hint="Use the target 'cuda-sim', or install a PyTorch with CUDA, and a driver.",
-        )
-    return cuda_platform(options, torch.device("cuda", torch.cuda.current_device()))
+    return cuda_platform(options, current_gpu())
 
 
 def load_kernel(

@@ -19,13 +19,15 @@ from taskmap.headroom import headroom
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.onnx_limits import operations
 from taskmap.onnx_program import Engine, Run
+from taskmap.placing import CPU
 
 MOST_BY_DEFINITION = 1 << 26
 """An operator of more operations than this is not evaluated by numpy, which holds all terms of its sums at once."""
 
 
 def compiled_by(session: Session) -> Engine:
-    """The engine that compiles for the session's target."""
+    """The engine that compiles for the session's target. Tensors go to its device and come from there at every run."""
+    device = session.platform.device
 
     @headroom
     def compile_one(graph: Graph) -> Run:
@@ -36,7 +38,7 @@ def compiled_by(session: Session) -> Engine:
             session,
             name="onnx",
             extern_function=lambda node: extern_function(node, tuple(graph.dims)),
-            constant=_constant,
+            constant=lambda node: _constant(node).to(device),
             aliases=aliases,
             dump=new_dump(session.options.dump_dir, "onnx"),
         )
@@ -44,7 +46,9 @@ def compiled_by(session: Session) -> Engine:
 
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             with torch.no_grad():
-                return call(list(tensors))
+                if device == CPU:
+                    return call(list(tensors))
+                return [result.to(CPU) for result in call([t.to(device) for t in tensors])]
 
         return run
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from taskmap.ir.errors import InputError
+from taskmap.ir.errors import InputError, NoDeviceError
 from taskmap.options import Options
 
 CPU = torch.device("cpu")
@@ -38,6 +38,17 @@ def chosen_target(options: Options, device: torch.device) -> str:
             hint=f"Move the model and its inputs: .to({wanted!r}), or leave the option 'target' out.",
         )
     return options.target
+
+
+def current_gpu() -> torch.device:
+    """Of several GPUs the one that PyTorch works on now. Raises NoDeviceError."""
+    if not torch.cuda.is_available():
+        raise NoDeviceError(
+            "there is no GPU that PyTorch can use",
+            why=f"torch {torch.__version__} says that CUDA is not available.",
+            hint="Use the target 'cuda-sim', or install a PyTorch with CUDA, and a driver.",
+        )
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _values(gm: torch.fx.GraphModule) -> Iterator[Any]:

@@ -37,6 +37,14 @@ def simulated_target(options: Options) -> Target:
     return named_gpu(options.gpu or DEFAULT_GPU)
 
 
+def runs_code(isa: str, capability: tuple[int, int]) -> bool:
+    """Whether a GPU of this compute capability runs machine code for ``isa``: its own, and that of older ones of its
+    generation; what is for one architecture alone (sm_90a) runs on no other."""
+    major, minor = capability
+    wanted = cuda_target(isa).capability
+    return wanted == 10 * major + minor if isa[-1] in "af" else wanted // 10 == major and wanted <= 10 * major + minor
+
+
 def gpu_target(options: Options, device: DeviceInfo) -> Target:
     """The GPU ``device``, or the older one that ``options`` name, whose code it runs as well.
 
@@ -46,12 +54,7 @@ def gpu_target(options: Options, device: DeviceInfo) -> Target:
     own = 10 * major + minor
     if options.gpu is not None:
         wanted = named_gpu(options.gpu)
-        runs = (
-            wanted.capability == own
-            if wanted.isa[-1] in "af"
-            else wanted.capability // 10 == major and (wanted.capability <= own)
-        )
-        if not runs:
+        if not runs_code(wanted.isa, device.capability):
             raise NoDeviceError(
                 f"{device.name} does not run code for {wanted.isa}",
                 why=f"its compute capability is {major}.{minor}.",

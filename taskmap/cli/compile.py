@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from taskmap.archive_file import SUFFIX
+from taskmap.archive_manifest import Machine
 from taskmap.cli.output import Bar, command, plain, positive, print_json, seconds, size
+from taskmap.cli.targets import chosen, target_or_gpu
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
-from taskmap.options import ISAS, TARGETS, Options
+from taskmap.options import ISAS, Options
 
 # What --help says needs neither torch nor onnx.
 _compile_onnx: Callable[..., Any] = lazily("taskmap.archive_write", "compile_onnx")
@@ -26,14 +28,18 @@ def main(arguments: Sequence[str]) -> int:
         "compile",
         "Compile an ONNX model into an archive of kernels, weights and plan, which `taskmap run` loads without "
         "compiling.\n"
-        "An archive holds native code for machines like this one: run only those that you trust.",
-        "taskmap compile model.onnx -o model.taskmap --shape batch=1,8\n         taskmap run model.taskmap",
+        "An archive holds native code, for machines like this one or for a GPU, which need not be here: run only\n"
+        "those that you trust.",
+        "taskmap compile model.onnx -o model.taskmap --shape batch=1,8\n         taskmap run model.taskmap\n"
+        "         taskmap compile model.onnx -o model.gpu.taskmap --target sm_90a",
     )
     p.add_argument("model", type=Path, help="the model's file")
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"the archive (the model's name with {SUFFIX})")
     plans = "make plans for these sizes of a symbolic dimension; without, one for all sizes where that can be"
     p.add_argument("--shape", action="append", default=[], type=named_sizes, metavar="DIM=SIZE,...", help=plans)
-    p.add_argument("--target", choices=TARGETS, default="cpu", help="what runs it: cpu, of which archives hold kernels")
+    target = "what runs it: cpu, cuda, cuda-sim, or a GPU as by --gpu (cpu)"
+    p.add_argument("--target", type=target_or_gpu, default="cpu", metavar="TARGET", help=target)
+    p.add_argument("--gpu", help="the GPU, by its name or instruction set (the one that is there, or else sm_80)")
     p.add_argument("--isa", choices=ISAS, help="the oldest instruction set that must run it (this machine's)")
     p.add_argument("--threads", type=positive, help="how many to plan for, and to run on")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
@@ -41,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     output = a.output or a.model.with_suffix(SUFFIX)
     if output.resolve() == a.model.resolve():
         raise InputError("the archive would take the place of the model", hint="Name another file: -o model.taskmap")
-    options = Options(target=a.target, isa=a.isa, threads=a.threads, tune_seconds=a.tune)
+    target_kind, gpu = chosen(a.target, a.gpu)
+    options = Options(target=target_kind, gpu=gpu, isa=a.isa, threads=a.threads, tune_seconds=a.tune)
     began = time.perf_counter()
     progress = _Progress(quiet=a.json)
     try:
@@ -85,7 +92,7 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
         "kernels": len(kernels),
         "weights": len(manifest.weights),
         "plans": [{"shapes": manifest.shapes_of(p), "launches": len(p.program.steps)} for p in manifest.plans],
-        "target": {"kind": manifest.machine.kind, "isa": manifest.machine.isa, "threads": manifest.machine.threads},
+        "target": {name: getattr(manifest.machine, name) for name in ("kind", "isa", "gpu", "threads")},
         "assumed": dict(written.assumed),
         "seconds": took,
     }
@@ -100,8 +107,15 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
     )
     for plan in manifest.plans:
         print(f"plan for {plain(manifest.shapes_text(plan))}: {len(plan.program.steps)} launches")
-    print(f"for CPUs with {manifest.machine.isa}, planned for {manifest.machine.threads} threads")
+    print(_runs_on(manifest.machine))
     print(f"sha256 {facts['sha256']}")
+
+
+def _runs_on(machine: Machine) -> str:
+    if machine.kind == "cuda":
+        return f"for GPUs that run code for {machine.gpu}"
+    cpus = f"for CPUs with {machine.isa}, planned for {machine.threads} threads"
+    return f"{cpus}, in the simulator of {machine.gpu}" if machine.gpu else cpus
 
 
 class _Progress:

@@ -12,6 +12,7 @@ import torch
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run_inputs import Wanted, inputs_for
 from taskmap.cli.run_onnx import specs_of
+from taskmap.cli.targets import chosen
 from taskmap.explaining import explain_onnx
 from taskmap.onnx_model import load_model
 from taskmap.options import Options
@@ -27,7 +28,8 @@ def explain_model(a: argparse.Namespace, page: Path | None) -> int:
 
 
 def _explain(a: argparse.Namespace, page: Path | None) -> int:
-    model = load_model(a.model, Options(target=a.target, threads=a.threads, profile=True))
+    target, gpu = chosen(a.target, a.gpu)
+    model = load_model(a.model, Options(target=target, gpu=gpu, threads=a.threads, profile=True))
     inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
     report = explain_onnx(model, inputs, a.model.name)
     if page is not None:

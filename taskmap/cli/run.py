@@ -10,6 +10,7 @@ from taskmap.archive_file import is_archive
 from taskmap.cli.output import command, positive, seconds
 from taskmap.cli.run_compare import WAYS
 from taskmap.cli.run_inputs import named_file, named_range, named_size
+from taskmap.cli.targets import GPU_HELP
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
 from taskmap.options import TARGETS
@@ -63,5 +64,6 @@ def model_options(p: argparse.ArgumentParser) -> None:
     span = "of random inputs (-1:1, integers 0:2)"
     p.add_argument("--range", action="append", default=[], type=named_range, metavar="[NAME=]LOW:HIGH", help=span)
     p.add_argument("--seed", type=int, default=0, help="of random inputs")
-    p.add_argument("--target", choices=TARGETS, default="cpu", help="what runs it (cpu)")
+    p.add_argument("--target", choices=TARGETS, help="what runs it (cpu; an archive: what it was made for)")
+    p.add_argument("--gpu", help=GPU_HELP)
     p.add_argument("--threads", type=positive, help="of the CPU")

@@ -28,6 +28,7 @@ def run_archive(a: argparse.Namespace) -> int:
     _refuse(a)
     began = time.perf_counter()
     model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
+    _check_target(a, model)
     specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
     inputs, assumed = inputs_for(specs, Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
     outputs = model(inputs)
@@ -67,8 +68,15 @@ def _refuse(a: argparse.Namespace) -> None:
         raise InputError(
             "an archive cannot be tuned", why="its kernels are compiled.", hint="Use taskmap compile --tune SECONDS."
         )
-    if a.target != "cpu":
-        raise InputError(f"an archive does not run on the target {a.target!r}", why="it holds kernels of the CPU.")
+    if a.gpu is not None:
+        raise InputError("an archive is for the GPU that it was made for", hint="Leave --gpu out.")
+
+
+def _check_target(a: argparse.Namespace, model: ArchivedModel) -> None:
+    kind = model.manifest.machine.kind
+    if a.target not in (None, kind):
+        hint = f"Make another: taskmap compile model.onnx --target {a.target}"
+        raise InputError(f"the archive does not run on the target {a.target}", why=f"it is for {kind}.", hint=hint)
 
 
 def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:

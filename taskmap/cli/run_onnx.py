@@ -20,6 +20,7 @@ from taskmap.cli.output import print_json
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
 from taskmap.cli.run_facts import facts_of, print_facts, save, timed
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
+from taskmap.cli.targets import chosen
 from taskmap.constants import FrozenGraph
 from taskmap.driver import Compilation, Fallback
 from taskmap.graph.importers.onnx import Port
@@ -47,7 +48,9 @@ def _run(a: argparse.Namespace) -> int:
     if a.trace is not None and not a.profile:
         raise InputError("a trace needs a profile", hint="Add --profile.")
     began = time.perf_counter()
-    model = load_model(a.model, Options(target=a.target, threads=a.threads, profile=a.profile, tune_seconds=a.tune))
+    target, gpu = chosen(a.target, a.gpu)
+    options = Options(target=target, gpu=gpu, threads=a.threads, profile=a.profile, tune_seconds=a.tune)
+    model = load_model(a.model, options)
     record: list[Compilation | Fallback] = []
     if model.session is not None:
         model.session.record = record

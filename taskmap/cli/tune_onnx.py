@@ -11,6 +11,7 @@ from taskmap.cli.output import command
 from taskmap.cli.run import model_options
 from taskmap.cli.run_inputs import Wanted, inputs_for
 from taskmap.cli.run_onnx import specs_of
+from taskmap.cli.targets import chosen
 from taskmap.cli.tune import budget_of, budget_options
 from taskmap.cli.tuning import report_model
 from taskmap.ir.errors import InputError
@@ -40,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
         if a.threads is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(a.threads)
-        model = load_model(
-            a.model, Options(target=a.target, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder)
-        )
+        target, gpu = chosen(a.target, a.gpu)
+        options = Options(target=target, gpu=gpu, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder)
+        model = load_model(a.model, options)
         choices = None if model.session is None else model.session.choices
         if choices is not None:
             choices.budget = budget_of(a)

@@ -226,7 +226,8 @@ def nested(depth: int) -> Any:
     [
         (put("format", value=2), "its version is 2, and this taskmap reads 1"),
         (put("format", value="1"), "format is not a whole number"),
-        (put("target", "kind", value="cuda"), "for the target 'cuda'"),
+        (put("target", "kind", value="tpu"), "for the target 'tpu'"),
+        (put("target", "kind", value="cuda"), "the manifest.target has no gpu"),
         (put("target", "os", value="plan9"), "it is for 'plan9' on"),
         (put("target", "machine", value="riscv64"), "'riscv64'"),
         (put("target", "byteorder", value="big"), "'big' endian"),

@@ -87,7 +87,8 @@ def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> No
         (["--compare", "reference"], "nothing to be compared with"),
         (["--trace", "t.json"], "a trace needs a profile"),
         (["--tune", "5"], "an archive cannot be tuned"),
-        (["--target", "cuda"], "an archive does not run on the target 'cuda'"),
+        (["--target", "cuda"], "does not run on the target cuda\n  it is for cpu."),
+        (["--gpu", "sm_90a"], "Leave --gpu out"),
         (["--shape", "barch=8"], "the model has no dimension 'barch'"),
         (["--input", "z=z.npy"], "is of no input"),
     ],
@@ -106,7 +107,9 @@ def test_options_of_archives_alone(folder: Path, capsys: Capture) -> None:
     ("more", "message"),
     [
         (["-o", "model.onnx"], "would take the place of the model"),
-        (["--target", "cuda"], "an archive for the target 'cuda' cannot be made"),
+        (["--target", "cuda", "--tune", "5"], "cannot be tuned while it is made"),
+        (["--gpu", "sm_90a"], "--gpu is for the targets cuda and cuda-sim"),
+        (["--target", "sm_80", "--gpu", "sm_90a"], "names a GPU, and so does"),
         (["--shape", "barch=8"], "the model has no dimension 'barch'"),
         (["-o", "no/such/folder/a.taskmap"], "cannot be written"),
     ],
@@ -120,7 +123,8 @@ def test_what_compile_refuses(
 
 
 @pytest.mark.parametrize(
-    "more", [["--shape", "8"], ["--shape", "batch=0"], ["--shape", "batch=1,"], ["--threads", "0"]]
+    "more",
+    [["--shape", "8"], ["--shape", "batch=0"], ["--shape", "batch=1,"], ["--threads", "0"], ["--target", "sm_20"]],
 )
 def test_bad_options(folder: Path, capsys: Capture, more: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):

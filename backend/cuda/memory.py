@@ -1,0 +1,77 @@
+"""Memory of a GPU from the driver alone, for processes without PyTorch; blocks are used again."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from threading import Lock
+
+from taskmap.backend.cuda.driver import Driver
+from taskmap.backend.cuda.launch import Memory
+from taskmap.ir.errors import DeviceMemoryError
+
+STREAM = 0
+"""The stream that copies and launches go to: the device's default one, on which all happens in order."""
+
+_SPARE = 1 << 20
+
+
+class DeviceBlock:
+    """``bytes`` bytes at ``address``; given back to its memory when nothing refers to it."""
+
+    def __init__(self, memory: DeviceMemory, address: int, size: int) -> None:
+        self.memory, self.address, self.bytes = memory, address, size
+
+    def __del__(self) -> None:
+        self.memory.give(self.address, self.bytes)
+
+
+@dataclass(slots=True, eq=False)
+class DeviceMemory:
+    """The memory of device number ``device``. A block that is free again may be taken at once, though kernels still use
+    it: whoever takes it works on the same stream, and so after them. The device's context must be current."""
+
+    driver: Driver
+    device: int
+    _free: list[tuple[int, int]] = field(init=False, default_factory=list)
+    _lock: Lock = field(init=False, default_factory=Lock)
+
+    def allocate(self, size: int) -> Memory:
+        """A block of at least ``size`` bytes, and what keeps it. Raises DeviceMemoryError."""
+        wanted = max(size, 1)
+        with self._lock:
+            fitting = [block for block in self._free if wanted <= block[1] <= 2 * wanted + _SPARE]
+            if fitting:
+                best = min(fitting, key=lambda block: block[1])
+                self._free.remove(best)
+                return best[0], DeviceBlock(self, *best)
+        address = self._new(wanted)
+        return address, DeviceBlock(self, address, wanted)
+
+    def give(self, address: int, size: int) -> None:
+        """A block is free again."""
+        with self._lock:
+            self._free.append((address, size))
+
+    def release(self) -> None:
+        """Give the free blocks to the driver, which waits for kernels that use them."""
+        with self._lock:
+            blocks, self._free = self._free, []
+        for address, _ in blocks:
+            self.driver.call("cuMemFree", address)
+
+    def write(self, address: int, source: int, size: int) -> None:
+        """Copy memory of the host to the GPU; it may be changed when this returns."""
+        if size:
+            self.driver.call("cuMemcpyHtoD", address, source, size)
+
+    def read(self, target: int, address: int, size: int) -> None:
+        """Copy memory of the GPU to the host, once all that was launched before has ended."""
+        if size:
+            self.driver.call("cuMemcpyDtoH", target, address, size)
+
+    def _new(self, size: int) -> int:
+        with contextlib.suppress(DeviceMemoryError):
+            return int(self.driver.call("cuMemAlloc", size))
+        self.release()
+        return int(self.driver.call("cuMemAlloc", size, where=f"{size} bytes"))
