@@ -26,7 +26,8 @@ _MOST_TASKS = 2048
 
 
 def step(rows: int, vectors: int) -> float:
-    """Multiply-adds of one step of a tile's sum, and half of its loads."""
+    """The time of one step of a tile's sum, in multiply-adds: its own and what its loads cost beside them, but
+    FEWEST where so many are not in flight."""
     return max(rows * vectors + LOAD * (rows + 2 * vectors), FEWEST)
 
 
