@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
-from taskmap.graph.importers.onnx.host import concrete, on_host
-from taskmap.graph.importers.onnx.numpy_vision import deform_conv
+from taskmap.graph.importers.onnx.host import concrete
+from taskmap.graph.importers.onnx.matmul import matmul
+from taskmap.graph.importers.onnx.sampling import shifted_windows
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
+from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.rearrange import constant_pad
-from taskmap.graph.ops.views import slice_
+from taskmap.graph.ops.views import reshape, slice_
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
@@ -185,7 +188,16 @@ def _deform(call: Call) -> Any:
     groups, shifts = int(call.attr("group", 1)), int(call.attr("offset_group", 1))
     spatial = concrete(call.tensor(2).shape[2:], "an offset")
 
-    def run(x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
-        return deform_conv(x, w, offset, bias, mask, kernel, strides, dilations, pairs, groups, shifts)
-
-    return on_host(call, run, [(x.elem, (x.shape[0], w.shape[0], *spatial))], "positions that are data")
+    n, c, _, _ = concrete(x.shape, "a deformable convolution")
+    made, each = concrete(w.shape[:2], "a kernel")
+    taps = math.prod(kernel)
+    if len(spatial) != 2 or min(groups, shifts) < 1 or c != groups * each or made % groups or c % shifts:
+        raise call.error(f"a kernel of shape {list(w.shape)} over a tensor of shape {list(x.shape)}")
+    offset = reshape(call.node(2), [n, shifts, taps, 2, *spatial])
+    mask = reshape(call.node(4), [n, shifts, taps, *spatial]) if call.has(4) else None
+    before = [a for a, _ in pairs]
+    columns = shifted_windows(call.node(0), offset, mask, kernel, strides, dilations, before)
+    rows = reshape(columns, [n, groups, each * taps, math.prod(spatial)])
+    weights = reshape(to_dtype(call.node(1), rows.dtype), [groups, made // groups, each * taps])
+    result = to_dtype(reshape(matmul(weights, rows), [n, made, *spatial]), call.node(0).dtype)
+    return add_channel_bias(result, call.node(3)) if call.has(3) else result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from onnx import TensorProto
 from taskmap.graph.build import broadcast_shapes
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.elements import PLAIN
 from taskmap.graph.importers.onnx.host import on_host
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Tensor
@@ -24,6 +26,8 @@ from taskmap.ir.nodes import Expr
 from taskmap.ir.types import boolean, compute_type, i64
 
 UINT64 = int(TensorProto.UINT64)
+MOST_FACTORS = 8
+"""Powers of integers are products of at most so many factors."""
 
 
 def operands(call: Call) -> tuple[Node, Node]:
@@ -131,6 +135,10 @@ def _pow(call: Call) -> Any:
         return pointwise("pow", (x, y), lambda a, b: function_call("pow", a, b), x.dtype, x.dtype)
     shape = broadcast_shapes(x.shape, y.shape)
     out = call.elem(0)
+    if known is not None and known.size == 1 and len(shape) == len(x.shape) and PLAIN.get(x.dtype) == out:
+        exponent = float(known.reshape(-1)[0])
+        if exponent in range(1, MOST_FACTORS + 1):
+            return pointwise("pow", (x,), lambda a: math.prod([a] * (int(exponent) - 1), start=a), x.dtype, x.dtype)
 
     def power(a: Any, b: Any) -> Any:
         if b.dtype.kind == "f" or (b.dtype.kind == "i" and (b < 0).any()):

@@ -19,6 +19,7 @@ from taskmap.graph.importers.onnx.values import Tensor, of_array
 from taskmap.graph.ops.gather import checked, wrapped
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.scatter import Place, scattered
+from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import compare, const, constant_dim, eq, index, load, select
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr
@@ -310,12 +311,19 @@ def _features(call: Call) -> Any:
     x, places = call.tensor(0), call.tensor(1)
     count = concrete(places.shape, "a feature extractor")[-1]
     rows = x.shape[:-1] if len(x.shape) > 1 else (1,)
-    return on_host(
-        call,
-        lambda a, p: a[..., p.reshape(-1)].reshape(*(a.shape[:-1] or (1,)), -1),
-        [(x.elem, (*rows, count))],
-        "positions that are data",
-    )
+    if len(places.shape) > 1 and any(constant_dim(n) != 1 for n in places.shape[:-1]):
+        raise call.error(f"positions of shape {list(places.shape)}, not in one row")
+    data, listed = call.node(0), reshape(call.node(1), [count])
+
+    def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            here = checked(p[(axes[-1],)], x.shape[-1])
+            return load(f, (*axes[:-1], here) if len(x.shape) > 1 else (here,))
+
+        return at
+
+    made = define("features", [data, listed], [*rows, count], element)
+    return Tensor(x.elem, made.shape, made=made)
 
 
 @lowering("Binarizer", domain="ai.onnx.ml")
@@ -332,6 +340,8 @@ def _label_encoder(call: Call) -> Any:
     keys, values = _table(call, "keys"), _table(call, "values")
     if keys is None or values is None or len(keys) != len(values):
         raise call.error("keys and values of the table differ in number")
+    if not len(keys):
+        raise call.error("its table of labels is empty")
     if keys.dtype == object or values.dtype == object:
         raise UnsupportedError("labels that are strings")
     default = _default(call, values.dtype)
@@ -339,13 +349,16 @@ def _label_encoder(call: Call) -> Any:
     if values.dtype == np.float64:
         elem = 11
 
+    # Of equal keys the last one counts. What is no number is sorted behind all numbers, and found there.
+    order = np.argsort(keys, kind="stable")
+    ordered, mapped = keys[order], values[order]
+
     def run(a: Any) -> Any:
-        result = np.full(a.shape, default, values.dtype)
-        for key, value in zip(keys, values, strict=True):
-            result = np.where(
-                (a == key) | (np.isnan(a) & np.isnan(key)) if a.dtype.kind == "f" else a == key, value, result
-            )
-        return result.astype(values.dtype)
+        place = np.maximum(np.searchsorted(ordered, a, "right") - 1, 0)
+        found = ordered[place] == a
+        if a.dtype.kind == "f":
+            found |= np.isnan(ordered[place]) & np.isnan(a)
+        return np.where(found, mapped[place], default).astype(values.dtype)
 
     return on_host(call, run, [(elem, x.shape)], "a table of labels")
 

@@ -3,47 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-
-
-def max_pool_with_places(
-    a: Array,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    out: Sequence[int],
-    column_major: bool,
-) -> list[Array]:
-    """The largest element of every window, and its number in the flat tensor."""
-    spatial = a.shape[2:]
-    rank = len(spatial)
-    result = np.empty((*a.shape[:2], *out), a.dtype)
-    places = np.empty(result.shape, np.int64)
-    area = int(np.prod(spatial))
-    weights = [1] * rank
-    for d in range(1, rank) if column_major else reversed(range(rank - 1)):
-        weights[d] = weights[d - 1] * spatial[d - 1] if column_major else weights[d + 1] * spatial[d + 1]
-    offsets = (np.arange(a.shape[0])[:, None] * a.shape[1] + np.arange(a.shape[1])) * area
-    for window in itertools.product(*map(range, out)):
-        taps = [
-            [p for k in range(kernel[d]) if 0 <= (p := o * strides[d] - pairs[d][0] + k * dilations[d]) < spatial[d]]
-            for d, o in enumerate(window)
-        ]
-        part = a[np.ix_(range(a.shape[0]), range(a.shape[1]), *taps)].reshape(*a.shape[:2], -1)
-        best = part.argmax(-1)
-        digits = np.unravel_index(best, [len(t) for t in taps])
-        flat = sum(np.array(t)[g] * w for t, g, w in zip(taps, digits, weights, strict=True))
-        place: tuple[Any, ...] = (..., *window)
-        result[place] = np.take_along_axis(part, best[..., None], -1)[..., 0]
-        places[place] = flat + offsets
-    return [result, places]
 
 
 def non_max_suppression(
@@ -84,57 +49,6 @@ def _shared(a: Array, others: Array) -> Array:
     union = np.prod(a[2:] - a[:2]) + np.prod(others[:, 2:] - others[:, :2], -1) - common
     with np.errstate(all="ignore"):
         return np.asarray(np.where(union > 0, common / union, 0.0))
-
-
-def bilinear(image: Array, y: Array, x: Array) -> Array:
-    """image [c, h, w] at the positions y, x, linear between its elements and zero beyond them: [c, *positions]."""
-    h, w = image.shape[-2:]
-    top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)
-    total = np.zeros((image.shape[0], *y.shape), np.result_type(image.dtype, np.float32))
-    for dy, dx in itertools.product((0, 1), (0, 1)):
-        row, column = top + dy, left + dx
-        inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
-        weight = (1 - np.abs(y - row)) * (1 - np.abs(x - column)) * inside
-        total += image[:, np.clip(row, 0, h - 1), np.clip(column, 0, w - 1)] * weight
-    return total
-
-
-def deform_conv(
-    x: Array,
-    w: Array,
-    offset: Array,
-    bias: Array | None,
-    mask: Array | None,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    groups: int,
-    shifts: int,
-) -> Array:
-    """A convolution whose taps are moved by ``offset`` [n, shifts * taps * 2, oh, ow] and weighted by ``mask``.
-
-    Source: Dai et al., "Deformable convolutional networks" (2017); Zhu et al. (2019) for the mask.
-    """
-    n, c = x.shape[:2]
-    oh, ow = offset.shape[2:]
-    taps = int(np.prod(kernel))
-    moved = offset.reshape(n, shifts, taps, 2, oh, ow)
-    weights = np.ones((n, shifts, taps, oh, ow), x.dtype) if mask is None else mask.reshape(n, shifts, taps, oh, ow)
-    columns = np.zeros((n, c, taps, oh, ow), np.result_type(x.dtype, np.float32))
-    per_shift = c // shifts
-    rows, cols = np.meshgrid(np.arange(oh), np.arange(ow), indexing="ij")
-    for b, s, t in itertools.product(range(n), range(shifts), range(taps)):
-        ky, kx = divmod(t, kernel[1])
-        y = rows * strides[0] - pairs[0][0] + ky * dilations[0] + moved[b, s, t, 0]
-        z = cols * strides[1] - pairs[1][0] + kx * dilations[1] + moved[b, s, t, 1]
-        part = slice(s * per_shift, (s + 1) * per_shift)
-        columns[b, part, t] = bilinear(x[b, part], y, z) * weights[b, s, t]
-    made = w.shape[0] // groups
-    grouped = columns.reshape(n, groups, c // groups, taps, oh, ow)
-    kernels = w.reshape(groups, made, c // groups, taps)
-    result = np.einsum("ngcthw,gmct->ngmhw", grouped, kernels).reshape(n, w.shape[0], oh, ow)
-    return np.asarray(result if bias is None else result + bias[:, None, None], x.dtype)
 
 
 def roi_align(
@@ -272,31 +186,3 @@ def _cubic_weights(t: Array, a: float = -0.75) -> list[Array]:
         return np.asarray(((a * s - 5 * a) * s + 8 * a) * s - 4 * a)
 
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
-
-
-def col2im(
-    x: Array,
-    image: Sequence[int],
-    block: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-) -> Array:
-    """Columns [n, c * block, windows] added up into images [n, c, *image]."""
-    rank = len(image)
-    n = x.shape[0]
-    c = x.shape[1] // int(np.prod(block))
-    counts = [(image[d] + sum(pairs[d]) - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1 for d in range(rank)]
-    columns = x.reshape(n, c, *block, *counts)
-    whole = np.zeros((n, c, *(image[d] + sum(pairs[d]) for d in range(rank))), x.dtype)
-    for tap in itertools.product(*map(range, block)):
-        place = tuple(
-            slice(tap[d] * dilations[d], tap[d] * dilations[d] + strides[d] * (counts[d] - 1) + 1, strides[d])
-            for d in range(rank)
-        )
-        target: tuple[Any, ...] = (slice(None), slice(None), *place)
-        source: tuple[Any, ...] = (slice(None), slice(None), *tap)
-        whole[target] += columns[source]
-    inner = [slice(pairs[d][0], pairs[d][0] + image[d]) for d in range(rank)]
-    middle: tuple[Any, ...] = (slice(None), slice(None), *inner)
-    return np.asarray(whole[middle])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,29 +12,35 @@ from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.convolution import Pairs, listed, padding_of
-from taskmap.graph.importers.onnx.host import concrete, on_host
-from taskmap.graph.importers.onnx.numpy_vision import max_pool_with_places
+from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.table import lowering
+from taskmap.graph.ops.creation import full
+from taskmap.graph.ops.gather import checked
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.pooling import max_pool
+from taskmap.graph.ops.rearrange import constant_pad
 from taskmap.graph.ops.reductions import amax, mean, vector_norm
+from taskmap.graph.ops.scatter import Place, scattered
+from taskmap.graph.ops.views import reshape, slice_
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import (
     cast,
     compare,
     const,
     constant_dim,
+    eq,
     index,
     load,
     maximum,
     minimum,
+    product,
     reduce,
     select,
     unary,
 )
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
-from taskmap.ir.types import boolean, compute_type
+from taskmap.ir.types import boolean, compute_type, i64
 
 
 class Pool:
@@ -76,6 +83,16 @@ class Pool:
         """Where tap k of window o lies."""
         return o * self.strides[d] + k * self.dilations[d] - self.pairs[d][0]
 
+    def read(self, windows: Sequence[Expr], taps: Sequence[Expr]) -> tuple[Expr, list[Expr]]:
+        """Whether taps of windows lie inside, and where to read them, which is inside in any case."""
+        inside: Expr = const(True, boolean)
+        place: list[Expr] = []
+        for d, (o, k) in enumerate(zip(windows, taps, strict=True)):
+            position = self.tap(o, k, d)
+            inside = inside & compare("ge", position, 0) & compare("lt", position, self.sizes[d])
+            place.append(minimum(maximum(position, 0), index(self.sizes[d]) - 1))
+        return inside, place
+
 
 def _needs_sizes(call: Call) -> bool:
     return (call.attr("auto_pad", "NOTSET") or "NOTSET") in ("SAME_UPPER", "SAME_LOWER") or bool(
@@ -96,9 +113,10 @@ def _max_pool(call: Call) -> Any:
         if not call.wants(1):
             return value
         return [value, _flat_places(call, x, place)]
-    if call.wants(1):
-        return _on_host_with_places(call, x, pool)
-    return _windows(x, pool, "max", lambda e: e, _lowest(x))
+    value = _windows(x, pool, "max", lambda e: e, _lowest(x))
+    if not call.wants(1):
+        return value
+    return [value, _flat_places(call, x, _places(x, value, pool))]
 
 
 def _lowest(x: Node) -> float:
@@ -114,18 +132,37 @@ def _windows(x: Node, pool: Pool, kind: str, prepare: Any, outside: float) -> No
     def element(f: Buffer) -> Any:
         def at(*axes: Expr) -> Expr:
             taps = [Var(f"k{d}") for d in range(pool.rank)]
-            inside: Expr = const(True, boolean)
-            place: list[Expr] = []
-            for d, (o, k) in enumerate(zip(axes[2:], taps, strict=True)):
-                position = pool.tap(o, k, d)
-                inside = inside & compare("ge", position, 0) & compare("lt", position, pool.sizes[d])
-                place.append(minimum(maximum(position, 0), index(pool.sizes[d]) - 1))
+            inside, place = pool.read(axes[2:], taps)
             value = select(inside, prepare(cast(load(f, (*axes[:2], *place)), wide)), const(outside, wide))
             return reduce(kind, list(zip(taps, pool.kernel, strict=True)), value)
 
         return at
 
     return define("pool", [x], (*x.shape[:2], *pool.out), element, x.dtype)
+
+
+def _places(x: Node, largest: Node, pool: Pool) -> Node:
+    """The row-major number, in the spatial dimensions, of the first element of each window that is its largest one."""
+    wide = compute_type(x.dtype)
+    area = product(pool.sizes)
+
+    def element(f: Buffer, best: Buffer) -> Any:
+        def at(*axes: Expr) -> Expr:
+            taps = [Var(f"k{d}") for d in range(pool.rank)]
+            inside, place = pool.read(axes[2:], taps)
+            value, most = cast(load(f, (*axes[:2], *place)), wide), cast(best[axes], wide)
+            is_it: Expr = eq(value, most)
+            if wide.is_float:
+                is_it = is_it | function_call("isnan", value, dtype=boolean)
+            number: Expr = index(0)
+            for p, n in zip(place, pool.sizes, strict=True):
+                number = number * n + p
+            kept = select(inside & is_it, number, index(area) - 1)
+            return reduce("min", list(zip(taps, pool.kernel, strict=True)), kept)
+
+        return at
+
+    return define("max_pool_places", [x, largest], largest.shape, element, i64)
 
 
 def _flat_places(call: Call, x: Node, place: Node) -> Node:
@@ -160,19 +197,6 @@ def _column_major(place: Node, sizes: Sequence[int]) -> Node:
         return at
 
     return define("max_pool_positions", [place], place.shape, element, place.dtype)
-
-
-def _on_host_with_places(call: Call, x: Node, pool: Pool) -> Any:
-    sizes = concrete(x.shape, "positions in a tensor")
-    out = concrete(pool.out, "pooling")
-
-    def run(a: Any) -> Any:
-        return max_pool_with_places(
-            a, pool.kernel, pool.strides, pool.dilations, pool.pairs, out, bool(call.attr("storage_order", 0))
-        )
-
-    shape = (*sizes[:2], *out)
-    return on_host(call, run, [(call.elem(0), shape), (7, shape)], "positions with asymmetric padding")
 
 
 @lowering("AveragePool")
@@ -269,12 +293,17 @@ def _max_unpool(call: Call) -> Any:
     ]
     shape = call.ints(2) if call.has(2) else inferred
 
-    def run(values: Any, places: Any, _shape: Any = None) -> Any:
-        flat = np.zeros(int(np.prod(inferred)), values.dtype)
-        flat[places.reshape(-1)] = values.reshape(-1)
-        whole = np.zeros(shape, values.dtype)
-        corner = tuple(slice(0, min(a, b)) for a, b in zip(inferred, shape, strict=True))
-        whole[corner] = flat.reshape(inferred)[corner]
-        return whole
+    if len(shape) != len(inferred) or min([*inferred, *shape]) < 1:
+        raise call.error(f"a result of shape {shape}")
+    count = math.prod(inferred)
 
-    return on_host(call, run, [(x.elem, shape)], "positions that are data")
+    def place(values: Buffer, places: Buffer) -> Place:
+        return lambda *r: ([checked(load(places, r), count)], load(values, r))
+
+    values = call.node(0)
+    flat = full([count], 0, values.dtype)
+    made = reshape(scattered("max_unpool", "last", flat, call.nodes()[:2], sizes, place), inferred)
+    for d, (a, b) in enumerate(zip(inferred, shape, strict=True)):
+        made = slice_(made, d, 0, b) if b < a else made
+    border = [e for a, b in reversed(list(zip(inferred, shape, strict=True))) for e in (0, max(b - a, 0))]
+    return constant_pad(made, border, 0) if any(border) else made

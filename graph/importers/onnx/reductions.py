@@ -16,7 +16,7 @@ from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import is_empty, of_array
 from taskmap.graph.ops import reductions
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
-from taskmap.graph.ops.rearrange import flip
+from taskmap.graph.ops.rearrange import constant_pad, flip
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import const, constant_dim, index, unary
 from taskmap.ir.errors import UnsupportedError
@@ -183,7 +183,7 @@ def _cumulative(call: Call) -> Any:
     axis = call.axis(int(call.number(1)), len(x.shape))
     exclusive, reverse = bool(call.attr("exclusive", 0)), bool(call.attr("reverse", 0))
     size = constant_dim(x.shape[axis])
-    if exclusive or size is None or size > reductions.LONGEST_PREFIX:
+    if size is None or size > reductions.LONGEST_PREFIX:
         function = np.cumsum if call.op == "CumSum" else np.cumprod
         neutral = 0 if call.op == "CumSum" else 1
 
@@ -200,4 +200,7 @@ def _cumulative(call: Call) -> Any:
         return on_host(call, run, [(call.elem(0), x.shape)], "a long running sum", inputs=[0])
     x = flip(x, [axis]) if reverse else x
     made = (reductions.cumsum if call.op == "CumSum" else reductions.cumprod)(x, axis, x.dtype)
+    if exclusive:
+        border = [0] * (2 * (len(x.shape) - 1 - axis)) + [1, -1]
+        made = constant_pad(made, border, 0 if call.op == "CumSum" else 1)
     return flip(made, [axis]) if reverse else made

@@ -1,4 +1,6 @@
-"""Images sampled at positions that are data: each sample is a few loads at positions held inside the image."""
+"""Images sampled at positions that are data: each sample is a few loads at positions held inside the image. The
+reverse of taking windows out of images, which adds what overlaps.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.ops.gather import wrapped
-from taskmap.ir.construct import binary, call, cast, compare, const, load, maximum, minimum, reduce, select
+from taskmap.ir.construct import binary, call, cast, compare, const, eq, load, maximum, minimum, reduce, select
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Var
 from taskmap.ir.types import DType, boolean, compute_type, i64
 
@@ -176,3 +178,73 @@ def roi_align(x: Node, rois: Node, batch: Node, size: tuple[int, int], ratio: in
         return at
 
     return define("roi_align", [x, rois, batch], [rois.shape[0], x.shape[1], *size], element, x.dtype)
+
+
+def shifted_windows(
+    x: Node,
+    offset: Node,
+    mask: Node | None,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    before: Sequence[int],
+) -> Node:
+    """The taps of a convolution, each moved by ``offset`` [n, shifts, taps, 2, oh, ow] and weighted by ``mask``
+    [n, shifts, taps, oh, ow], of x [n, c, h, w]: [n, c, taps, oh, ow].
+
+    Source: Dai et al., "Deformable convolutional networks" (2017); Zhu et al. (2019) for the mask.
+    """
+    sizes = concrete(x.shape[2:], "samples of a tensor")
+    channels = concrete(x.shape[1:2], "samples of a tensor")[0]
+    n, shifts, taps, _, oh, ow = offset.shape
+    each = channels // concrete([shifts], "offsets")[0]
+    wide = compute_type(offset.dtype)
+
+    def element(f: Buffer, moved: Buffer, *weights: Buffer) -> Callable[..., ExprLike]:
+        def at(b: Expr, c: Expr, t: Expr, y: Expr, z: Expr) -> Expr:
+            shift = c // each
+            taken = (t // kernel[1], t % kernel[1])
+            places: list[Expr] = []
+            for d, (o, k) in enumerate(zip((y, z), taken, strict=True)):
+                start = cast(o * strides[d] + k * dilations[d] - before[d], wide)
+                place = start + cast(load(moved, (b, shift, t, d, y, z)), wide)
+                places.append(held(place, -2.0, sizes[d] + 1.0))
+            value = _Image(f, (b, c), sizes, "zeros", False).linear(places)
+            return value * cast(load(weights[0], (b, shift, t, y, z)), value.dtype) if weights else value
+
+        return at
+
+    sources = [x, offset] if mask is None else [x, offset, mask]
+    return define("shifted_windows", sources, [n, x.shape[1], taps, oh, ow], element, compute_type(x.dtype))
+
+
+def overlapped(
+    blocks: Node,
+    image: Sequence[int],
+    block: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    before: Sequence[int],
+) -> Node:
+    """Windows [n, c, *block, *counts] added up into images [n, c, *image]: every element is the sum of the taps that
+    lie on it."""
+    rank = len(image)
+    counts = concrete(blocks.shape[2 + rank :], "windows of an image")
+    wide = compute_type(blocks.dtype)
+
+    def element(f: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, c: Expr, *places: Expr) -> Expr:
+            taps = [Var(f"k{d}") for d in range(rank)]
+            inside: Expr = const(True, boolean)
+            windows: list[Expr] = []
+            for d, (p, k) in enumerate(zip(places, taps, strict=True)):
+                start = p + before[d] - k * dilations[d]
+                window = maximum(start, 0) // strides[d]
+                inside = inside & compare("ge", start, 0) & eq(start % strides[d], 0) & compare("lt", window, counts[d])
+                windows.append(minimum(window, counts[d] - 1))
+            value = select(inside, cast(load(f, (n, c, *taps, *windows)), wide), const(0, wide))
+            return reduce("sum", list(zip(taps, block, strict=True)), value)
+
+        return at
+
+    return define("overlapped", [blocks], [*blocks.shape[:2], *image], element, blocks.dtype)

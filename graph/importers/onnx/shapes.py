@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from taskmap.graph.build import broadcast_shapes, reindex
+from taskmap.graph.build import broadcast_shapes, define, reindex
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import STRING
-from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.symbolic import check_bound
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import is_empty, of_array
+from taskmap.graph.importers.onnx.values import Tensor, is_empty, of_array
 from taskmap.graph.ops.creation import full as filled
+from taskmap.graph.ops.gather import checked
 from taskmap.graph.ops.join import cat
 from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repeat, replication_pad, triangle
 from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
-from taskmap.ir.construct import constant_dim, product
-from taskmap.ir.errors import IndexOutOfRangeError, UnsupportedError
-from taskmap.ir.nodes import Dim
+from taskmap.ir.construct import compare, constant_dim, load, product, select
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.ir.types import boolean
 
 
@@ -369,15 +369,25 @@ def _reverse_sequence(call: Call) -> Any:
     x = call.tensor(0)
     time, batch = int(call.attr("time_axis", 0)), int(call.attr("batch_axis", 1))
 
-    def run(a: Any, lengths: Any) -> Any:
-        if lengths.min(initial=0) < 0 or lengths.max(initial=0) > a.shape[time]:
-            raise IndexOutOfRangeError(f"a length lies outside a dimension of size {a.shape[time]}")
-        moved = np.moveaxis(a, (batch, time), (0, 1)).copy()
-        for row, length in zip(moved, lengths, strict=True):
-            row[:length] = row[:length][::-1].copy()
-        return np.moveaxis(moved, (0, 1), (batch, time))
+    rank = len(x.shape)
+    if {time, batch} != {0, 1} or rank < 2:
+        raise call.error(f"the time axis {time} and the batch axis {batch} of a tensor of rank {rank}")
+    lengths = call.tensor(1)
+    if len(lengths.shape) != 1:
+        raise call.error(f"lengths of shape {list(lengths.shape)}, not of one dimension")
+    call.same(lengths.shape[0], x.shape[batch])
 
-    return on_host(call, run, [(x.elem, x.shape)], "lengths that are data")
+    def element(f: Buffer, given: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            length = checked(given[(axes[batch],)], x.shape[time] + 1)
+            here = axes[time]
+            there = select(compare("lt", here, length), length - 1 - here, here)
+            return load(f, [there if d == time else a for d, a in enumerate(axes)])
+
+        return at
+
+    node = define("reverse_sequence", [call.node(0), call.node(1)], x.shape, element)
+    return Tensor(x.elem, node.shape, made=node)
 
 
 @lowering("CenterCropPad")

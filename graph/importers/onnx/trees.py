@@ -14,6 +14,8 @@ from taskmap.ir.errors import UnsupportedError
 
 Array = NDArray[Any]
 MEMBER = 6
+MOST_WALKS = 1 << 18
+"""So many walks down a tree are made at once."""
 _COMPARE: dict[int, Any] = {
     0: np.less_equal,
     1: np.less,
@@ -32,18 +34,23 @@ def _tree_ensemble(call: Call) -> Any:
     return on_host(call, forest.run, [(x.elem, (rows, forest.targets))], "decision trees")
 
 
+def _numbers(listed: Any) -> Array:
+    return np.array(listed, np.int64).reshape(-1)
+
+
 class _Forest:
     """The trees of a TreeEnsemble, checked so that walking down them ends."""
 
     def __init__(self, call: Call, features: int) -> None:
         self.modes = call.array_attr("nodes_modes").reshape(-1)
         self.splits = call.array_attr("nodes_splits").reshape(-1)
-        self.features = call.required("nodes_featureids")
-        self.yes, self.no = call.required("nodes_truenodeids"), call.required("nodes_falsenodeids")
-        self.yes_leaf, self.no_leaf = call.required("nodes_trueleafs"), call.required("nodes_falseleafs")
-        self.roots, self.weights = call.required("tree_roots"), call.array_attr("leaf_weights").reshape(-1)
-        self.leaf_targets = call.required("leaf_targetids")
-        self.missing = call.attr("nodes_missing_value_tracks_true") or [0] * len(self.modes)
+        self.features = _numbers(call.required("nodes_featureids"))
+        self.yes, self.no = (_numbers(call.required(f"nodes_{w}nodeids")) for w in ("true", "false"))
+        self.yes_leaf, self.no_leaf = (_numbers(call.required(f"nodes_{w}leafs")) for w in ("true", "false"))
+        self.roots, self.weights = _numbers(call.required("tree_roots")), call.array_attr("leaf_weights").reshape(-1)
+        self.leaf_targets = _numbers(call.required("leaf_targetids"))
+        missing = call.attr("nodes_missing_value_tracks_true") or [0] * len(self.modes)
+        self.missing = _numbers(missing).astype(bool)
         self.targets = int(call.required("n_targets"))
         self.aggregate = int(call.attr("aggregate_function", 1))
         self.members = self._memberships(call)
@@ -80,34 +87,42 @@ class _Forest:
         """[rows, targets] from [rows, features]."""
         start = {2: np.inf, 3: -np.inf}.get(self.aggregate, 0.0)
         result = np.full((len(x), self.targets), start, np.float64)
-        for row, values in enumerate(x):
-            for root in self.roots:
-                leaf = self._leaf(values, root)
-                target, weight = self.leaf_targets[leaf], float(self.weights[leaf])
-                result[row, target] = self._joined(result[row, target], weight)
+        combine = {2: np.minimum, 3: np.maximum}.get(self.aggregate, np.add)
+        step = max(MOST_WALKS // max(len(self.roots), 1), 1)
+        for first in range(0, len(x), step):
+            leaves = self._leaves(x[first : first + step])
+            rows = np.broadcast_to(first + np.arange(len(leaves))[:, None], leaves.shape)
+            combine.at(result, (rows, self.leaf_targets[leaves]), self.weights[leaves].astype(np.float64))
         if self.aggregate == 0:
             result /= len(self.roots)
         return np.where(np.isinf(result), 0.0, result).astype(x.dtype)
 
-    def _joined(self, a: float, b: float) -> float:
-        if self.aggregate == 2:
-            return min(a, b)
-        return max(a, b) if self.aggregate == 3 else a + b
+    def _leaves(self, x: Array) -> Array:
+        """The leaf of every row in every tree: all walk down together, a level at a time.
 
-    def _leaf(self, values: Array, root: int) -> int:
-        # A root that leads to one leaf on both sides is a leaf; a walk longer than the number of nodes is a cycle.
-        node = root
+        A root that leads to one leaf on both sides is a leaf; a walk longer than the number of nodes is a cycle.
+        """
+        rows, trees = np.indices((len(x), len(self.roots))).reshape(2, -1)
+        node = self.roots[trees]
+        found = np.empty((len(x), len(self.roots)), np.int64)
         for _ in range(len(self.modes) + 1):
-            taken = self._test(node, values[self.features[node]])
-            child, is_leaf = (self.yes[node], self.yes_leaf[node]) if taken else (self.no[node], self.no_leaf[node])
-            if is_leaf:
-                return int(child)
-            node = child
+            taken = self._tests(node, x[rows, self.features[node]])
+            child = np.where(taken, self.yes[node], self.no[node])
+            ends = np.where(taken, self.yes_leaf[node], self.no_leaf[node]).astype(bool)
+            found[rows[ends], trees[ends]] = child[ends]
+            rows, trees, node = rows[~ends], trees[~ends], child[~ends]
+            if not len(node):
+                return found
         raise ValueError("the nodes of a tree form a cycle")
 
-    def _test(self, node: int, value: Any) -> bool:
-        if np.isnan(value) and self.missing[node]:
-            return True
-        if self.modes[node] == MEMBER:
-            return bool((self.members.get(node, np.zeros(0)) == value).any())
-        return bool(_COMPARE[int(self.modes[node])](value, self.splits[node]))
+    def _tests(self, node: Array, value: Array) -> Array:
+        """Whether these values pass the tests of these nodes."""
+        passed = np.zeros(len(node), bool)
+        modes = self.modes[node]
+        for mode, test in _COMPARE.items():
+            at = modes == mode
+            passed[at] = test(value[at], self.splits[node[at]])
+        for place in np.unique(node[modes == MEMBER]):
+            at = node == place
+            passed[at] = np.isin(value[at], self.members.get(int(place), np.zeros(0)))
+        return passed | (np.isnan(value) & self.missing[node])

@@ -14,6 +14,7 @@ from taskmap.graph.importers.onnx.host import concrete, on_host
 from taskmap.graph.importers.onnx.symbolic import all_known
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import of_array
+from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import UnsupportedError
 
@@ -71,7 +72,10 @@ def _col2im(call: Call) -> Any:
     dilations = call.attr("dilations") or [1] * rank
     pads = call.attr("pads") or [0] * (2 * rank)
     pairs = [(pads[d], pads[d + rank]) for d in range(rank)]
-    n, c, windows = concrete(x.shape, "Col2Im")
+    sizes = concrete(x.shape, "Col2Im")
+    if len(sizes) != 3:
+        raise call.error(f"blocks of shape {list(sizes)}, not of three dimensions")
+    n, c, windows = sizes
     if len(block) != rank or min([*image, *block, *strides, *dilations]) < 1 or len(pads) != 2 * rank:
         raise call.error(f"an image of {image} from blocks of {block}")
     counts = [
@@ -80,13 +84,8 @@ def _col2im(call: Call) -> Any:
     ]
     if min(counts) < 1 or math.prod(counts) != windows or c % math.prod(block):
         raise call.error(f"a tensor of shape {list(x.shape)}", f"it should have {counts} blocks of {block}.")
-    return on_host(
-        call,
-        lambda a: numpy_vision.col2im(a, image, block, strides, dilations, pairs),
-        [(x.elem, (n, c // int(np.prod(block)), *image))],
-        "overlapping sums",
-        inputs=[0],
-    )
+    blocks = reshape(call.node(0), [n, c // math.prod(block), *block, *counts])
+    return sampling.overlapped(blocks, image, block, strides, dilations, [a for a, _ in pairs])
 
 
 def _complex(a: Any) -> Any:
@@ -141,7 +140,7 @@ def _stft(call: Call) -> Any:
 
     def run(a: Any, w: Any = None) -> Any:
         value = _complex(a.reshape(batch, signal, -1))
-        parts = np.stack([value[:, i * hop : i * hop + length] for i in range(frames)], 1)
+        parts = np.lib.stride_tricks.sliding_window_view(value, length, 1)[:, ::hop][:, :frames]
         if w is not None:
             parts = parts * w
         made = np.fft.fft(parts, axis=-1)[..., :bins]
