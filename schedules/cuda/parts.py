@@ -66,7 +66,6 @@ class Parts:
         found = []
         for buffers, combine, start in zip(cells, combines, neutral, strict=True):
             mine = self._mine(buffers, combine, start, group)
-            b.barrier()
             found.append(team.all(mine, combine))
         return found
 
@@ -82,7 +81,8 @@ class Parts:
         self.counters.append(counters)
         arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
         fence = instruction_named("fence_gpu")
-        b.barrier()
+        if self.team.teams > 1:  # of one team thread 0 has stored the partials itself
+            b.barrier()
         with b.when(eq(THREAD, 0)):
             b.invoke(fence)
             b.store(arrived, 0, _atomic("add", counters, group, 1))

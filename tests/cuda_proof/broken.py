@@ -9,14 +9,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskmap.graph.ops import activations, arithmetic, gather, matmul, pooling, reductions, softmax, views
+from taskmap.graph.ops import (
+    activations,
+    arithmetic,
+    gather,
+    join,
+    matmul,
+    pooling,
+    reductions,
+    scatter,
+    softmax,
+    views,
+)
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
 from taskmap.ir.evaluate import size_of
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.types import f16, f32, i8, i64
+from taskmap.ir.types import DType, f16, f32, i8, i32, i64
 from taskmap.schedules import schedule
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.attention import schedule_attention
@@ -37,6 +48,11 @@ from tests.schedules.running import Case
 Plan = Callable[[Task, Target], Kernel | None]
 
 
+NOTHING = Rule(
+    "limit", r"zfill_\d+\(.* \? \d+ : 0\)", "where the limit would take hold, 0 bytes are copied, and none is read"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Breakable:
     """A kernel to break: its task, its schedule, the architecture, and the rules for it."""
@@ -44,13 +60,19 @@ class Breakable:
     make: Callable[[], Task]
     plan: Plan
     isa: str = "sm_80"
-    rules: tuple[Rule, ...] = ()
+    own_rules: tuple[Rule, ...] = ()
     infinite: tuple[int, ...] = (0, 1)
     ties: bool = False
+    indices: int = 23
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Its own, and those of every kernel."""
+        return *self.own_rules, NOTHING
 
     def cases(self, task: Task) -> list[Case]:
         """One for each way to run: random arrays, in the last case with an infinity at the end of the inputs numbered
-        ``infinite``, or (``ties``) few different values in the last cases, and a NaN.
+        ``infinite``, or (``ties``) few different values in the last cases, and a NaN. i64 inputs are below ``indices``.
 
         Where a sum goes beyond its end, a factor that should have been 0 shows by making infinity times 0.
         """
@@ -58,7 +80,9 @@ class Breakable:
         for seed in range(len(RUNS)):
             chance = random.Random(seed)
             arrays = [random_array(chance, b.dtype, [size_of(n, {}) for n in b.shape]) for b in task.inputs]
-            arrays = [np.abs(a) % 23 if b.dtype == i64 else a for b, a in zip(task.inputs, arrays, strict=True)]
+            arrays = [
+                np.abs(a) % self.indices if b.dtype == i64 else a for b, a in zip(task.inputs, arrays, strict=True)
+            ]
             arrays = [np.round(a * 2) if self.ties and seed > 1 else a for a in arrays]
             if seed == len(RUNS) - 1:
                 for n, (b, a) in enumerate(zip(task.inputs, arrays, strict=True)):
@@ -156,6 +180,18 @@ def a_pool() -> Task:
     return fused([y], strides={x: channels_last(1, 8, 9, 9), y: channels_last(1, 8, 5, 5)})
 
 
+def a_scatter(dtype: DType, how: str, shape: tuple[int, ...], length: int) -> Callable[[], Task]:
+    """Elements, or rows of them, put at positions that are data."""
+
+    def make() -> Task:
+        x, indices = tensor(*shape, dtype=dtype), tensor(length, dtype=i64)
+        source = tensor(length, *shape[1:], dtype=dtype)
+        y = scatter.index_combine("index", x, 0, indices, source, how)
+        return fused([y], inputs=(x, indices, source))
+
+    return make
+
+
 I8 = "mma_m16n8k32_i8_i32"
 F16 = "mma_m16n8k16_f16_f32"
 W16 = "wgmma_m64n64k16_f16_f32"
@@ -193,6 +229,7 @@ SHIFT = Rule("stage", r" exchange\[", "softmax does not depend on what is subtra
 LAST_BEST = Rule("predicate", r"const float both_8 = ", "of the best of a row only the place is wanted")
 LAST_BEST_PART = Rule("condition", r"const float both_8 = ", "of the best of a row only the place is wanted")
 TAIL = Rule("predicate", r"if \(unit", "the loop over the rest of a vector is empty beyond the last vector")
+EMPTY = Rule("predicate", r"if \(unit < 480\)", "threads beyond the last own a range without positions")
 
 BREAKABLE: dict[str, Breakable] = {
     "product, threads": Breakable(
@@ -266,10 +303,23 @@ BREAKABLE: dict[str, Breakable] = {
         lambda: fused([reductions.argmax(tensor(5, 260), 1)]), by_rows(RowConfig(32, 1, 9)), "sm_80",
         (LAST_BEST, LAST_BEST_PART), ties=True,
     ),
+    "rows, several blocks": Breakable(
+        lambda: fused([reductions.sum_(tensor(5, 1300), [1])]), by_rows(RowConfig(64, 1, 0, parts=3))
+    ),
+    "rows, side by side": Breakable(lambda: fused([reductions.sum_(tensor(300, 37), [0])]), schedule),
+    "scatter, owners": Breakable(
+        a_scatter(f32, "sum", (23, 40), 17), schedule, "sm_80", (EMPTY,), ()
+    ),
+    "scatter, shared memory": Breakable(a_scatter(i32, "sum", (601,), 1021), schedule, indices=601),
+    "scatter, the last": Breakable(a_scatter(i32, "last", (601,), 1021), schedule, indices=601),
+    "join": Breakable(lambda: fused([arithmetic.mul(join.cat([tensor(5, 24), tensor(5, 17)], 1), 2.0)]), schedule),
     "pointwise": Breakable(lambda: fused([arithmetic.mul(tensor(7, 37), 2.0)]), schedule, "sm_80", (TAIL,)),
     "pooling": Breakable(a_pool, schedule),
     "gather": Breakable(lambda: fused([gather.embedding(tensor(23, 40), tensor(7, dtype=i64))]), schedule),
     "transpose": Breakable(
         lambda: fused([arithmetic.mul(views.permute(tensor(65, 70), (1, 0)), 2.0)]), schedule
+    ),
+    "transpose, vectors": Breakable(
+        lambda: fused([arithmetic.mul(views.permute(tensor(72, 120, dtype=f16), (1, 0)), 2.0)]), schedule
     ),
 }  # fmt: skip

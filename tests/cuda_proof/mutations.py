@@ -1,5 +1,5 @@
-"""GPU kernels broken in known ways, one mistake at a time: those of tests/schedules/mutants.py and more of the
-asynchronous protocols; and the rules by which a mistake changes nothing."""
+"""GPU kernels broken in known ways, one mistake at a time: those of mutants.py and more of the asynchronous
+protocols; and the rules by which a mistake changes nothing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim.building import build_kernel
 from taskmap.ir.errors import CompilerFailedError, InputError, SimulationError
 from taskmap.ir.nodes import Kernel
+from tests.cuda_proof.mutants import arguments, mutants
 from tests.cuda_proof.proving import RUNS
 from tests.cuda_proof.reference import exact
 from tests.cuda_proof.subjects import LIMITS
 from tests.schedules.cuda_running import simulated
-from tests.schedules.mutants import mutants
 from tests.schedules.running import Case
 
 _CONDITION = re.compile(r"if \((.*)\) |(?:, | = )([^,;?=]+) \?")
-_SECONDS = 20.0
-"""After which a mutant counts as hanging; none that ends takes a second."""
+_STEPS = 20_000_000
+"""After which a mutant counts as hanging, on a machine of any speed; no kernel here takes a tenth of them."""
 
 _CALL = re.compile(r"(\s*)(tm_\w+)(<[^;]*?>)?\((.*)\);")
 _DROPPED = {
@@ -90,7 +90,7 @@ def _protocol(line: str) -> Iterator[tuple[str, str]]:
         wanted = name.startswith(prefix) and not name.endswith(("_commit", "_wait"))
         if name == prefix or (wanted and prefix not in ("tm_cp_async_wait", "tm_wgmma_wait")):
             yield kind, ""
-    *given, last = _arguments(inside)
+    *given, last = arguments(inside)
     if name == "tm_mbarrier_wait":
         yield "parity", f"{space}{name}{template}({', '.join(given)}, 1 - ({last}));"
     if name in _CHANGED:
@@ -118,18 +118,6 @@ def _conditions(line: str) -> Iterator[tuple[str, str]]:
                 continue
             rest = " && ".join(p for p in parts if p is not part)
             yield part, f"{line[: whole.start(1)]}{rest}{line[whole.end(1) :]}"
-
-
-def _arguments(inside: str) -> list[str]:
-    """The arguments of a call, apart at the commas that no parenthesis holds."""
-    found, depth = [""], 0
-    for c in inside:
-        depth += (c in "(<[") - (c in ")>]")
-        if c == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += c
-    return [a.strip() for a in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +164,7 @@ def hunt(
     def is_noticed(source: CudaSource) -> bool:
         for case, reference, (policy, seed) in zip(cases, references, RUNS, strict=True):
             try:
-                if reference.error(simulated(case, kernel, source, seed, policy, _SECONDS), LIMITS) > 1:
+                if reference.error(simulated(case, kernel, source, seed, policy, _STEPS), LIMITS) > 1:
                     return True
             except (SimulationError, InputError, AssertionError):
                 return True

@@ -7,6 +7,7 @@ import pytest
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from tests.cuda_proof.broken import BREAKABLE, LAST_STEP
+from tests.cuda_proof.mutants import Mutant, mutants
 from tests.cuda_proof.mutations import Mutation, hunt, mutations
 from tests.schedules.cuda_running import cuda, source_of
 
@@ -79,7 +80,7 @@ def test_a_rule_covers_its_own_mutants_only() -> None:
     assert LAST_STEP.covers(Mutation("predicate", 9, source, "    if (step + 1 < 5) {"))
     assert not LAST_STEP.covers(Mutation("predicate", 9, source, "    if (row < 5) {"))
     assert not LAST_STEP.covers(Mutation("barrier", 9, source, "    if (step + 1 < 5) {"))
-    rows, parts = BREAKABLE["product, tensor cores"].rules
+    rows, parts = BREAKABLE["product, tensor cores"].own_rules
     assert rows.covers(Mutation("predicate", 9, source, "", "chunk * 8 < 40"))
     assert rows.covers(Mutation("predicate", 9, source, "", "row < 35 && chunk * 8 < 40"))
     assert not rows.covers(Mutation("predicate", 9, source, "", "row < 35 && chunk * 8 < 200"))
@@ -94,3 +95,43 @@ def test_what_a_condition_was() -> None:
         ("predicate", 9, "row < 5 && k < 7"), ("condition", 9, "row < 5"), ("condition", 9, "k < 7"),
         ("predicate", 10, "a < 3 && b < 4"), ("condition", 10, "a < 3"), ("condition", 10, "b < 4"),
     }  # fmt: skip
+
+
+def test_every_kind_of_mutant() -> None:
+    """What the mutants of a text are."""
+    text = """\
+void k(tm_global<float> p)
+{
+  tm_shared<float> s = tm_shared_at<float>(0);
+  s[v ^ 3] = a < 3 ? p[v] : 0.0f;
+  tm_cp_async_commit();
+  tm_cp_async_wait<1>();
+  tm_fence_proxy_async();
+  tm_mbarrier_arrive(full + i % 3);
+  tm_barrier();
+  if (v < n) p[v] = s[(i + 1) % 2 * 8 + v];
+  p[tm_min<int>(v + 1, 34)] = tm_shuffle_xor<32>(v, 16);
+  tm_atomic_add_i32_shared(s + v, n);
+}
+"""
+    found = {(m.kind, m.line, m.text.splitlines()[m.line - 1].strip()) for m in mutants(text)}
+    assert found >= {
+        ("index", 4, "s[v ^ 3] = a < 3 ? p[1 + v] : 0.0f;"),
+        ("index", 4, "s[1 + v ^ 3] = a < 3 ? p[v] : 0.0f;"),
+        ("swizzle", 4, "s[v + 0 * 3] = a < 3 ? p[v] : 0.0f;"),
+        ("predicate", 4, "s[v ^ 3] = a < 3 || true ? p[v] : 0.0f;"),
+        ("commit", 5, ""),
+        ("wait", 6, "tm_cp_async_wait<2>();"),
+        ("fence", 7, ""),
+        ("arrival", 8, ""),
+        ("barrier", 9, ""),
+        ("predicate", 10, "if (true || v < n) p[v] = s[(i + 1) % 2 * 8 + v];"),
+        ("stage", 10, "if (v < n) p[v] = s[(i + 1) % 1 * 8 + v];"),
+        ("index", 10, "if (v < n) p[1 + v] = s[(i + 1) % 2 * 8 + v];"),
+        ("index", 10, "if (v < n) p[v] = s[1 + (i + 1) % 2 * 8 + v];"),
+        ("limit", 11, "p[(v + 1)] = tm_shuffle_xor<32>(v, 16);"),
+        ("lane", 11, "p[tm_min<int>(v + 1, 34)] = tm_shuffle_xor<32>(v, 8);"),
+        ("atomic", 12, "0;"),
+        ("atomic", 12, "s[v] = s[v] + n;"),
+    }
+    assert str(Mutant("commit", 1, "\n")) == "commit in line 1: (nothing)"

@@ -50,9 +50,9 @@ def simulated(
     source: CudaSource,
     seed: int = 0,
     policy: sim.Policy = "late",
-    seconds: float = 60.0,
+    steps: int = 0,
 ) -> list[Array]:
-    """The outputs of a kernel's CUDA C++; SimulationError for what it does wrong, and when it takes longer."""
+    """The outputs of a kernel's CUDA C++; SimulationError for what it does wrong, and after ``steps`` steps."""
     storages = {b: Storage(b, case.dims) for b in kernel.buffers}
     inputs = [b for b in kernel.buffers if b not in kernel.outputs]
     for b, a in zip(inputs, case.arrays, strict=True):
@@ -63,7 +63,7 @@ def simulated(
         arrays.append(np.zeros(1, np.int32))
     outputs = [n for n, b in enumerate(kernel.buffers) if b in kernel.outputs and b.strides is None]
     sizes = {v: case.dims[v] for v in source.dims}
-    sim.run(source, arrays, sizes, seed=seed, policy=policy, outputs=outputs, seconds=seconds)
+    sim.run(source, arrays, sizes, seed=seed, policy=policy, outputs=outputs, steps=steps)
     results = [storages[b].read() for b in kernel.outputs]
     for b in inputs:
         assert np.array_equal(before[b], storages[b].raw), f"{kernel.name} writes to its input {b!r}"
