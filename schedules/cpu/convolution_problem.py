@@ -45,7 +45,7 @@ _FREE_SIZES = rf"\??{_NUMBER}(?:x\??{_NUMBER}){{2,4}}"
 _SHAPES = re.compile(rf"({_FREE_SIZES})\*({_SIZES})")
 _LAYOUT = re.compile(
     r"stride=(\d+(?:x\d+)*) padding=(\d+(?:x\d+)*) dilation=(\d+(?:x\d+)*) groups=([1-9]\d{0,8})"
-    r"(?: transposed=(\d+(?:x\d+)*))? x=(channels|columns|computed) w=(plain|computed|packed[1-9]\d{0,4})"
+    r"(?: transposed=(\d+(?:x\d+)*))? x=(channels|columns|computed) w=(plain|computed|channels|packed[1-9]\d{0,4})"
     r" out=(channels|columns)"
 )
 _LARGEST = 1 << 31
@@ -63,7 +63,8 @@ class ConvolutionProblem:
 
     transposed: its output padding, None for an ordinary convolution. types: element types of x, w and the output.
     x_along, out_along: what is contiguous in memory, "channels" or "columns"; x_along is "computed" where the image is
-    fused. weights: "plain" as above, "computed" where they are fused, or "packed48" for panels of 48 output channels.
+    fused. weights: "plain" as above, "computed" where they are fused, "packed48" for panels of 48 output channels, or
+    "channels" for those of a depthwise convolution with the channels innermost.
     free: the dimensions of x that are known only when the kernel runs; what stands there is what they are likely to be.
     """
 
@@ -234,7 +235,7 @@ def _weight_type(c: Convolution) -> DType:
 def _weights(task: Task, c: Convolution) -> str:
     width = packed_width(c)
     if width is not None:
-        return f"packed{width}"
+        return "channels" if c.groups > 1 and c.channels == c.out_channels == 1 else f"packed{width}"
     return "computed" if any(isinstance(e, Load) and e.buffer in task.producers for e in walk_exprs(c.w)) else "plain"
 
 
@@ -281,8 +282,9 @@ def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProble
     inner, outer = (w[1], w[0]) if transposed is None else (w[0] // groups, w[1] * groups)
     if x[1] != inner * groups or outer % groups or (transposed is not None and w[0] % groups) or min(found.out) < 1:
         raise wrong
-    if found.packed and outer // groups < 2:  # one channel is never packed
-        raise wrong
+    alone = groups > 1 and inner == 1 and outer == groups
+    if (found.packed and outer // groups < 2) or (found.weights == "channels" and not alone):
+        raise wrong  # one channel is never packed
     largest = max(math.prod(x), math.prod(w), math.prod(found.out))
     if largest > _LARGEST or math.prod(w[2:]) > _LARGEST_WINDOW:
         raise ScheduleError(
@@ -364,6 +366,9 @@ def _weight(p: ConvolutionProblem, oc: Var, c: Var, channel: Expr, taps: Sequenc
     """The weights' buffer, and its element for an output channel, an input channel and taps."""
     turned, width = p.transposed is not None, p.packed
     of_group = p.out[1] // p.groups
+    if p.weights == "channels":
+        w = Buffer("w", p.types[1], (1, 1, *p.w[2:], p.groups))
+        return w, load(w, (oc // p.groups, c, *taps, oc % p.groups))
     if width is None:
         w = Buffer("w", p.types[1], p.w)
         return w, load(w, (channel, oc % of_group, *taps) if turned else (oc, c, *taps))

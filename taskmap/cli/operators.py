@@ -97,7 +97,9 @@ def _convolution_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--x", default="channels", choices=["channels", "columns"], help=f"of the image, {along}")
     parser.add_argument("--out", default="channels", choices=["channels", "columns"], help=f"of the output, {along}")
     parser.add_argument(
-        "--w", default="packed", help="weights: plain, packed as compiled models have them, or packed48 (packed)"
+        "--w",
+        default="packed",
+        help="weights: packed as compiled models have them, or plain, packed48, channels (packed)",
     )
 
 
@@ -122,6 +124,8 @@ def _convolution(a: argparse.Namespace, target: Target) -> Problem:
 
     if a.w != "packed":
         return read(a.w)
+    if a.groups > 1 and a.groups == a.channels == a.out_channels:
+        return read("channels")
     return read(_weights(a.out_channels // a.groups, a.groups, _row(a, stride, padding, dilation), dtype, target))
 
 

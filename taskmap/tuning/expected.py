@@ -54,6 +54,9 @@ def _convolution(problem: Problem, inputs: Sequence[Array]) -> Expected:
 
 def unpacked(p: ConvolutionProblem, w: Array) -> Array:
     """Weights [oc, c / groups, kernel...] ([c, oc / groups, kernel...] transposed), wherever they came from."""
+    if p.weights == "channels":
+        alone: Array = np.moveaxis(w[0, 0], -1, 0)[:, None]
+        return alone
     if p.packed is None:
         return w
     if p.transposed is not None or p.groups == 1:

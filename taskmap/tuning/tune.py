@@ -1,8 +1,8 @@
 """Tuning one operator: build its configurations, race them, remember what was found.
 
 Configurations are built in chunks while those before them get a first look; what is clearly worse, as the cost model
-expected, is measured no more, and the others meet in further rounds, all in one process, with nothing being built beside
-them. Whatever is known after each chunk and each round is in the database, so tuning that is killed loses one of them.
+expected, is measured no more, and the others meet in further rounds, all in one process, with nothing being built
+beside them. Whatever is known after each chunk and each round is in the database, so tuning that is killed loses one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _ROUND = 4
 class Budget:
     """How much to measure: the ``first`` configurations that the cost model prefers (None: the whole space) and
     ``spread`` of the rest, evenly spread over its order; for no longer than ``seconds`` seconds, but what has begun by
-    then is finished, and what may be the fastest is measured once with nothing being built beside it. ``again``: measure what is known already, too; ``known``: measure nothing.
+    then is finished, and what may be the fastest is measured once with nothing being built beside it. ``again``:
+    measure what is known already, too; ``known``: measure nothing.
     """
 
     seconds: float = 60.0

@@ -40,7 +40,9 @@ def problems(draw: st.DrawFn) -> ConvolutionProblem:
         draw(st.sampled_from([(f32, f32, f32), (f64, f64, f64), (f16, f16, f16), (bf16, bf16, bf16)])),
         tuple(draw(st.integers(0, s - 1)) for s in stride) if transposed else None,
         "channels" if x[1] == 1 else draw(st.sampled_from(["channels", "columns"])),
-        "plain" if of_group == 1 else draw(st.sampled_from(["plain", "packed48"])),
+        draw(st.sampled_from(["plain", "channels"] if per_group == 1 < groups else ["plain"]))
+        if of_group == 1
+        else draw(st.sampled_from(["plain", "packed48"])),
         "channels" if of_group * groups == 1 else draw(st.sampled_from(["channels", "columns"])),
         tuple(d for d in (0, 2) if draw(st.booleans())),
     )  # fmt: skip

@@ -73,3 +73,15 @@ def test_attention(mask: str, causal: bool) -> None:
     got, limit = expected(p, arrays)
     np.testing.assert_allclose(got, want.numpy(), atol=1e-12)
     assert 1e-7 < limit < 1e-3
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_weights_that_lie_by_channels_are_the_same_weights(transposed: bool) -> None:
+    extra = (1, 1) if transposed else None
+    p = ConvolutionProblem(
+        (2, 6, 9, 8), (6, 1, 3, 2), (2, 2), (1, 1), (2, 1), 6, F32, extra, weights="channels"
+    )  # fmt: skip
+    lies = operand(p.task().inputs[1], np.random.default_rng(0)).values()
+    w = unpacked(p, lies)
+    assert w.shape == p.w
+    assert w[5, 0, 2, 1] == lies[0, 0, 2, 1, 5]

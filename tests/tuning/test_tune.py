@@ -68,7 +68,7 @@ def test_what_a_compiler_slows_down_is_measured_again(tmp_path: Path, victim: st
 
 def test_a_look_that_was_all_there_was_time_for_is_not_believed(tmp_path: Path) -> None:
     slow = next(c for c in FIRST if c != DEFAULT)
-    samples = {c: (4e-3,) * 4 for c in FIRST} | {DEFAULT: (1e-3,) * 4, slow: (4e-3,) * 2}
+    samples = dict.fromkeys(FIRST, (4e-3,) * 4) | {DEFAULT: (1e-3,) * 4, slow: (4e-3,) * 2}
     with database(tmp_path) as opened:
         opened.add(Record(operator(), c, Verdict.OK, here(), time.time(), s) for c, s in samples.items())
     found = tuned(tmp_path, command=(*FAULTY, "busy=nothing"))

@@ -1,5 +1,6 @@
 """Convolutions, depthwise ones and attention are tuned as products are: by processes that may die, at likely sizes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 import taskmap
+from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.options import Options
-from taskmap.schedules import Problem, problem, space_of
+from taskmap.schedules import Problem, problem, read_problem, space_of
 from taskmap.schedules.cpu.attention_problem import AttentionProblem
 from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
 from taskmap.target import host_target
 from taskmap.tuning.bench import Bench
+from taskmap.tuning.choice import Choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.job import Job
 from taskmap.tuning.record import Verdict
@@ -25,9 +28,10 @@ from tests.tuning.tuning_here import FAULTY, TARGET, database, here, setting
 F32 = (f32, f32, f32)
 IMAGE = ConvolutionProblem((1, 8, 12, 12), (16, 8, 3, 3), (1, 1), (1, 1), (1, 1), 1, F32, weights="packed16")
 DEPTHWISE = ConvolutionProblem((2, 24, 9, 10), (24, 1, 3, 3), (2, 1), (1, 1), (1, 1), 24, F32, free=(0, 2))
+BY_CHANNELS = replace(DEPTHWISE, weights="channels", free=())
 TURNED = ConvolutionProblem((1, 6, 5, 5), (6, 10, 4, 4), (2, 2), (1, 1), (1, 1), 1, F32, (0, 1), "columns")
 ATTENTION = AttentionProblem(1, 2, 1, 40, 33, 16, 8, (f32, f32), True, "bool[11qk]", q="rows", free=("queries",))
-ALL = [IMAGE, DEPTHWISE, TURNED, ATTENTION]
+ALL = [IMAGE, DEPTHWISE, BY_CHANNELS, TURNED, ATTENTION]
 
 
 @pytest.mark.parametrize("p", ALL, ids=lambda p: p.shapes)
@@ -115,14 +119,33 @@ def test_a_model_is_tuned_and_symbolic_sizes_at_what_they_were(cache_dir: Path, 
 
     run(30.0)
     opened = Database(cache_dir / "tuning.sqlite")
-    operators = {r.operator for r in opened.records()}
+    records = list(opened.records())
     opened.close()
+    operators = {r.operator for r in records}
+    assert {r.verdict for r in records} == {Verdict.OK}
     names = {o.name for o in operators}
     assert {"cpu.convolution", "cpu.attention"} <= names
     assert any("?" in o.shapes for o in operators) == dynamic
     before = taskmap.metrics().tasks_tuned
     run()
     assert taskmap.metrics().tasks_tuned > before
+
+
+def test_what_is_found_in_a_model_is_what_its_text_says(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Problem | None] = []
+
+    def note(self: Choices, tasks: Sequence[Task], show: object) -> None:
+        found.extend(problem(task, self.target, self.hints) for task in tasks)
+
+    monkeypatch.setattr(Choices, "tune", note)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made = torch.compile(Small().eval(), backend="taskmap", options={"threads": 1, "tune_seconds": 1.0})
+        made(torch.randn(3, 3, 6, 8), torch.randn(3, 24, 24))
+    known = [p for p in found if p is not None]
+    assert {"w=plain", "w=channels"} & {p.layout.split()[-2] for p in known} == {"w=channels"}
+    for p in known:
+        assert read_problem(p.template, p.shapes, p.dtypes, p.layout) == p
 
 
 def test_what_nothing_hints_at_is_not_tuned() -> None:
