@@ -176,6 +176,83 @@ def detections() -> Example:
     return model(nodes, {"x": (FLOAT, [5])}, ["y", "n"], {"zero": np.float32(0)}), {"x": x}
 
 
+def scan() -> Example:
+    """A Scan over rows, backwards, that keeps a running sum and collects products with a value from outside."""
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "r"], ["s2"]), helper.make_node("Mul", ["r", "w"], ["p"])],
+        "body",
+        [helper.make_tensor_value_info("s", FLOAT, [3]), helper.make_tensor_value_info("r", FLOAT, [3])],
+        [helper.make_tensor_value_info("s2", FLOAT, [3]), helper.make_tensor_value_info("p", FLOAT, [3])],
+    )
+    nodes = [
+        helper.make_node("Scan", ["zero", "x"], ["y", "ps"], body=body, num_scan_inputs=1, scan_input_directions=[1])
+    ]
+    stored = {"zero": np.zeros(3, np.float32), "w": _random(3, seed=1)}
+    return model(nodes, {"x": (FLOAT, [4, 3])}, ["y", "ps"], stored), {"x": _random(4, 3)}
+
+
+def sequence() -> Example:
+    """A sequence that is made, changed and joined again, and a Loop that goes over its length."""
+    body = helper.make_graph(
+        [
+            helper.make_node("SequenceAt", ["parts", "i"], ["part"]),
+            helper.make_node("ReduceSum", ["part"], ["one"], keepdims=0),
+            helper.make_node("Add", ["t", "one"], ["t2"]),
+            helper.make_node("Identity", ["c"], ["go"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, []),
+            helper.make_tensor_value_info("c", BOOL, []),
+            helper.make_tensor_value_info("t", FLOAT, []),
+        ],
+        [helper.make_tensor_value_info("go", BOOL, []), helper.make_tensor_value_info("t2", FLOAT, [])],
+    )
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "two"], ["split"], axis=0),
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("SequenceInsert", ["split", "n", "first"], ["parts"]),
+        helper.make_node("SequenceLength", ["parts"], ["count"]),
+        helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=0),
+        helper.make_node("Loop", ["count", "true", "zero"], ["total"], body=body),
+    ]
+    stored = {"two": np.array(2), "first": np.array(0), "true": np.array(True), "zero": np.float32(0)}
+    return model(nodes, {"x": (FLOAT, [5, 3])}, ["y", "count", "total"], stored), {"x": _random(5, 3)}
+
+
+def quantized_convolution() -> Example:
+    """A convolution of int8 weights, with a scale for each channel, between quantisation and dequantisation."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["w"], axis=0),
+        helper.make_node("Conv", ["d", "w", "b"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    stored = {
+        "s": np.float32(0.01),
+        "z": np.int8(-3),
+        "wq": np.random.default_rng(0).integers(-128, 128, (4, 3, 3, 3)).astype(np.int8),
+        "ws": np.array([0.01, 0.02, 0.03, 0.04], np.float32),
+        "wz": np.zeros(4, np.int8),
+        "b": _random(4),
+    }
+    return model(nodes, {"x": (FLOAT, [1, 3, 5, 6])}, ["y"], stored), {"x": _random(1, 3, 5, 6)}
+
+
 EXAMPLES: dict[str, Callable[[], Example]] = {
-    f.__name__: f for f in (mlp, convnet, shape_chain, branch, loop, function, quantized, detections)
+    f.__name__: f
+    for f in (
+        mlp,
+        convnet,
+        shape_chain,
+        branch,
+        loop,
+        scan,
+        sequence,
+        function,
+        quantized,
+        quantized_convolution,
+        detections,
+    )
 }
