@@ -14,7 +14,7 @@ from importlib import import_module
 
 import taskmap
 from taskmap.cli.interrupts import noticed
-from taskmap.cli.output import Help, status_text
+from taskmap.cli.output import Help, plain_lines, status_text
 from taskmap.ir.errors import TaskmapError
 
 COMMANDS = {
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise KeyboardInterrupt
             return status
     except TaskmapError as error:
-        print(error, file=sys.stderr)
+        print(plain_lines(str(error)), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("taskmap: interrupted", file=sys.stderr)

@@ -15,7 +15,6 @@ from taskmap.cli.output import Bar, duration, plain, print_json, size, table
 from taskmap.ir.errors import ScheduleError, TuningError
 from taskmap.schedules import read_problem
 from taskmap.tuning.attempt import attempt
-from taskmap.tuning.database import repair
 from taskmap.tuning.job import Job, Setting
 from taskmap.tuning.record import DAY, Record, Verdict, typical
 
@@ -41,7 +40,7 @@ class Again:
 def verify(a: argparse.Namespace) -> int:
     """Check the file, every record, and measure some again; 1 when something is not as it should be."""
     with opened(a) as database:
-        kept = repair(database.path, "asked to verify it") if database.path.exists() else None
+        kept = database.verify()
         check = database.check()
         sample = _sample(database.records(), a.measure or 0)
         bar = Bar("measuring", a.json)
@@ -141,7 +140,7 @@ def clear(a: argparse.Namespace) -> int:
     if not a.yes:
         raise TuningError("this forgets all records", hint="Say --yes. taskmap cache export keeps them first.")
     with opened(a) as database:
-        count = database.remove(database.records())
+        count = database.clear()
     _say(a.json, {"removed": count}, f"{count} records are gone")
     return 0
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 from taskmap.cli.cache_common import (
     age,
@@ -19,12 +20,12 @@ from taskmap.cli.cache_common import (
     target_of,
 )
 from taskmap.cli.operators import problem_of
-from taskmap.cli.output import duration, paint, plain, print_json, table
+from taskmap.cli.output import clipped, duration, paint, plain, print_json, table
 from taskmap.cli.plot import distribution
 from taskmap.cli.tuning import Machine, cpu_machine, cuda_machine, report, tune_one
 from taskmap.ir.errors import TaskmapError, TuningError
 from taskmap.options import Options
-from taskmap.schedules import read_problem
+from taskmap.schedules import Problem, read_problem
 from taskmap.target import host_target
 from taskmap.tuning.miss import Miss, nearest
 from taskmap.tuning.record import Operator, Record, Verdict
@@ -65,7 +66,7 @@ def show(a: argparse.Namespace) -> int:
             "records": [as_json(r, stale(r)) for r in records],
         })  # fmt: skip
         return 0
-    print(paint(plain(str(operator)), "bold"))
+    print(paint(clipped(str(operator)), "bold"))
     best = min(times.values(), default=1.0)
     rows = [
         (
@@ -83,7 +84,7 @@ def show(a: argparse.Namespace) -> int:
     print(f"\n{distribution(list(times.values()), marks)}")
     print(f"\n{len(records)} of {total or 'unknown many'} configurations are recorded")
     for r in (r for r in records if r.verdict is not Verdict.OK):
-        print(f"{paint(r.verdict.value, 'red')}: {r.config}: {plain(r.reason)}")
+        print(f"{paint(r.verdict.value, 'red')}: {clipped(r.config)}: {plain(r.reason)}")
     return 0
 
 
@@ -91,7 +92,7 @@ def best(a: argparse.Namespace) -> int:
     """What compilations use here, for every operator that the options choose."""
     with opened(a) as database:
         groups = by_operator(chosen(database.records(), a))
-    found = {o: next((r for r in rs if r.verdict is Verdict.OK and stale(r) is None), None) for o, rs in groups.items()}
+    found = {o: next(_used(o, rs), None) for o, rs in groups.items()}
     if a.json:
         print_json([{"operator": str(o), "best": None if r is None else as_json(r)} for o, r in found.items()])
     else:
@@ -103,6 +104,23 @@ def best(a: argparse.Namespace) -> int:
     return 0 if any(found.values()) else 1
 
 
+def _used(operator: Operator, records: list[Record]) -> Iterator[Record]:
+    """The records that compilations would use, the first of them first."""
+    problem = _problem(operator)
+    for r in records:
+        if problem is not None and r.verdict is Verdict.OK and stale(r) is None:
+            if problem.read(r.config, target_of(r)) is not None:
+                yield r
+
+
+def _problem(operator: Operator) -> Problem | None:
+    """What a record is of; None for what no template of this version computes."""
+    try:
+        return read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
+    except TaskmapError:
+        return None
+
+
 def tune_again(a: argparse.Namespace) -> int:
     """Measure recorded operators again."""
     with opened(a) as database:
@@ -110,10 +128,11 @@ def tune_again(a: argparse.Namespace) -> int:
         found = []
         for operator, records in groups.items():
             where = _machine(records[0], None if a.cache_dir is None else str(a.cache_dir))
-            if where is None:
-                print(f"taskmap: passed over {operator}: this machine does not run it", file=sys.stderr)
+            problem = _problem(operator)
+            if where is None or problem is None:
+                why = "there is no such template" if problem is None else "this machine does not run it"
+                print(f"taskmap: passed over {clipped(str(operator))}: {why}", file=sys.stderr)
                 continue
-            problem = read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
             budget = Budget(a.seconds, None, again=True) if a.all else Budget(a.seconds, again=True)
             found.append(tune_one(problem, where, database, budget, quiet=a.json))
     report(found, a.json)
@@ -153,13 +172,13 @@ def explain_miss(a: argparse.Namespace) -> int:
         )
         return 0 if hit else 1
     if hit is not None:
-        print(f"no miss: {operator} has {hit.config}, {duration(hit.typical)}")
+        print(f"no miss: {operator} has {clipped(hit.config)}, {duration(hit.typical)}")
         return 0
     print(f"nothing counts for {operator} with {threads} threads")
     for m in misses:
-        print(f"\nnearest: {plain(str(m.record.operator))}, {m.record.config}, {duration(m.record.typical)}")
+        print(f"\nnearest: {clipped(str(m.record.operator))}, {clipped(m.record.config)}, {duration(m.record.typical)}")
         for part, there, now in m.differs:
-            print(f"  {part}: {plain(there)} there, {plain(now)} here")
+            print(f"  {part}: {clipped(there)} there, {clipped(now)} here")
         if m.why:
             print(f"  {plain(m.why)}")
     if not misses:
@@ -175,7 +194,7 @@ def _miss(m: Miss) -> dict[str, object]:
 def _only(groups: dict[Operator, list[Record]]) -> tuple[Operator, list[Record]]:
     if len(groups) == 1:
         return next(iter(groups.items()))
-    names = "\n".join(plain(str(o)) for o in list(groups)[:20])
+    names = "\n".join(clipped(str(o)) for o in list(groups)[:20])
     raise TuningError(
         "no operator is recorded that the options choose"
         if not groups

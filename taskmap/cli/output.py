@@ -15,7 +15,9 @@ from typing import Any, TextIO
 from taskmap.backend.store_limit import bytes_of as size_in_bytes
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# What a terminal obeys, what turns the direction of a line, and halves of characters, which cannot be printed.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_WIDEST = 120
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -55,6 +57,17 @@ def plain(text: str) -> str:
     return _CONTROLS.sub("?", text)
 
 
+def clipped(text: str, widest: int = _WIDEST) -> str:
+    """``text`` as it may be shown in one line, cut where it is long."""
+    shown = plain(text[: widest + 1])
+    return shown if len(text) <= widest else f"{shown[: widest - 1]}…"
+
+
+def plain_lines(text: str) -> str:
+    """``text`` as it may be shown in several lines."""
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
     """``text`` in a colour where ``stream`` (the standard output) is a terminal and NO_COLOR is not set."""
     shown = sys.stdout if stream is None else stream
@@ -65,7 +78,7 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """Columns under a header, the first ``left`` flush left and the others flush right."""
-    lines = [tuple(header), *(tuple(plain(cell) for cell in row) for row in rows)]
+    lines = [tuple(plain(h) for h in header), *(tuple(clipped(cell) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     texts = [
         "  ".join(

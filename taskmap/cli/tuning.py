@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.cli.output import Bar, duration, paint, plain, print_json, table
+from taskmap.cli.output import Bar, clipped, duration, paint, plain, print_json, table
 from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target
 from taskmap.options import Options
@@ -67,9 +67,9 @@ def report(found: Sequence[Tuned], as_json: bool) -> None:
     print(table(header, [_row(t) for t in found]))
     for t in found:
         known = "" if t.measured else "  (known already; --again measures anew)"
-        print(f"best: {t.best or 'none could be measured'}{known}")
+        print(f"best: {clipped(t.best or 'none could be measured')}{known}")
         for config, failure in t.failures.items():
-            print(f"{paint(failure.verdict.value, 'red')}: {config}: {plain(failure.reason)}")
+            print(f"{paint(failure.verdict.value, 'red')}: {clipped(config)}: {plain(failure.reason)}")
 
 
 def _row(t: Tuned) -> tuple[str, ...]:

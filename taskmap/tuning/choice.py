@@ -99,10 +99,15 @@ class Choices:
     def _usable(self) -> bool:
         if self._broken or not self.options.tuned:
             return False
-        return self._database is not None or self.path.exists()
+        return self._database is not None or os.path.exists(self.path)
 
     def _best(self, found: Problem) -> Config | None:
-        record = self._guarded(lambda: self._opened().best(_operator_of(found, self.target), self._here))
+        """The fastest that the template knows: what came from elsewhere may be anything."""
+
+        def usable(record: Any) -> bool:
+            return found.read(record.config, self.target) is not None
+
+        record = self._guarded(lambda: self._opened().best(_operator_of(found, self.target), self._here, usable))
         return None if record is None else found.read(record.config, self.target)
 
     def _tune(self, found: Problem, seconds: float) -> None:

@@ -1,41 +1,37 @@
 """The tuning database: one SQLite file, which many processes and threads read and write at once.
 
 One row for each (operator, configuration). Of two records of the same the later one stays, the one with more samples
-where they are equally old; one from the future gives way to any other. A damaged file is set aside, and a new one is
-made of all that can be read.
+where they are equally old; one from the future gives way to any other. How it is opened on which file system is in
+connecting.py, and what becomes of a damaged one in repairing.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from taskmap.ir.errors import TuningError
+from taskmap.tuning import repairing
+from taskmap.tuning.connecting import Mode, can_write, connect, is_damage, on_network
 from taskmap.tuning.record import DAY, Conditions, Operator, Record, Verdict, from_text, to_text
+from taskmap.tuning.repairing import readable, rebuilt
+from taskmap.tuning.turns import locks_work, memory_works, turn
 
-_SCHEMA = 1
-_WAIT_SECONDS = 60.0
-_CREATE = """
-CREATE TABLE IF NOT EXISTS records (
-    name TEXT NOT NULL, shapes TEXT NOT NULL, dtypes TEXT NOT NULL, layout TEXT NOT NULL, target TEXT NOT NULL,
-    config TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL, measured_at REAL NOT NULL, rank REAL NOT NULL,
-    samples INTEGER NOT NULL, line TEXT NOT NULL,
-    PRIMARY KEY (name, shapes, dtypes, layout, target, config)
-)
-"""
+# A record from the future, ?13 being the latest time that is not, has the rank -1: by the clock of now, since a clock
+# that went wrong may be set right.
 _INSERT = """
-INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT DO UPDATE SET verdict = excluded.verdict, seconds = excluded.seconds, measured_at = excluded.measured_at,
     rank = excluded.rank, samples = excluded.samples, line = excluded.line
-WHERE (excluded.rank, excluded.samples, excluded.line) > (rank, records.samples, records.line)
+WHERE (excluded.rank, excluded.samples, excluded.line) >
+    (CASE WHEN records.measured_at > ?13 THEN -1.0 ELSE records.measured_at END, records.samples, records.line)
 """
 _COLUMNS = "name, shapes, dtypes, layout, target, config, verdict, seconds"
 _OF = "name = ? AND shapes = ? AND dtypes = ? AND layout = ? AND target = ?"
@@ -59,36 +55,33 @@ class Database:
 
     path: Path
     _connection: sqlite3.Connection | None = field(default=None, init=False, repr=False)
+    _mode: Mode | None = field(default=None, init=False, repr=False)
+    _place: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
     _owner: int = field(default=0, init=False, repr=False)
+    _inherited: list[sqlite3.Connection] = field(default_factory=list, init=False, repr=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
 
     def add(self, records: Iterable[Record]) -> int:
         """Keep ``records``, all or none; how many changed the database."""
-        now = time.time()
-        rows = [_row(record, now) for record in records]
-
-        def write(connection: sqlite3.Connection) -> int:
-            before = connection.total_changes
-            with connection:
-                connection.executemany(_INSERT, rows)
-            return connection.total_changes - before
-
-        return self._run(write, writes=True) if rows else 0
+        new = list(records)
+        return self._run(lambda c: _insert(c, new), writes=True) if new else 0
 
     def records(self, operator: Operator | None = None) -> list[Record]:
         """All records, or those of one operator, in the order of their keys. Rows that make no sense are left out."""
         where, values = (f" WHERE {_OF}", _fields(operator)) if operator else ("", ())
         query = f"SELECT line FROM records{where} ORDER BY name, shapes, dtypes, layout, target, config"
         lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
-        return list(_readable(lines))
+        return list(readable(lines))
 
-    def best(self, operator: Operator, here: Conditions) -> Record | None:
-        """The fastest record of ``operator`` that counts under the conditions ``here``."""
+    def best(
+        self, operator: Operator, here: Conditions, usable: Callable[[Record], bool] = lambda record: True
+    ) -> Record | None:
+        """The fastest record of ``operator`` that counts under the conditions ``here`` and is ``usable``."""
         query = f"SELECT line FROM records WHERE {_OF} AND verdict = ? ORDER BY seconds, config"
         values = (*_fields(operator), Verdict.OK.value)
         lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
         now = time.time()
-        return next((r for r in _readable(lines) if r.stale(here, now) is None), None)
+        return next((r for r in readable(lines) if r.stale(here, now) is None and usable(r)), None)
 
     def check(self) -> Check:
         """Read every row: its checksum, and whether its columns say what its line says."""
@@ -113,136 +106,139 @@ class Database:
 
         return self._run(delete, writes=True, empty=0) if rows else 0
 
+    def clear(self) -> int:
+        """Forget everything, also rows that make no sense; how many there were."""
+
+        def delete(connection: sqlite3.Connection) -> int:
+            with connection:
+                return connection.execute("DELETE FROM records").rowcount
+
+        return self._run(delete, writes=True, empty=0)
+
+    def verify(self) -> Path | None:
+        """Look whether the file is sound and every row in it, and repair it; where the damaged one lies, if it was."""
+        with self._lock:
+            try:
+                if not self.path.exists() or not can_write(self.path):
+                    return None
+                with self._turn(True):
+                    return self._repair("it was verified", thoroughly=True)
+            except (sqlite3.Error, OSError) as error:
+                raise self._failure(error) from error
+
     def close(self) -> None:
         """Close the file; the next call opens it again."""
         if self._connection is not None and self._owner == os.getpid():
             self._connection.close()
+        elif self._connection is not None:
+            self._inherited.append(self._connection)  # of the process that this one was forked from: not to be closed
         self._connection = None
 
     def _run(
         self, do: Callable[[sqlite3.Connection], _Result], *, writes: bool = False, empty: _Result | None = None
     ) -> _Result:
         """``do`` with the open database; once more after a repair, when the file turns out to be damaged."""
-        if empty is not None and not self.path.exists():
-            return empty
         with self._lock:  # one connection, one transaction at a time
-            return self._locked(do, writes)
+            try:
+                if empty is not None and not self.path.exists() and not rebuilt(self.path).exists():
+                    return empty
+                with self._turn(writes):
+                    return self._locked(do, writes)
+            except (sqlite3.Error, OSError) as error:
+                self.close()
+                raise self._failure(error) from error
+
+    def _turn(self, writes: bool) -> ExitStack:
+        """Nobody else at work where a file system knows no locks, and the connection closed in the end."""
+        if writes:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._mode is None or self._mode is Mode.READ:
+            self._mode = self._chosen(writes)
+        stack = ExitStack()
+        if self._mode is Mode.ALONE:
+            stack.enter_context(turn(self.path))
+            stack.callback(self.close)
+        return stack
+
+    def _chosen(self, writes: bool) -> Mode:
+        if not can_write(self.path):
+            if writes:
+                raise PermissionError("it, or its folder, cannot be written")
+            return Mode.READ
+        if not locks_work(self.path):
+            return Mode.ALONE
+        return Mode.LOCAL if memory_works(self.path) and not on_network(self.path) else Mode.NETWORK
 
     def _locked(self, do: Callable[[sqlite3.Connection], _Result], writes: bool) -> _Result:
         try:
+            if rebuilt(self.path).exists():  # a repair did not come to its end
+                self._repair("a repair was interrupted")
             return do(self._open(writes))
-        except sqlite3.OperationalError as error:
-            raise self._failure(error) from error
         except sqlite3.DatabaseError as error:
-            self.close()
-            repair(self.path, str(error))
-        try:
-            return do(self._open(writes))
-        except sqlite3.Error as error:
-            raise self._failure(error) from error
+            # A header may say that the file must not be written.
+            damaged = is_damage(error) or ("readonly" in str(error) and can_write(self.path))
+            if not damaged or self._mode is Mode.READ:
+                raise
+            self._repair(str(error))
+        return do(self._open(writes))
 
     def _open(self, writes: bool) -> sqlite3.Connection:
-        if self._connection is not None and self._owner == os.getpid():
+        if self._connection is not None and self._owner == os.getpid() and self._place == _place(self.path):
             return self._connection
+        self.close()  # of another process, or of a file that is no longer there
+        mode = Mode.LOCAL if self._mode is None else self._mode
         try:
-            if writes:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            can_write = os.access(self.path if self.path.exists() else self.path.parent, os.W_OK)
-        except OSError as error:
-            raise self._failure(error) from error
-        self._connection = _connect(self.path, read_only=not can_write)
-        self._owner = os.getpid()
+            self._connection = connect(self.path, mode)
+        except sqlite3.OperationalError as error:
+            if writes or mode is Mode.READ or "locked" in str(error):
+                raise
+            self._connection = connect(self.path, Mode.READ)  # a full disk, for instance; the next call tries again
+            self._place, self._owner = (0, 0), os.getpid()
+            return self._connection
+        self._place, self._owner = _place(self.path), os.getpid()
         return self._connection
+
+    def _repair(self, reason: str, thoroughly: bool = False) -> Path | None:
+        mode = Mode.LOCAL if self._mode is None else self._mode
+
+        def sound() -> bool:
+            if not repairing.is_sound(self.path, mode):
+                return False
+            return not thoroughly or not self._damaged(mode)
+
+        def fill(path: Path, records: Iterable[Record]) -> None:
+            with closing(connect(path, mode)) as connection:
+                _insert(connection, records)
+
+        self.close()
+        return repairing.repair(self.path, reason, sound, fill)
+
+    def _damaged(self, mode: Mode) -> int:
+        with closing(connect(self.path, mode)) as connection:
+            return sum(not _agrees(row) for row in connection.execute(f"SELECT {_COLUMNS}, line FROM records"))
 
     def _failure(self, error: Exception) -> TuningError:
         return TuningError(
             "the tuning cache cannot be used",
             where=str(self.path),
-            why=f"{error}.",
+            why=f"{str(error) or type(error).__name__}.",
             hint="TASKMAP_CACHE_DIR chooses another folder.",
         )
 
 
-def repair(path: Path, reason: str) -> Path | None:
-    """Set the damaged file at ``path`` aside, and make a new one of all that can be read; where the old one lies.
+def _insert(connection: sqlite3.Connection, records: Iterable[Record]) -> int:
+    now, before = time.time(), connection.total_changes
+    with connection:
+        connection.executemany(_INSERT, [_row(record, now) for record in records])
+    return connection.total_changes - before
 
-    None when another process has done it meanwhile. Raises TuningError when the folder cannot be written.
-    """
+
+def _place(path: Path) -> tuple[int, int]:
     try:
-        with open(path.with_name(path.name + ".lock"), "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _is_sound(path):
-                return None
-            kept = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-            saved = list(_salvage(path))
-            os.replace(path, kept)
-            for side in ("-wal", "-shm"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(path.with_name(path.name + side), kept.with_name(kept.name + side))
-    except OSError as error:
-        raise TuningError(
-            "a damaged tuning cache cannot be repaired", where=str(path), why=f"{reason}; {error}"
-        ) from error
-    database = Database(path)
-    database.add(saved)
-    database.close()
-    return kept
-
-
-def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
-    place = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    connection = sqlite3.connect(place, uri=True, timeout=_WAIT_SECONDS, check_same_thread=False)
-    try:
-        if not read_only:
-            # Where the file system cannot share memory between processes, SQLite keeps its ordinary journal.
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            with connection:
-                connection.execute(_CREATE)
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > _SCHEMA:
-            raise TuningError(
-                "the tuning cache is of a newer taskmap",
-                where=str(path),
-                why=f"its format is {version}, and this version reads {_SCHEMA}.",
-                hint="Use that version, or choose another folder with TASKMAP_CACHE_DIR.",
-            )
-        if version < _SCHEMA and not read_only:
-            connection.execute(f"PRAGMA user_version = {_SCHEMA}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _is_sound(path: Path) -> bool:
-    if not path.exists():
-        return True
-    try:
-        with contextlib.closing(_connect(path, read_only=False)) as connection:
-            return bool(connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok")
-    except sqlite3.DatabaseError:
-        return False
-
-
-def _salvage(path: Path) -> Iterator[Record]:
-    """The records that can still be read: forward until the damage, then backward until it."""
-    seen: set[str] = set()
-    for order in ("ASC", "DESC"):
-        try:
-            with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-                for (line,) in connection.execute(f"SELECT line FROM records ORDER BY rowid {order}"):
-                    if isinstance(line, str) and line not in seen:
-                        seen.add(line)
-                        yield from _readable([line])
-        except sqlite3.DatabaseError:
-            continue
-
-
-def _readable(lines: Iterable[str]) -> Iterator[Record]:
-    for line in lines:
-        with contextlib.suppress(TuningError):
-            yield from_text(line)
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
 
 
 def _agrees(row: tuple[object, ...]) -> bool:
@@ -259,6 +255,7 @@ def _fields(operator: Operator) -> tuple[str, ...]:
 
 
 def _row(record: Record, now: float) -> tuple[object, ...]:
-    rank = record.measured_at if record.measured_at <= now + DAY else -1.0
+    latest = now + DAY
+    rank = record.measured_at if record.measured_at <= latest else -1.0
     times = (record.typical, record.measured_at, rank, len(record.seconds))
-    return (*_fields(record.operator), record.config, record.verdict.value, *times, to_text(record))
+    return (*_fields(record.operator), record.config, record.verdict.value, *times, to_text(record), latest)

@@ -14,6 +14,14 @@ from typing import Any
 from taskmap.ir.errors import TuningError
 
 DAY = 24 * 3600.0
+HEAD = '{"check": "'
+"""How every line of a record begins."""
+_LONGEST = 1024
+_LONGEST_REASON = 8192
+_MOST_SAMPLES = 1000
+_MOST_THREADS = 1 << 16
+_LAST_DATE = 1e11
+_SHORTEST, _LONGEST_RUN = 1e-12, 1e9
 
 
 class Verdict(Enum):
@@ -120,12 +128,12 @@ def to_text(record: Record) -> str:
         "config": record.config,
         "measured_at": record.measured_at,
         "operator": {name: getattr(record.operator, name) for name in _OPERATOR},
-        "reason": record.reason,
+        "reason": record.reason[:_LONGEST_REASON].encode(errors="replace").decode(),
         "seconds": record.seconds,
         "verdict": record.verdict.value,
     }
     text = _encode(content)
-    return f'{_HEAD}{_digest(text)}", {text[1:]}'
+    return f'{HEAD}{_digest(text)}", {text[1:]}'
 
 
 def from_text(line: str) -> Record:
@@ -137,45 +145,64 @@ def from_text(line: str) -> Record:
     if not isinstance(content, dict):
         raise TuningError("a line is not a tuning record", why="it is not a JSON object.")
     check = content.pop("check", None)
-    rest = line.strip()[len(_HEAD) + _DIGITS + 3 :]  # as to_text wrote it; another order of keys is as good
-    if check != _digest("{" + rest) and check != _digest(_encode(content)):
+    rest = line.strip()[len(HEAD) + _DIGITS + 3 :]  # as to_text wrote it; another order of keys is as good
+    if check != _digest("{" + rest) and check != _digest(_again(content)):
         raise TuningError("a tuning record was changed", why="its checksum does not match.")
     return _read(content)
+
+
+def _again(content: Mapping[str, Any]) -> str:
+    try:
+        return _encode(content)
+    except (ValueError, RecursionError) as error:
+        raise TuningError("a line is not a tuning record", why=f"it is too deep: {error}") from error
 
 
 def _read(content: Mapping[str, Any]) -> Record:
     try:
         return Record(
-            operator=Operator(**_texts(content["operator"], Operator)),
+            operator=Operator(**{f.name: _text(content["operator"][f.name]) for f in fields(Operator)}),
             config=_text(content["config"]),
-            verdict=Verdict(content["verdict"]),
+            verdict=Verdict(_text(content["verdict"])),
             conditions=_conditions(content["conditions"]),
-            measured_at=float(content["measured_at"]),
-            seconds=tuple(float(s) for s in content["seconds"]),
-            reason=_text(content["reason"]),
+            measured_at=_number(content["measured_at"], 0.0, _LAST_DATE),
+            seconds=_samples(content["seconds"]),
+            reason=_text(content["reason"], _LONGEST_REASON),
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise TuningError("a line is not a tuning record", why=f"{type(error).__name__}: {error}") from error
 
 
 def _conditions(content: Mapping[str, Any]) -> Conditions:
+    threads = content["threads"]
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 <= threads <= _MOST_THREADS:
+        raise ValueError("threads are a whole number")
     return Conditions(
         device=_text(content["device"]),
-        threads=int(content["threads"]),
+        threads=threads,
         compiler=_text(content["compiler"]),
         version=_text(content["version"]),
         driver=_text(content["driver"]),
-        clock=float(content["clock"]),
+        clock=_number(content["clock"], 0.0, 1e9),
     )
 
 
-def _texts(content: Mapping[str, Any], kind: type[Operator]) -> dict[str, str]:
-    return {f.name: _text(content[f.name]) for f in fields(kind)}
+def _samples(value: object) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
+        raise TypeError(f"samples are a list of {_MOST_SAMPLES} numbers at most")
+    return tuple(_number(s, _SHORTEST, _LONGEST_RUN) for s in value)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not text")
+def _number(value: object, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ValueError(f"a number between {least:g} and {most:g} was expected")
+    return float(value)
+
+
+def _text(value: object, longest: int = _LONGEST) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        raise TypeError(f"a text of {longest} characters at most was expected")
+    value.encode()  # half a character cannot be stored: a UnicodeEncodeError is a ValueError
     return value
 
 
@@ -188,7 +215,6 @@ def _digest(text: str) -> str:
 
 
 _DIGITS = 16
-_HEAD = '{"check": "'
 _CONDITIONS = tuple(f.name for f in fields(Conditions))
 _OPERATOR = tuple(f.name for f in fields(Operator))
 _encode = json.JSONEncoder(sort_keys=True).encode

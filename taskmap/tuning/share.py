@@ -20,6 +20,7 @@ _LONGEST_LINE = 1 << 16
 _BATCH = 5000
 _MAGIC = b"SQLite format 3\0"
 _SHOWN = 5
+_LONGEST_PROBLEM = 300
 
 
 @dataclass(slots=True)
@@ -149,4 +150,4 @@ def _of_database(path: Path, taken: Taken) -> Iterator[Record]:
 def _refuse(taken: Taken, why: str) -> None:
     taken.refused += 1
     if len(taken.problems) < _SHOWN:
-        taken.problems.append(why)
+        taken.problems.append(why[:_LONGEST_PROBLEM])

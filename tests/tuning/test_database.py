@@ -77,6 +77,32 @@ def test_a_record_from_the_future_replaces_nothing_and_is_replaced(database: Dat
     assert database.best(MATMUL, HERE) == record("a", 2.0)
 
 
+def test_a_clock_that_was_wrong_and_is_right_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured while the clock was years ahead must not stand in the way of what is measured now."""
+    ahead = time.time() + 700 * DAY
+    with monkeypatch.context() as patched:
+        patched.setattr("taskmap.tuning.database.time.time", lambda: ahead)
+        assert database.add([record("a", 1.0, at=ahead)]) == 1
+        assert database.best(MATMUL, HERE) is not None
+    assert database.best(MATMUL, HERE) is None
+    assert database.add([record("a", 2.0, at=time.time())]) == 1
+    assert database.best(MATMUL, HERE) is not None
+    assert database.add([record("a", 1.0, at=ahead)]) == 0
+
+
+def test_clearing_forgets_what_makes_no_sense_too(database: Database) -> None:
+    database.add([record("a", 1.0), record("b", 2.0)])
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("UPDATE records SET line = 'nonsense' WHERE config = 'a'")
+    assert database.clear() == 2
+    assert database.count() == 0
+
+
+def test_the_best_is_one_that_can_be_used(database: Database) -> None:
+    database.add([record("a", 1.0), record("b", 2.0)])
+    assert database.best(MATMUL, HERE, lambda r: r.config != "a") == record("b", 2.0)
+
+
 def test_removal(database: Database) -> None:
     database.add([record("a", 1.0), record("b", 2.0)])
     assert database.remove([record("a", 1.0), record("z", 1.0)]) == 1
@@ -172,7 +198,7 @@ def test_a_newer_format_is_refused(database: Database) -> None:
     database.add([record("a", 1.0)])
     database.close()
     with sqlite3.connect(database.path) as connection:
-        connection.execute("PRAGMA user_version = 99")
+        connection.execute("PRAGMA user_version = 9")
     with pytest.raises(TuningError, match="newer taskmap"):
         Database(database.path).records()
 

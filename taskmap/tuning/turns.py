@@ -1,0 +1,124 @@
+"""Taking turns where a file system knows no locks: a file that only one process can make, with its name in it.
+
+Some network file systems refuse locks (ENOLCK), and SQLite can keep processes apart there by nothing. A turn that was
+never ended, because its process was killed, is taken over: at once where that process is known to be dead, else when it
+is older than any turn takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_OLD_SECONDS = 300.0
+_PAUSE_SECONDS = 0.02
+
+
+def memory_works(path: Path) -> bool:
+    """Whether processes share memory by a file beside ``path``, whose folder can be written. Raises OSError."""
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, 1)
+        mmap.mmap(descriptor, 1).close()
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def locks_work(path: Path) -> bool:
+    """Whether the file system keeps locks on files beside ``path``, whose folder can be written. Raises OSError."""
+    # Never on the database itself: closing a file ends all locks that this process has on it.
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # another process has it: they work
+        return True
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def turn(path: Path, patience: float = 60.0) -> Iterator[None]:
+    """Nobody else has a turn at ``path`` until the block ends.
+
+    Raises TimeoutError after ``patience`` seconds, and OSError where the folder cannot be written.
+    """
+    mark = path.with_name(f"{path.name}.turn")
+    deadline = time.monotonic() + patience
+    while not _taken(mark):
+        held = _content(mark)
+        if held is not None and _abandoned(mark, held):
+            _take_over(mark, held)
+            continue
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{mark} says that process {held!r} works on it; remove that file if it does not")
+        time.sleep(_PAUSE_SECONDS)
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _taken(mark: Path) -> bool:
+    try:
+        descriptor = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return False
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{socket.gethostname()} {os.getpid()}")
+    return True
+
+
+def _content(mark: Path) -> str | None:
+    try:
+        return mark.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _abandoned(mark: Path, held: str) -> bool:
+    host, _, process = held.rpartition(" ")
+    if host == socket.gethostname() and process.isdecimal():
+        return not _alive(int(process))
+    try:
+        return abs(time.time() - mark.stat().st_mtime) > _OLD_SECONDS
+    except FileNotFoundError:
+        return False
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _take_over(mark: Path, held: str) -> None:
+    """Remove an abandoned mark; one that another process has made meanwhile is put back."""
+    aside = mark.with_name(f"{mark.name}-{uuid.uuid4().hex}")
+    try:
+        os.rename(mark, aside)
+    except FileNotFoundError:
+        return
+    if _content(aside) != held:
+        with contextlib.suppress(FileExistsError):
+            os.link(aside, mark)
+    aside.unlink(missing_ok=True)
