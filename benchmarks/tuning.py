@@ -1,14 +1,15 @@
 """Tuning the operators of the models: the default, the cost model's pick and the best found.
 
 Every distinct operator is measured by itself, each configuration beside the default in one process, so all figures are
-ratios within one run. What is measured of a space: what the cost model prefers, and so many of the rest, evenly spread
-over its order, as the time allows; --spread 0 is the whole space. Also: looking one operator up among 100,000 records,
-and merging as many.
+ratios within one run. Each is tuned twice: with the default budget, and then further, to what the cost model prefers
+and so many of the rest, evenly spread over its order, as the time allows; --spread 0 is the end of the space. Of the
+models that were tuned to the end: the time it took, what was gained, and how much of both belongs to the default
+budget. Also: looking one operator up among 100,000 records, and merging as many.
 
 With --folder, what was found is kept: a run that was interrupted, or that takes other models, goes on where the last
-one ended, and measures nothing twice. --report only prints what is known.
+one ended, and measures nothing twice. --report only prints what is known, and --list only finds out what there is.
 
-python -m benchmarks.tuning [--models ...] [--seconds 15] [--budget 900] [--folder DIR] [--most 20] [--records 100000]
+python -m benchmarks.tuning [--models ...] [--seconds 120] [--budget 900] [--folder DIR] [--most 20] [--records 100000]
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tqdm import tqdm
 
 from benchmarks.models import MODELS
 from benchmarks.report import Check, Report, parser, start
+from benchmarks.tuning_spent import Spent
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.driver import new_session
 from taskmap.ir.target import Target
@@ -48,6 +50,7 @@ from taskmap.tuning.tune import FIRST, Budget, Tuned, tune
 _CLOSE = 1.05
 _TOP = 5
 _LIST = "operators.txt"
+_DEFAULT, _FURTHER = "default budget", "further"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,13 +58,14 @@ def main(argv: list[str] | None = None) -> int:
     cli = parser(__doc__ or "", 1, ("taskmap",))
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     cli.add_argument("--small", action="store_true", help="the small variants")
-    cli.add_argument("--seconds", type=float, default=15.0, help="budget of one operator")
+    cli.add_argument("--seconds", type=float, default=120.0, help="at most of one operator")
     cli.add_argument("--budget", type=float, default=900.0, help="seconds for all of them; the rest is left for later")
     cli.add_argument("--spread", type=int, default=16, help="configurations beside the preferred ones; 0 is all")
     cli.add_argument("--most", type=int, default=0, help="only so many operators, those of the most work; 0 is all")
     cli.add_argument("--only", default="", help="only operators of this template, or part of its name")
     cli.add_argument("--folder", type=Path, help="where what was found is kept; else it is forgotten")
     cli.add_argument("--report", action="store_true", help="measure nothing, and report what is known")
+    cli.add_argument("--list", action="store_true", help="only find out which operators the models have")
     cli.add_argument(
         "--records", type=int, default=100_000, help="records of the database that is looked into; 0: none"
     )
@@ -75,12 +79,18 @@ def main(argv: list[str] | None = None) -> int:
     with ExitStack() as stack:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taskmap-bench-")))
         folder.mkdir(parents=True, exist_ok=True)
-        found = _problems(arguments.models, arguments.small, folder)
+        models = _problems(arguments.models, arguments.small, folder)
+        if arguments.list:
+            print("\n".join(f"{name}: {len(has)} operators" for name, has in models.items()))
+            return 0
+        found = sum(models.values(), Counter[Problem]())
         wanted = sorted(
             (p for p in found if arguments.only in p.template), key=lambda p: (-p.operations * found[p], p.shapes)
         )[: arguments.most or None]
-        tuned = _tune_all(wanted, arguments, folder)
-        _fill(report, tuned, found, arguments.threads, len(wanted))
+        spent = Spent(folder)
+        tuned = _tune_all(wanted, arguments, folder, spent)
+        _fill(report, tuned, found, arguments.threads, len(wanted), spent)
+        _ends(report, tuned, models, spent)
         if arguments.records:
             _care(report, Path(stack.enter_context(tempfile.TemporaryDirectory())), arguments.records)
     return report.finish(arguments)
@@ -102,22 +112,25 @@ class _Collector(Choices):
         raise _EnoughError
 
 
-def _problems(models: list[str], small: bool, folder: Path) -> Counter[Problem]:
+def _problems(models: list[str], small: bool, folder: Path) -> dict[str, Counter[Problem]]:
     """The distinct tunable operators of the models' inference graphs, with how often they occur. They are kept in a
     file of ``folder``, by model."""
-    found: Counter[Problem] = Counter()
+    models_found: dict[str, Counter[Problem]] = {}
     for name in tqdm(models, desc="models", leave=False, disable=None):
+        found = models_found[name] = Counter()
         path = folder / f"{name}{'-small' * small}-{_LIST}"
         if not path.exists():
             lines = [
                 f"{count}|{p.template}|{p.shapes}|{p.dtypes}|{p.layout}\n"
                 for p, count in _problems_of(name, small, folder).items()
             ]
-            path.write_text("".join(lines))
+            unfinished = path.with_suffix(".part")
+            unfinished.write_text("".join(lines))
+            unfinished.replace(path)
         for line in path.read_text().splitlines():
             count, *texts = line.split("|")
             found[read_problem(texts[0], texts[1], texts[2], texts[3])] += int(count)
-    return found
+    return models_found
 
 
 def _problems_of(name: str, small: bool, folder: Path) -> Counter[Problem]:
@@ -137,40 +150,47 @@ def _problems_of(name: str, small: bool, folder: Path) -> Counter[Problem]:
     return collector.found or Counter()
 
 
-def _tune_all(wanted: Sequence[Problem], a: argparse.Namespace, folder: Path) -> dict[Problem, Tuned]:
+def _tune_all(wanted: Sequence[Problem], a: argparse.Namespace, folder: Path, spent: Spent) -> dict[Problem, Tuned]:
     """What became of each operator for which there was time."""
     target = host_target(Options(threads=a.threads), a.threads)
     here, setting = conditions(find_toolchain(), a.threads), Setting(a.threads, cache_dir=str(folder))
     deadline = time.monotonic() + a.budget
     tuned: dict[Problem, Tuned] = {}
     database = Database(database_path(str(folder)))
+    further = {_FURTHER: Budget(a.seconds, FIRST if a.spread else None, spread=a.spread)}
+    phases = {"known": Budget(known=True)} if a.report else {_DEFAULT: Budget(), **further}
     try:
         for p in tqdm(wanted, desc="tuning", leave=False, disable=None):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                break
-            first = 0 if a.report else FIRST if a.spread else None
-            budget = Budget(min(a.seconds, left), first, spread=0 if a.report else a.spread, known=a.report)
-            tuned[p] = tune(p, target, setting, here, database, budget)
+            for phase, budget in phases.items():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                within = replace(budget, seconds=min(budget.seconds, left))
+                tuned[p] = spent.during(p, phase, partial(tune, p, target, setting, here, database, within))
     finally:
         database.close()
     return {p: t for p, t in tuned.items() if t.times or t.failures}
 
 
-def _fill(report: Report, tuned: Mapping[Problem, Tuned], found: Counter[Problem], threads: int, wanted: int) -> None:
+def _fill(
+    report: Report, tuned: Mapping[Problem, Tuned], found: Counter[Problem], threads: int, wanted: int, spent: Spent
+) -> None:
     target = host_target(Options(threads=threads), threads)
     rows = {p: _figures(p, t, target) for p, t in tuned.items() if t.best is not None and t.default in t.times}
     report.notes += [f"{p.shapes} {p.layout}: nothing could be measured" for p in tuned if p not in rows]
     for p, (default, pick, top, first) in rows.items():
         t = tuned[p]
+        usual, more = spent.of(p, _DEFAULT), spent.of(p, _FURTHER)
+        took = usual.seconds + more.seconds
         name = f"{p.template.partition('.')[2]} {p.shapes} {p.layout}"
-        figures = (f"{default:.3f}", f"{pick:.3f}", f"{top:.3f}", f"{first:.3f}", f"{t.seconds:.0f}")
+        figures = (f"{default:.3f}", f"{pick:.3f}", f"{top:.3f}", f"{first:.3f}", f"{took:.0f}")
         report.rows.append((name, str(found[p]), f"{len(t.times)}/{t.total}", *figures))
         report.data.append({
             "operator": f"{name} {p.dtypes}", "count": found[p], "default": t.default, "pick": t.pick, "best": t.best,
-            "times": dict(t.times), "failures": {c: f.reason for c, f in t.failures.items()}, "seconds": t.seconds,
+            "times": dict(t.times), "failures": {c: f.reason for c, f in t.failures.items()}, "seconds": took,
+            "to_the_end": _ended(t), "default_budget": {"seconds": usual.seconds, "best": usual.best},
         })  # fmt: skip
-    report.notes.append(f"{len(rows)} of {wanted} operators measured, {sum(t.seconds for t in tuned.values()):.0f} s")
+    report.notes.append(f"{len(rows)} of {wanted} operators measured, {sum(_took(spent, p) for p in tuned):.0f} s")
     if not rows:
         return
     for kind in sorted({p.template for p in rows}):
@@ -181,6 +201,45 @@ def _fill(report: Report, tuned: Mapping[Problem, Tuned], found: Counter[Problem
         Check(f"share of operators with a config within 5 % in the model's top {_TOP}", share, 0.9, False)
     )
     report.notes.append(_summary("all", rows, found, tuned))
+
+
+def _ends(report: Report, tuned: Mapping[Problem, Tuned], models: Mapping[str, Counter[Problem]], spent: Spent) -> None:
+    """Of each model all of whose operators were tuned to the end, and of these models together: what that took and
+    gained, and what the default budget did."""
+    whole = {name: has for name, has in models.items() if has and all(p in tuned and _ended(tuned[p]) for p in has)}
+    together = {" and ".join(whole): sum(whole.values(), Counter[Problem]())} if len(whole) > 1 else {}
+    for name, has in {**whole, **together}.items():
+        times = {p: (tuned[p].times, tuned[p].best, spent.of(p, _DEFAULT).best) for p in has}
+        if any(best is None or tuned[p].default not in known for p, (known, best, _) in times.items()):
+            continue
+        untuned = sum(has[p] * known[tuned[p].default] for p, (known, _, _) in times.items())
+        gained = untuned - sum(has[p] * known[best or ""] for p, (known, best, _) in times.items())
+        # What the default budget found best counts as what it takes by all that was measured.
+        usual = untuned - sum(
+            has[p] * known[found if found in known else tuned[p].default] for p, (known, _, found) in times.items()
+        )
+        all_of_it, a_part = sum(_took(spent, p) for p in has), sum(spent.of(p, _DEFAULT).seconds for p in has)
+        share = usual / gained if gained > 0 else 1.0
+        configs = sum(tuned[p].total for p in has)
+        report.notes.append(
+            f"{name} to the end of the space: {len(has)} operators, {configs} configurations in {all_of_it:.0f} s, "
+            f"gain over the default {untuned / (untuned - gained) - 1:.2%}; with the default budget {a_part:.0f} s, "
+            f"{share:.0%} of that gain"
+        )
+        report.data.append({
+            "models": name, "operators": len(has), "configs": configs, "untuned_seconds": untuned,
+            "gained_seconds": gained, "tuning_seconds": all_of_it, "default_budget_gained_seconds": usual,
+            "default_budget_tuning_seconds": a_part, "default_budget_share": share,
+        })  # fmt: skip
+
+
+def _ended(t: Tuned) -> bool:
+    """Whether every configuration of the space was measured, or found to be bad."""
+    return len({*t.times, *t.failures}) >= t.total
+
+
+def _took(spent: Spent, p: Problem) -> float:
+    return spent.of(p, _DEFAULT).seconds + spent.of(p, _FURTHER).seconds
 
 
 _Figures = tuple[float, float, float, float]
