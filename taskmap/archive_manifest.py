@@ -347,6 +347,8 @@ class _Known:
         if any(region >= len(regions) for region, _ in places.values()):
             raise ValueError(f"{j.path} places a buffer in no region.")
         io, constants = j.field("io").each(lambda s: self._source(s, len(made))), j.field("constants")
+        if any(s.kind == "weight" for s in io):  # which nothing may write, and constants are for
+            raise j.field("io").wrong("of inputs and of what the plan makes")
         if self.kernels is not None:
             check_launches(self.kernels, program)
         launches = len(program.segments()) if self.kernels is None else 0

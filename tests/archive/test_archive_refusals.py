@@ -283,6 +283,7 @@ def nested(depth: int) -> Any:
         (put("plans", 0, "regions", 0, "units", value=63), "is not a multiple of 64"),
         (put("plans", 0, "regions", 0, "units", value=-64), "is not a whole number"),
         (put("plans", 0, "made", 0, "held", value="f128"), "is not one of"),
+        (put("plans", 0, "io", 0, value=["weight", 0]), "io is not of inputs"),
         (put("plans", 1, "work", 0, value=[1]), "is not a list of 2"),
         (put("plans", 1, "work", 0, value=["1", 1]), "is not a whole number"),
     ],
