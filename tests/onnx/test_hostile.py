@@ -14,9 +14,13 @@ from benchmarks.onnx_fuzz import run
 from taskmap.ir.errors import ImportGraphError, InputError, TaskmapError, UnsupportedError
 from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import OnnxModel, load_model
-from tests.onnx.models import FLOAT, INT64, convnet, mlp, model
+from taskmap.options import Options
+from tests.onnx.models import BOOL, FLOAT, INT64, convnet, mlp, model
 
 NAMES = ['"', "*/ int main(", "a\nb", "%s%n%d", "\\", "x" * 3000, "\u202e", "$(id)", "{0}", "'; --"]
+
+SYNTAX = frozenset({'"', "\\"})
+"""Names that C text may contain by itself."""
 
 
 def read(proto: onnx.ModelProto | bytes | Path) -> OnnxModel:
@@ -28,7 +32,11 @@ def test_names_never_reach_generated_source(name: str, tmp_path: Path) -> None:
     node = helper.make_node("Exp", ["x" + name], ["y" + name], name=name)
     proto = model([node], {"x" + name: (FLOAT, ["n" + name, 3])}, ["y" + name])
     x = np.ones((2, 3), np.float32)
-    np.testing.assert_allclose(load_model(proto)(x)[0], np.exp(x), rtol=1e-6)
+    loaded = load_model(proto, Options(dump_dir=str(tmp_path)))
+    np.testing.assert_allclose(loaded(x)[0], np.exp(x), rtol=1e-6)
+    generated = [path.read_text() for path in tmp_path.rglob("*.c")]
+    assert generated
+    assert [text for text in generated if name in text and name not in SYNTAX] == []
 
 
 def test_every_unsupported_operator_is_listed() -> None:
@@ -46,6 +54,38 @@ def test_every_unsupported_operator_is_listed() -> None:
     assert "Foo" in text
     assert "'second'" in text
     assert "fine" not in text
+
+
+def test_unsupported_operators_of_branches_and_functions_are_listed() -> None:
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [helper.make_empty_tensor_value_info(op)])
+        for op in ("Bar", "Neg")
+    ]
+    own = helper.make_function(
+        "own", "Both", ["a"], ["b"], [helper.make_node("Baz", ["a"], ["b"])], [helper.make_opsetid("", 21)]
+    )
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Both", ["y"], ["z"], domain="own"),
+        helper.make_node("Foo", ["z"], ["first"]),
+        helper.make_node("Foo", ["z"], ["second"]),
+    ]
+    proto = model(nodes, {"x": (FLOAT, [2]), "c": (BOOL, [])}, ["first", "second"], functions=[own])
+    with pytest.raises(UnsupportedError, match="4 operators") as caught:
+        read(proto)
+    for label in ("Bar in node 'Bar'", "Baz in node 'b'", "Foo in node 'first'", "Foo in node 'second'"):
+        assert label in str(caught.value)
+
+
+def test_functions_that_call_themselves_are_refused() -> None:
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    ring = [
+        helper.make_function("own", name, ["a"], ["b"], [helper.make_node(called, ["a"], ["b"], domain="own")], opsets)
+        for name, called in (("One", "Two"), ("Two", "One"))
+    ]
+    node = helper.make_node("One", ["x"], ["y"], domain="own")
+    with pytest.raises(ImportGraphError, match="calls itself"):
+        read(model([node], {"x": (FLOAT, [2])}, ["y"], functions=ring))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from taskmap.graph.build import same_dim
 from taskmap.graph.graph import Node, Origin
-from taskmap.graph.importers.onnx.model import Library, described
+from taskmap.graph.importers.onnx.model import Library, described, name_of
 from taskmap.graph.importers.onnx.protos import array_of, shown, sparse_array
 from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.ir.construct import constant_dim
@@ -76,8 +76,7 @@ class Call:
     @property
     def origin(self) -> Origin:
         """Where its nodes come from: the operator, and the name of the node, or of its first result."""
-        name = self.proto.name or next((n for n in self.proto.output if n), "")
-        return Origin(self.op, text=shown(name)[1:-1])
+        return Origin(self.op, text=shown(name_of(self.proto))[1:-1])
 
     def wants(self, index: int) -> bool:
         """Whether result ``index`` is used."""

@@ -233,7 +233,7 @@ def _lacks(node: NodeProto, library: Library) -> str | None:
     domain = domain_of(node)
     if library.function(node) is not None:
         return None
-    label = f"{domain + '.' if domain else ''}{node.op_type} in node {shown(node.name)}"
+    label = f"{domain + '.' if domain else ''}{node.op_type} in node {shown(name_of(node))}"
     if domain not in library.opsets:
         return f"{label} (its operator set is not declared)"
     schema = library.schema(node)
@@ -309,8 +309,12 @@ def all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
 
 def described(node: NodeProto) -> str:
     """A node for a message."""
-    name = node.name or next((n for n in node.output if n), "")
-    return f"the {shown(node.op_type)[1:-1]} node {shown(name)}"
+    return f"the {shown(node.op_type)[1:-1]} node {shown(name_of(node))}"
+
+
+def name_of(node: NodeProto) -> str:
+    """A node's name, or that of its first result."""
+    return node.name or next((n for n in node.output if n), "")
 
 
 def _port(value: ValueInfoProto) -> Port:
