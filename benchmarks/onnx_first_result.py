@@ -3,7 +3,7 @@
 Each run is a process of its own, timed from its start to its end: it imports what it needs, reads the file, computes
 once, and writes the outputs, which are then checked. Cold is with an empty kernel store, warm the next run; the file
 itself is in the system's cache in both. "archive" is `taskmap run` of what `taskmap compile` made before; ONNX Runtime
-and OpenVINO keep nothing, so their two columns tell the spread.
+and OpenVINO keep nothing, so their two columns tell the spread. The results file is written anew after each model.
 
 python -m benchmarks.onnx_first_result [--models ...] [--engines ...] [--rounds N] [--files FOLDER]
 """
@@ -30,6 +30,8 @@ from benchmarks.report import Report, parser, start
 PHASES = ("cold", "warm")
 ENGINES = ("taskmap", "archive", "onnxruntime", "openvino")
 ROOT = Path(__file__).parent.parent
+LONGEST = 300
+"""Seconds after which a process is ended."""
 ONNXRUNTIME = """
 import sys
 import numpy as np
@@ -63,10 +65,16 @@ def command(engine: str, file: ModelFile, threads: int, out: Path) -> list[str]:
 
 
 def measured(words: list[str], threads: int, cache: Path) -> float:
-    """The seconds of a process. Raises RuntimeError with its last line where it fails."""
+    """The seconds of a process. Raises RuntimeError where it does not end in LONGEST, and with its last line where it
+    fails."""
     environment = {**os.environ, "TASKMAP_CACHE_DIR": str(cache), "OMP_NUM_THREADS": str(threads), "TQDM_DISABLE": "1"}
     begin = time.perf_counter()
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+        )
+    except subprocess.TimeoutExpired as late:
+        raise RuntimeError(f"it did not end in {LONGEST} s") from late
     seconds = time.perf_counter() - begin
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
@@ -85,30 +93,40 @@ def one(engine: str, file: ModelFile, threads: int, cache: Path) -> float:
     return seconds
 
 
+def archive(file: ModelFile, threads: int, cache: Path) -> str | None:
+    """Makes the archive of a file; why it cannot be made, or None."""
+    made = file.folder / f"model-{threads}.taskmap"
+    words = ["compile", str(file.path), "-o", str(made), "--threads", str(threads)]
+    try:
+        measured([sys.executable, "-m", "taskmap.cli", *words], threads, cache)
+    except RuntimeError as problem:
+        return f"{file.name}, compile: {problem}"
+    return None
+
+
 def collect(file: ModelFile, engines: list[str], rounds: int, seed: int, threads: int) -> tuple[Times, list[str]]:
-    """The times of all rounds, and a note on each engine that failed."""
+    """The times of all rounds, and a note on each engine that failed.
+
+    taskmap comes first in the first round: the archive is made from the kernels that it leaves.
+    """
     times: Times = {(engine, phase): [] for engine in engines for phase in PHASES}
     notes: dict[str, None] = {}
-    if "archive" in engines:
-        made = file.folder / f"model-{threads}.taskmap"
-        words = [sys.executable, "-m", "taskmap.cli", "compile", str(file.path), "-o", str(made)]
-        with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
-            try:
-                measured([*words, "--threads", str(threads)], threads, Path(folder))
-            except RuntimeError as problem:
-                notes[f"{file.name}, compile: {problem}"] = None
     draw = random.Random(seed)
     with tqdm(total=rounds * len(engines), desc=file.name, leave=False, disable=None) as bar:
-        for _ in range(rounds):
+        for number in range(rounds):
             order = list(engines)
             draw.shuffle(order)
-            for engine in order:
+            if number == 0:
+                order.sort(key=lambda engine: engine != "taskmap")
+            for place, engine in enumerate(order):
                 with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
                     for phase in PHASES:
                         try:
                             times[engine, phase].append(one(engine, file, threads, Path(folder)))
                         except RuntimeError as problem:
                             notes[f"{file.name}, {engine}, {phase}: {problem}"] = None
+                    if number == place == 0 and "archive" in engines and (why := archive(file, threads, Path(folder))):
+                        notes[why] = None
                 bar.update()
     return times, list(notes)
 

@@ -113,7 +113,7 @@ def errors(facts: dict[str, dict[str, Any]], rival: str = "onnxruntime") -> tupl
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    cli = parser(__doc__ or "", 5, tuple(RUNNERS))
+    cli = parser(__doc__ or "", 7, tuple(RUNNERS))
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     cli.add_argument("--small", action="store_true", help="the small variants")
     cli.add_argument("--files", type=Path, help="a folder that keeps the exported files")
