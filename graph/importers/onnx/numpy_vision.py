@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+BLOCK = 64
+"""So many boxes are compared with each other at once."""
 
 
 def non_max_suppression(
@@ -25,13 +27,27 @@ def non_max_suppression(
         order = np.argsort(-values, kind="stable")
         if least is not None:
             order = order[values[order] > least]
-        kept: list[int] = []
-        while len(order) and len(kept) < most:
-            best, order = int(order[0]), order[1:]
-            kept.append(best)
-            order = order[~(_shared(corners[b, best], corners[b, order]) > overlap)]
-        chosen += [(b, c, i) for i in kept]
+        chosen += [(b, c, int(i)) for i in order[_unlike(corners[b][order], most, overlap)]]
     return np.array(chosen, np.int64).reshape(-1, 3)
+
+
+def _unlike(corners: Array, most: int, overlap: float) -> Array:
+    """Which of these boxes, best first, overlap no better one that is kept; at most ``most``. They are compared with
+    those that are kept, and among each other, a block at a time."""
+    kept = np.empty(0, np.int64)
+    for first in range(0, len(corners), BLOCK):
+        if len(kept) >= most:
+            break
+        block = corners[first : first + BLOCK]
+        alive = ~(_shared(corners[kept], block) > overlap).any(0)
+        inside = np.flatnonzero(alive)
+        alike = _shared(block[inside], block[inside]) > overlap
+        left = np.ones(len(inside), bool)
+        for i in range(len(inside)):
+            if left[i]:
+                left[i + 1 :] &= ~alike[i, i + 1 :]
+        kept = np.concatenate([kept, first + inside[left]])
+    return kept[:most]
 
 
 def _corners(boxes: Array, center: bool) -> Array:
@@ -42,11 +58,12 @@ def _corners(boxes: Array, center: bool) -> Array:
     return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
 
 
-def _shared(a: Array, others: Array) -> Array:
-    """The quotients of the areas of intersection and union of one box with others."""
-    low, high = np.maximum(a[:2], others[:, :2]), np.minimum(a[2:], others[:, 2:])
-    common = np.prod(np.maximum(high - low, 0), -1)
-    union = np.prod(a[2:] - a[:2]) + np.prod(others[:, 2:] - others[:, :2], -1) - common
+def _shared(some: Array, others: Array) -> Array:
+    """The quotients of the areas of intersection and union of boxes [m, 4] with others [n, 4]: [m, n]."""
+    a, b = some[:, None], others[None]
+    sides = np.maximum(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0)
+    common = sides[..., 0] * sides[..., 1]
+    union = np.prod(a[..., 2:] - a[..., :2], -1) + np.prod(b[..., 2:] - b[..., :2], -1) - common
     with np.errstate(all="ignore"):
         return np.asarray(np.where(union > 0, common / union, 0.0))
 
