@@ -42,8 +42,8 @@ __all__ = ["AttentionTask", "choose", "find_attention_task", "schedule_attention
 _COPIES = (4, 8, 16)
 _MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
 _NARROW = 80
-_GUESS = 64
-"""A size that is known only when the kernel runs."""
+_GUESS, _LENGTH = 64, 512
+"""Images, or heads, and queries that are known only when the kernel runs."""
 
 Config = AttentionConfig | HopperAttentionConfig
 
@@ -114,14 +114,15 @@ def choose(t: AttentionTask, target: Target) -> Config | None:
     """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can, or
     the smallest; None when none fits."""
     fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
-    batch, heads, queries = (constant_dim(d) or _GUESS for d in t.a.stage.shape[:3])
+    batch, heads = (constant_dim(d) or _GUESS for d in t.a.stage.shape[:2])
+    queries = constant_dim(t.a.queries) or _LENGTH
     enough = [c for c in fitting if batch * heads * -(-queries // c.queries) >= target.cores]
     return next(iter(enough), min(fitting, key=lambda c: c.queries, default=None))
 
 
 def every(t: AttentionTask, target: Target) -> list[Config]:
     """Configurations of all templates, the likely best first; those of warpgroups where they are not mostly idle."""
-    queries = constant_dim(t.a.queries) or _GUESS
+    queries = constant_dim(t.a.queries) or _LENGTH
     of_warpgroups = [c for c in hopper_attention.space(t, target) if queries * 2 > c.queries]
     return [*of_warpgroups, *space(t, target)]
 

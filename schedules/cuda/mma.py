@@ -67,7 +67,9 @@ class Mma:
         row, column = self.place[0] * c.warp_m, self.place[1] * c.warp_n
         rounds = spec.a == tf32
         raw = [self.unrounded(x) if rounds else x for x in (self.left, self.right)]
-        with b.loop("kk", c.block_k // spec.k, LoopKind.UNROLLED) as step:
+        # Rounding holds fragments twice, and those of steps side by side would spill.
+        kind, unroll = (LoopKind.SERIAL, 2) if rounds else (LoopKind.UNROLLED, 0)
+        with b.loop("kk", c.block_k // spec.k, kind, unroll=unroll) as step:
             values.bind(step, c.block_k // spec.k)
             kk = step * spec.k
             for i in range(0, c.warp_m, spec.m):

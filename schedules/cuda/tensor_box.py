@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import constant_dim, product
 from taskmap.ir.lower.flatten import address
 from taskmap.ir.nodes import Buffer, Dim, Expr, TensorMap
+from taskmap.ir.polynomial import Poly
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
 from taskmap.schedules.access import Access, accesses, merged_axes
@@ -77,32 +79,44 @@ def boxes_along(walk: Access, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) 
     offset = poly.constant_value(rest)
     if offset is None or any(p is None for p in walk.steps):
         return "its position in memory is not a sum of strides"
-    found: list[tuple[int, Dim, str | int]] = []
+    found: list[_Dimension] = []
     groups: list[tuple[str | int, range]] = [(n, range(n, n + 1)) for n in range(len(batch))]
     groups += [("mn", range(len(batch), len(batch) + len(mn))), ("k", range(len(batch) + len(mn), len(axes)))]
     for kind, members in groups:
         runs = merged_axes(list(members), extents, [walk])
         if len(runs) > 1:
             return f"its {kind} axes are not one in memory"
-        step = walk.step(runs[0][-1]) if runs else 1 << 20
-        if step is None:
-            return "its strides are not known"
-        if kind in ("mn", "k") or step != 0:
+        step = walk.steps[runs[0][-1]] if runs else poly.constant(1 << 20)
+        assert step is not None
+        if kind in ("mn", "k") or step:
             found.append((step, product([extents[a] for a in members]), kind))
     found = [x for x in found if x[2] in ("mn", "k") or constant_dim(x[1]) != 1]
-    found.sort(key=lambda x: -x[0])
+    found.sort(key=lambda x: -_known(x[0]))
     if len(found) > _MOST_DIMENSIONS:
         return f"a tensor map has {_MOST_DIMENSIONS} dimensions, not {len(found)}"
     return _checked(walk.buffer, found, offset, along_k)
 
 
-def _checked(buffer: Buffer, found: Sequence[tuple[int, Dim, str | int]], offset: int, along_k: bool) -> Boxes | str:
+_Dimension = tuple[Poly, Dim, str | int]
+"""(stride, extent, kind) of a dimension; the kinds of Boxes."""
+
+
+def _known(step: Poly) -> float:
+    """A stride as a number; one that depends on sizes known only later is larger than any."""
+    value = poly.constant_value(step)
+    return inf if value is None else value
+
+
+def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: bool) -> Boxes | str:
     size = buffer.dtype.bytes
     inner = "k" if along_k else "mn"
-    if found[-1][2] != inner or found[-1][0] != 1:
+    if found[-1][2] != inner or _known(found[-1][0]) != 1:
         return f"it is not contiguous along {inner}"
-    if any(step * size % _CHUNK or step <= 0 for step, _, _ in found[:-1]) or offset * size % _CHUNK:
+    # A sum of products of sizes is positive, and a multiple of 16 bytes, where all its coefficients are.
+    coefficients = [c for step, _, _ in found[:-1] for c in step.values() or (0,)]
+    if any(c * size % _CHUNK or c <= 0 for c in coefficients) or offset * size % _CHUNK:
         return "its strides are not multiples of 16 bytes"
     steps, shape, kinds = zip(*found, strict=True)
-    view = Buffer(buffer.name, buffer.dtype, shape, buffer.scope, steps, offset)
+    strides = tuple(constant_dim(e) or e for e in map(poly.to_expr, steps))
+    view = Buffer(buffer.name, buffer.dtype, shape, buffer.scope, strides, offset)
     return Boxes(buffer, view, kinds, along_k)

@@ -58,6 +58,8 @@ def test_rows_known_later_and_rows_of_a_batch() -> None:
     y = matmul.mm(a, tensor(64, 64, dtype=f16))
     for size in (1, 64, 130):
         run([y], CONFIGS[1], {m: size})
+    for boxed in (False, True):
+        run([product("batched", m, 40, 72, f16, "generic", 3)], replace(CONFIGS[1], boxed=boxed), {m: 37})
 
 
 def test_what_comes_after_is_fused() -> None:

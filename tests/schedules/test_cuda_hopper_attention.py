@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from taskmap.schedules.cuda.attention import choose, find_attention_task, schedu
 from taskmap.schedules.cuda.attention_engine import AttentionConfig
 from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig, space, validity
 from tests.schedules.cuda_running import check_kernel, cuda
-from tests.schedules.graph_tasks import fused, tensor
+from tests.schedules.graph_tasks import Strides, fused, tensor
 from tests.schedules.test_cuda_matmul import LOOSE, case_of
 
 ONE = HopperAttentionConfig(1, 32)
@@ -45,12 +46,12 @@ def heads(
     return attention(q, k, v, m, causal=causal)
 
 
-def run(y: Node, config: HopperAttentionConfig) -> str:
+def run(y: Node, config: HopperAttentionConfig, dims: dict[Var, int] | None = None) -> str:
     """The text of the kernel, which the simulator found right."""
     task = fused([y])
     kernel = schedule_attention(task, cuda("sm_90a"), config)
     assert kernel is not None
-    return check_kernel(case_of(task), kernel, LOOSE, "sm_90a").text
+    return check_kernel(case_of(task, dims), kernel, LOOSE, "sm_90a").text
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -63,6 +64,17 @@ def test_heads_of_64(overlap: bool) -> None:
 @pytest.mark.parametrize("overlap", [True, False])
 def test_causal_and_shared_keys(overlap: bool) -> None:
     run(heads(140, 140, 64, count=4, shared=2, causal=True), replace(TWO, overlap=overlap))
+
+
+def test_lengths_known_later() -> None:
+    n, m = Var("n"), Var("m")
+    y = heads(n, m, 64, count=4, shared=2, causal=True)
+    texts = {run(y, TWO, {n: queries, m: keys}) for queries, keys in ((1, 1), (67, 67), (129, 140))}
+    assert len(texts) == 1
+    assert "tm_wgmma" in texts.pop()
+    images = Var("images")
+    q, k, v = (tensor(images, 2, n, 40, dtype=bf16) for _ in range(3))
+    run(attention(q, k, v), replace(ONE, stages=3), {images: 2, n: 37})
 
 
 def test_masks_and_heads_of_128() -> None:
@@ -84,8 +96,10 @@ def test_what_comes_after_is_fused() -> None:
     assert "const tm_vec<tm_f16, 2> relu" in text
 
 
-def reason(y: Node, config: HopperAttentionConfig, isa: str = "sm_90a") -> str:
-    task = fused([y])
+def reason(
+    y: Node, config: HopperAttentionConfig, isa: str = "sm_90a", *, strides: Mapping[Node, Strides] | None = None
+) -> str:
+    task = fused([y], None, strides)
     t = find_attention_task(task)
     assert t is not None
     why = validity(t, config, cuda(isa))
@@ -103,8 +117,9 @@ def test_refusals_say_why() -> None:
     assert "no registers for the rest" in reason(heads(64, 64, 256), replace(ONE, keys=128))
     assert "bytes of shared memory" in reason(heads(64, 64, 128), replace(ONE, keys=128, stages=4))
     assert "multiples of 16 bytes" in reason(heads(64, 64, 60), ONE)
-    n = Var("n")
-    assert "fetch the keys: its strides are not known" in reason(heads(64, n, 64), ONE)
+    n, y = Var("n"), heads(64, 64, 64)
+    odd = {y.inputs[0]: (128 * n, 64 * n, n, 1)}
+    assert "fetch the queries: its strides are not multiples of 16 bytes" in reason(y, ONE, strides=odd)
 
 
 def test_the_default_is_by_warpgroups_where_they_fill_the_gpu() -> None:
