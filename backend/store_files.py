@@ -93,15 +93,24 @@ def outdated(objects: Iterable[StoredObject], oldest: float | None, most_bytes: 
 
 
 def remove(objects: Iterable[StoredObject]) -> int:
-    """Remove objects and the entries that lead to them; the bytes that became free. A process that has loaded one keeps
-    it; another compiles again what it does not find."""
+    """Remove objects and the entries that lead to them; the bytes that became free, none where nothing can go. A
+    process that has loaded one keeps it; another compiles again what it does not find."""
     freed = 0
     for one in objects:
-        for path in (*one.entries, one.path):
+        for path in one.entries:
             with contextlib.suppress(OSError):
                 path.unlink()
-        freed += one.bytes
+        with contextlib.suppress(OSError):
+            one.path.unlink(missing_ok=True)
+            freed += one.bytes
     return freed
+
+
+def stray_entries(root: Path) -> list[Path]:
+    """Files of the index that cannot be read, or that lead to no object."""
+    there = {path.stem for path in _files(root / "objects")}
+    sound = {path for path, entry in _entries(root) if entry.get("object") in there}
+    return [path for path in _files(root / "index") if path not in sound]
 
 
 def _entries(root: Path) -> Iterator[tuple[Path, dict[str, object]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from taskmap.backend.store_files import (
     outdated,
     remove,
     stored_objects,
-    task_entries,
+    stray_entries,
     task_files,
 )
 from taskmap.backend.store_limit import VARIABLE, size_limit
@@ -24,7 +25,7 @@ from taskmap.tuning.record import DAY
 
 def show(a: argparse.Namespace) -> int:
     """The objects of the store; sorted by size, or by use."""
-    objects = stored_objects(_root(a))
+    objects = _chosen(stored_objects(_root(a)), a)
     objects.sort(key=lambda o: (-o.bytes if a.sort == "size" else -o.used, str(o.path)))
     shown = objects[: a.limit]
     if a.json:
@@ -68,29 +69,49 @@ def stats(a: argparse.Namespace) -> int:
 
 def verify(a: argparse.Namespace) -> int:
     """Check every object's checksum; 1 when one is damaged, which is removed."""
+    if a.measure is not None:
+        raise TuningError("kernels are not measured", hint="taskmap cache verify --measure N is for records.")
     root = _root(a)
     bad = damaged(root)
     remove(o for o in stored_objects(root) if o.path in bad)
+    stray = stray_entries(root)
+    for path in stray:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    left = [p for p in (*bad, *stray) if p.exists()]
+    count = len(stored_objects(root)) - sum(p in bad for p in left)
     if a.json:
-        print_json({"objects": len(stored_objects(root)), "removed": [str(p) for p in bad]})
-    else:
-        print(f"{len(stored_objects(root))} objects are sound, {len(bad)} were damaged and are gone")
-    return 1 if bad else 0
+        print_json({"objects": count, "removed": [str(p) for p in (*bad, *stray)], "left": [str(p) for p in left]})
+        return 1 if bad or stray else 0
+    print(f"{count} objects are sound, {len(bad)} were damaged and {_are(bad, left)}")
+    if stray:
+        print(f"{len(stray)} entries of the index were damaged or led to nothing, and {_are(stray, left)}")
+    return 1 if bad or stray else 0
 
 
 def prune(a: argparse.Namespace) -> int:
     """Remove what was used least recently."""
     if a.older is None and a.max_size is None:
         raise TuningError("nothing says what is to go", hint="Use --older DAYS or --max-size SIZE.")
-    objects = stored_objects(_root(a))
+    if a.max_records is not None:
+        raise TuningError(
+            "kernels are weighed, not counted", hint="Use --max-size, or --max-records without --kernels."
+        )
+    root = _root(a)
+    objects, tasks = stored_objects(root), task_files(root)
+    every = sorted([*_chosen(objects, a), *([] if _narrows(a) else tasks)], key=lambda o: (o.used, str(o.path)))
     oldest = None if a.older is None else time.time() - a.older * DAY
-    gone = outdated(objects, oldest, a.max_size)
+    gone = outdated(every, oldest, a.max_size)
     freed = sum(o.bytes for o in gone) if a.dry_run else remove(gone)
-    left = sum(o.bytes for o in objects) - freed
+    left = sum(o.bytes for o in (*objects, *tasks)) - freed
+    known = set(tasks)
+    of_tasks = sum(o in known for o in gone)
     if a.json:
-        print_json({"objects": len(gone), "bytes": freed, "left_bytes": left, "dry_run": a.dry_run})
+        content = {"objects": len(gone) - of_tasks, "tasks": of_tasks, "bytes": freed, "left_bytes": left}
+        print_json({**content, "dry_run": a.dry_run})
     else:
-        print(f"{len(gone)} objects, {size(freed)}, {'would go' if a.dry_run else 'are gone'}; {size(left)} stay")
+        what = f"{len(gone) - of_tasks} objects and {of_tasks} scheduled tasks, {size(freed)}"
+        print(f"{what}, {'would go' if a.dry_run else 'are gone'}; {size(left)} stay")
     return 0
 
 
@@ -99,15 +120,39 @@ def clear(a: argparse.Namespace) -> int:
     if not a.yes:
         raise TuningError("this removes all compiled kernels", hint="Say --yes. They are compiled again when needed.")
     root = _root(a)
-    freed = remove(stored_objects(root))
-    tasks = task_entries(root)
-    for path in tasks:
-        path.unlink(missing_ok=True)
+    freed, tasks = remove(stored_objects(root)), task_files(root)
+    remove(tasks)
+    for path in stray_entries(root):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    count = len(tasks) - len(task_files(root))
+    left = sum(o.bytes for o in (*stored_objects(root), *task_files(root)))
     if a.json:
-        print_json({"bytes": freed, "tasks": len(tasks)})
-    else:
-        print(f"{size(freed)} of kernels and {len(tasks)} scheduled tasks are gone")
-    return 0
+        print_json({"bytes": freed, "tasks": count, "left_bytes": left})
+        return 1 if left else 0
+    print(f"{size(freed)} of kernels and {count} scheduled tasks are gone")
+    if left:
+        print(f"{size(left)} could not be removed")
+    return 1 if left else 0
+
+
+def _narrows(a: argparse.Namespace) -> bool:
+    """Whether options choose among kernels; those that choose records alone are refused."""
+    for option in ("shapes", "dtypes", "layout", "verdict", "stale"):
+        if getattr(a, option) is not None:
+            raise TuningError(f"--{option} chooses records, not kernels", hint="Use --name or --target with --kernels.")
+    return a.name is not None or a.target is not None
+
+
+def _chosen(objects: list[StoredObject], a: argparse.Namespace) -> list[StoredObject]:
+    if not _narrows(a):
+        return objects
+    named = (o for o in objects if a.name is None or any(a.name in symbol for symbol in o.symbols))
+    return [o for o in named if a.target is None or a.target in o.isa]
+
+
+def _are(found: list[Path], left: list[Path]) -> str:
+    return "cannot be removed" if any(path in left for path in found) else "are gone"
 
 
 def _root(a: argparse.Namespace) -> Path:

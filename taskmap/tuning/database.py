@@ -106,6 +106,10 @@ class Database:
 
         return self._run(delete, writes=True, empty=0) if rows else 0
 
+    def ready(self) -> None:
+        """Make the file if it is not there. Raises TuningError when nothing can be added to it."""
+        self._run(lambda c: _insert(c, ()), writes=True)
+
     def clear(self) -> int:
         """Forget everything, also rows that make no sense; how many there were."""
 

@@ -114,6 +114,7 @@ def tune(
     expected = {str(c): cost for c, cost in zip(space.configs, space.cycles, strict=True)}
     wanted = _wanted(space, budget, known, expected)
     if wanted:
+        database.ready()  # before minutes are spent on what could not be kept
         with closing(Workers(executor)) as workers:
             job = Job(operator, setting, (baseline,), patience=budget.patience, command=tuple(command))
             deadline = began + budget.seconds

@@ -73,6 +73,56 @@ def test_damaged_ones_are_removed(store: KernelStore, capsys: Capture) -> None:
     assert run("verify", "--json") == 0
 
 
+def test_entries_that_lead_to_nothing_are_removed(store: KernelStore, capsys: Capture) -> None:
+    stored_objects(store.path)[0].path.unlink()
+    next((store.path / "index").rglob("0*1.json")).write_bytes(b"{")
+    assert run("verify") == 1
+    assert "2 entries of the index were damaged or led to nothing, and are gone" in capsys.readouterr().out
+    assert len(list((store.path / "index").rglob("*.json"))) == 1
+    assert run("verify", "--json") == 0
+
+
+def test_scheduled_tasks_are_pruned_by_use_too(store: KernelStore, capsys: Capture) -> None:
+    task = store.path / "tasks" / "aa" / "task.json"
+    task.parent.mkdir(parents=True)
+    task.write_bytes(b"x" * 500)
+    when = time.time() - 86400 * 8.7  # between the second object and the third
+    os.utime(task, (when, when))
+    assert run("prune", "--older", 8.5, "--dry-run") == 0
+    assert "2 objects and 1 scheduled tasks, 2.4 KiB, would go; 2.0 KiB stay" in capsys.readouterr().out
+    assert run("prune", "--max-size", "2500", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "objects": 2, "tasks": 0, "bytes": 2000, "left_bytes": 2500, "dry_run": False,
+    }  # fmt: skip
+    assert run("prune", "--max-size", "2000", "--name", "kernel2") == 0
+    assert task.exists()
+    assert run("prune", "--max-size", "2000") == 0
+    assert not task.exists()
+
+
+def test_kernels_are_chosen_by_name_and_target(store: KernelStore, capsys: Capture) -> None:
+    assert run("list", "--json", "--name", "kernel1") == 0
+    assert [o["kernels"] for o in json.loads(capsys.readouterr().out)] == [["kernel1"]]
+    assert run("list", "--json", "--target", "avx512") == 0
+    assert json.loads(capsys.readouterr().out) == []
+    for refused in (["--shapes", "1x2x3"], ["--stale"], ["--verdict", "ok"]):
+        assert run("list", *refused) == 2
+    assert run("prune", "--max-records", 2, "--older", 1) == 2
+    assert run("verify", "--measure", 2) == 2
+
+
+def test_what_cannot_be_removed_is_said(store: KernelStore, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system")
+
+    stored_objects(store.path)[0].path.write_bytes(b"x")
+    monkeypatch.setattr(Path, "unlink", read_only)
+    assert run("clear", "--yes") == 1
+    assert "0 B of kernels and 0 scheduled tasks are gone\n2.9 KiB could not be removed" in capsys.readouterr().out
+    assert run("verify") == 1
+    assert "3 objects are sound, 1 were damaged and cannot be removed" in capsys.readouterr().out
+
+
 def test_clear(store: KernelStore, capsys: Capture) -> None:
     assert run("clear") == 2
     assert run("clear", "--yes") == 0

@@ -149,7 +149,7 @@ def test_a_database_that_cannot_be_written_is_read_and_writing_refused(
     assert database.records() == [record("a", 1.0)]
     assert database.verify() is None
     database.close()
-    for change in (lambda: database.add([record("b", 1.0)]), database.clear):
+    for change in (lambda: database.add([record("b", 1.0)]), database.clear, database.ready):
         with pytest.raises(TuningError, match="cannot be written"):
             change()
     database.close()

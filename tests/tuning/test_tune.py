@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from taskmap.errors import TuningError
 from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import Budget, Progress, Tuned, tune
 from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
@@ -36,6 +37,13 @@ def test_the_fastest_is_remembered(tmp_path: Path) -> None:
         assert best is not None
         assert best.config == found.best
         assert best.typical == min(found.times.values())
+
+
+def test_nothing_is_measured_that_could_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskmap.tuning.database.can_write", lambda path: False)
+    monkeypatch.setattr("taskmap.tuning.tune.Workers", None)
+    with pytest.raises(TuningError, match="cannot be written"):
+        tuned(tmp_path)
 
 
 def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
