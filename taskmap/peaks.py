@@ -9,7 +9,7 @@ from taskmap.backend.cpu.peaks import measured_peaks
 from taskmap.cpu_platform import CpuPlatform
 from taskmap.ir.errors import TaskmapError
 from taskmap.platform import Platform
-from taskmap.roofline import Ceiling, Peaks, gpu_peaks
+from taskmap.roofline import Peaks, cpu_peaks, gpu_peaks
 
 _log = logging.getLogger(__name__)
 
@@ -31,5 +31,4 @@ def _of_cpu(platform: CpuPlatform, threads: int) -> Peaks | None:
     except (TaskmapError, MemoryError) as error:
         _log.warning("the peaks of this machine cannot be measured: %s", error)
         return None
-    memories = tuple(Ceiling(name, found, capacity) for name, (capacity, found) in levels.items())
-    return Peaks(memories, (Ceiling("f32", rate),), "measured on this machine")
+    return cpu_peaks(rate, levels)

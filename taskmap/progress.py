@@ -1,4 +1,4 @@
-"""A progress bar that appears only when someone is waiting and looking."""
+"""Progress, for those who wait: a bar on a terminal; for commands whose output goes elsewhere, a line now and then."""
 
 from __future__ import annotations
 
@@ -9,21 +9,40 @@ from contextlib import contextmanager
 from typing import Any
 
 _PATIENCE = 1.0  # seconds before a bar is worth showing
+_BETWEEN_LINES = 2.0
+_in_lines = False
+
+
+@contextmanager
+def progress_in_lines() -> Iterator[None]:
+    """Within the block progress is also written where stderr is no terminal: a line every two seconds. For commands: a
+    library is quiet there."""
+    global _in_lines  # no context variable: compilations may run in other threads
+    before, _in_lines = _in_lines, True
+    try:
+        yield
+    finally:
+        _in_lines = before
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Yields a function to call with the number of things done and the number wanted.
 
-    After a second, and only on a terminal, a bar on stderr shows them.
+    After a second a bar on stderr shows them where that is a terminal, and elsewhere progress_in_lines.
     """
-    started = time.monotonic()
+    started = said = time.monotonic()
     bar: Any = None
 
     def show(done: int, wanted: int) -> None:
-        nonlocal bar
+        nonlocal bar, said
+        if bar is None and not sys.stderr.isatty():
+            if _in_lines and time.monotonic() - said >= _BETWEEN_LINES:
+                said = time.monotonic()
+                print(f"taskmap: {what}: {done}/{wanted}", file=sys.stderr, flush=True)
+            return
         if bar is None:
-            if time.monotonic() - started < _PATIENCE or not sys.stderr.isatty():
+            if time.monotonic() - started < _PATIENCE:
                 return
             from tqdm import tqdm  # noqa: PLC0415  loaded only when a bar is shown
 

@@ -79,16 +79,16 @@ class NodeReport:
 class GroupReport:
     """One kernel: operators that run together.
 
-    number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction or attention. line: the user's
-    line of the anchor, or of what it computes last. lines: all that it came from, in order. anchor: the operator that a
-    template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed before and after
-    the anchor, or without one. views: operators that cost nothing. schedule: template or rule with its config. inputs,
-    outputs: types and shapes of what it reads and writes. reads, writes: the numbers of the nodes in whose memory that
-    lies. bytes: of inputs and outputs. operations: a multiply-add is two. seconds: the median of the measured runs.
-    fastest: the shortest of them, well below the median where something else kept the processor busy. calls: how often
-    one call of the model runs it. share: of all the time measured per call. once: it runs only when a frozen parameter
-    has changed, and has no share. resources: the registers and shared memory that it takes of a GPU, where its compiler
-    was asked; "" for a CPU. What is not known, as the time of a graph that did not run, is None.
+    number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction, attention or scatter. line:
+    the user's line of the anchor, or of what it computes last. lines: all that it came from, in order. anchor: the
+    operator that a template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed
+    before and after the anchor, or without one. views: operators that cost nothing. schedule: template or rule with its
+    config. inputs, outputs: types and shapes of what it reads and writes. reads, writes: the numbers of the nodes in
+    whose memory that lies. bytes: of inputs and outputs. operations: a multiply-add is two. seconds: the median of the
+    measured runs. fastest: the shortest of them, well below the median where something else kept the processor busy.
+    calls: how often one call of the model runs it. share: of all the time measured per call. once: it runs only when a
+    frozen parameter has changed, and has no share. resources: the registers and shared memory that it takes of a GPU,
+    where its compiler was asked; "" for a CPU. What is not known, as the time of a graph that did not run, is None.
     """
 
     number: int

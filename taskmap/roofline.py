@@ -6,6 +6,7 @@ CACM 2009.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from taskmap.ir.target import Target
@@ -54,6 +55,13 @@ class Peaks:
         product: whether the operations are those of a contraction or attention.
         """
         return max(operations / self.unit(inputs, product).rate, moved / self.memory(moved).rate)
+
+
+def cpu_peaks(rate: float, levels: Mapping[str, tuple[int, float]]) -> Peaks:
+    """The ceilings of a CPU as they were measured (backend/cpu/peaks.py): operations of f32 per second, and by level of
+    memory its bytes and the bytes that are read from it per second."""
+    memories = tuple(Ceiling(name, found, capacity) for name, (capacity, found) in levels.items())
+    return Peaks(memories, (Ceiling("f32", rate),), "measured on this machine")
 
 
 def gpu_peaks(gpu: Target) -> Peaks | None:

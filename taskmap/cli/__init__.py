@@ -16,6 +16,7 @@ import taskmap
 from taskmap.cli.interrupts import noticed
 from taskmap.cli.output import Help, plain_lines, status_text
 from taskmap.ir.errors import TaskmapError
+from taskmap.progress import progress_in_lines
 
 COMMANDS = {
     "run": "run an ONNX model or an archive: time it, compare it, profile it, tune it",
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        with noticed() as interrupted:
+        with noticed() as interrupted, progress_in_lines():
             status = int(import_module(f"taskmap.cli.{known.command}").main(known.rest))
             if interrupted():
                 raise KeyboardInterrupt

@@ -60,11 +60,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def named_sizes(text: str) -> tuple[str, tuple[int, ...]]:
-    """DIMENSION=SIZE,SIZE,... for argparse, to which a ValueError is a refusal."""
+    """DIMENSION=SIZE,SIZE,... for argparse."""
     name, equals, sizes = text.rpartition("=")
     parts = sizes.split(",")
     if not equals or not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not DIMENSION=SIZE,SIZE,..., as in batch=1,8")
     return name, tuple(dict.fromkeys(int(part) for part in parts))
 
 

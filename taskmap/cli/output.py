@@ -121,14 +121,30 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """A whole number of at least 0, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """A number of seconds, for argparse."""
+    return _amount(text, "is no number of seconds")
+
+
+def tolerance(text: str) -> float:
+    """A finite number of at least 0, for argparse."""
+    return _amount(text, "is not a number of at least 0")
+
+
+def _amount(text: str, refusal: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} {refusal}")
     return value
 
 

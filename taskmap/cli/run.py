@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskmap.archive_file import is_archive
-from taskmap.cli.output import command, positive, seconds
+from taskmap.cli.output import command, count, positive, seconds, tolerance
 from taskmap.cli.run_compare import WAYS
 from taskmap.cli.run_inputs import named_file, named_range, named_size
 from taskmap.cli.targets import GPU_HELP
@@ -31,12 +31,14 @@ def main(arguments: Sequence[str]) -> int:
     )
     model_options(p)
     p.add_argument("--save", type=Path, metavar="FILE.npz", help="write the outputs")
-    p.add_argument("--warmup", type=int, default=1, help="runs before those that are timed (1)")
+    p.add_argument("--warmup", type=count, default=1, help="runs before those that are timed (1)")
     p.add_argument("--repeat", type=positive, default=1, help="timed runs (1)")
     p.add_argument("--compare", choices=WAYS, help="with numpy by the operators' definitions, or ONNX Runtime")
     p.add_argument("--onnx", type=Path, metavar="FILE", help="what an archive is compared with: the model's file")
-    p.add_argument("--rtol", type=seconds, default=1e-3, help="what a comparison allows, relative to each value (1e-3)")
-    p.add_argument("--atol", type=seconds, default=1e-4, help="and absolute (1e-4)")
+    p.add_argument(
+        "--rtol", type=tolerance, default=1e-3, help="what a comparison allows, relative to each value (1e-3)"
+    )
+    p.add_argument("--atol", type=tolerance, default=1e-4, help="and absolute (1e-4)")
     p.add_argument("--profile", action="store_true", help="the time, bytes and operations of every kernel")
     p.add_argument("--trace", type=Path, metavar="FILE", help="with --profile: a Chrome trace of the last run")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
@@ -56,14 +58,14 @@ def run_model(a: argparse.Namespace) -> int:
 
 def model_options(p: argparse.ArgumentParser) -> None:
     """The options that say a model, its inputs and where it runs."""
-    file = "an input as .npy, .pb or raw .bin, or several as .npz"
+    file = "an input as .npy, .pb or raw .bin, or several as .npz or a folder of test data"
     p.add_argument("model", type=Path, help="the model's file")
     p.add_argument("--input", action="append", default=[], type=named_file, metavar="[NAME=]FILE", help=file)
     size = "the size of a symbolic dimension of random inputs (1)"
     p.add_argument("--shape", action="append", default=[], type=named_size, metavar="DIM=SIZE", help=size)
     span = "of random inputs (-1:1, integers 0:2)"
     p.add_argument("--range", action="append", default=[], type=named_range, metavar="[NAME=]LOW:HIGH", help=span)
-    p.add_argument("--seed", type=int, default=0, help="of random inputs")
+    p.add_argument("--seed", type=count, default=0, help="of random inputs")
     p.add_argument("--target", choices=TARGETS, help="what runs it (cpu; an archive: what it was made for)")
     p.add_argument("--gpu", help=GPU_HELP)
     p.add_argument("--threads", type=positive, help="of the CPU")

@@ -6,20 +6,27 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from taskmap.archive_load import ArchivedModel, load, numpy_dtype
 from taskmap.archive_manifest import ArchivedPlan
+from taskmap.backend.cpu.peaks import measured_peaks
+from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.executable import TimedRun
 from taskmap.backend.program import Launch
+from taskmap.backend.store import KernelStore
 from taskmap.cli.output import duration, plain, print_json, table
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
 from taskmap.cli.run_facts import facts_of, print_facts, save, timed
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
-from taskmap.ir.errors import InputError
+from taskmap.ir.errors import InputError, TaskmapError
+from taskmap.ir.target import cuda_target
+from taskmap.options import Options
+from taskmap.roofline import Peaks, cpu_peaks, gpu_peaks
+from taskmap.target import host_target
 from taskmap.whole_file import write_whole
 
 
@@ -83,12 +90,13 @@ def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
     """What every launch of the plans that ran took, in the median of the runs."""
     steps: list[dict[str, Any]] = []
     events: list[dict[str, object]] = []
+    peaks = _peaks(model)
     for number, (plan, runs) in enumerate(model.timed_runs()):
         found = _steps(plan, runs)
         total = sum(s["seconds"] for s in found) or 1.0
         now = 0.0
         for step, last in zip(found, runs[-1].seconds if runs else (), strict=False):
-            step["share"] = step["seconds"] / total
+            step["share"], step["roofline"] = step["seconds"] / total, _roofline(peaks, step)
             events.append(
                 {"name": step["name"], "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": last * 1e6}
             )
@@ -97,6 +105,30 @@ def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
     if trace is not None:
         write_whole(trace, json.dumps({"traceEvents": events}), "the trace")
     return steps
+
+
+def _peaks(model: ArchivedModel) -> Peaks | None:
+    """What the machine can do at best: measured of a CPU, where there is a compiler for that, and known of a GPU. The
+    simulator's times say nothing of either."""
+    machine = model.manifest.machine
+    if machine.kind == "cuda":
+        return gpu_peaks(cuda_target(machine.gpu))
+    if machine.kind == "cuda-sim":
+        return None
+    threads = model.threads or machine.threads
+    try:
+        rate, levels = measured_peaks(host_target(Options(), threads), threads, find_toolchain(), KernelStore())
+    except (TaskmapError, MemoryError):
+        return None
+    return cpu_peaks(rate, levels)
+
+
+def _roofline(peaks: Peaks | None, step: Mapping[str, Any]) -> float | None:
+    """The share of the roofline that a step reaches: the least time for its work over the measured one."""
+    if peaks is None or step["bytes"] is None or not step["seconds"]:
+        return None
+    narrow = ("f16[",) if any(t in step["schedule"] for t in ("_f16_", "_bf16_")) else ()
+    return peaks.seconds(step["operations"], step["bytes"], narrow, bool(narrow)) / float(step["seconds"])
 
 
 def _steps(plan: ArchivedPlan, runs: Sequence[TimedRun]) -> list[dict[str, Any]]:
@@ -118,10 +150,11 @@ def _profile_table(steps: Sequence[dict[str, Any]]) -> str:
         (
             plain(s["name"]), plain(s["schedule"])[:60], duration(s["seconds"]), f"{100 * s['share']:.1f} %",
             _rate(s["bytes"], s["seconds"]), _rate(s["operations"], s["seconds"]),
+            "-" if s["roofline"] is None else f"{100 * s['roofline']:.0f} %",
         )
         for s in steps
     ]  # fmt: skip
-    return table(("kernel", "schedule", "time", "share", "GB/s", "GFLOP/s"), rows, left=2)
+    return table(("kernel", "schedule", "time", "share", "GB/s", "GFLOP/s", "roofline"), rows, left=2)
 
 
 def _rate(count: int | None, seconds: float) -> str:

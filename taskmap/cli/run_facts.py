@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.archive_file import replaced
 from taskmap.cli.output import duration, paint, plain, table
 from taskmap.cli.run_compare import Verdict
 from taskmap.ir.errors import InputError
@@ -91,14 +93,23 @@ def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argpar
 
 
 def save(path: Path, outputs: Mapping[str, Any]) -> None:
-    """Write the outputs, the whole file or none."""
-    temporary = path.with_name(f".{path.name}.part")
+    """Write the outputs as .npz, the whole file or none; the tensors of a sequence as NAME.0, NAME.1, ...
+
+    Raises InputError where it cannot be written, and for what is no tensor of numbers.
+    """
     try:
-        with open(temporary, "wb") as file:
-            named: dict[str, Any] = {name: np.asarray(x) for name, x in outputs.items()}
-            np.savez(file, **named)
-        temporary.replace(path)
+        with replaced(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, x in outputs.items():  # not np.savez, which takes no array called "file"
+                for part, array in _parts(name, x):
+                    with archive.open(f"{part}.npy", "w", force_zip64=True) as entry:
+                        np.lib.format.write_array(entry, array, allow_pickle=False)
     except OSError as error:
         raise InputError(f"outputs cannot be written to {path}", why=f"{error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    except ValueError as error:
+        raise InputError(f"outputs cannot be written to {path}", why="one of them is no tensor of numbers.") from error
+
+
+def _parts(name: str, x: Any) -> list[tuple[str, Array]]:
+    if isinstance(x, (list, tuple)):
+        return [part for i, item in enumerate(x) for part in _parts(f"{name}.{i}", item)]
+    return [] if x is None else [(name, np.asarray(x))]

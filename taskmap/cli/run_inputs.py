@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,8 @@ from taskmap.ir.lazy import lazily
 
 Array = NDArray[Any]
 _MOST_BYTES = 1 << 33
-_SUFFIXES = ".npy, .npz, .pb (a TensorProto) or .bin (raw)"
+_SUFFIXES = ".npy, .npz, .pb (a TensorProto) or .bin (raw), or a folder of test data (input_0.pb, ...)"
+_TEST_INPUT = re.compile(r"input_([0-9]{1,4})\.pb")
 # An archive runs without onnx.
 _load_tensor: Callable[..., Any] = lazily("onnx", "load_tensor_from_string")
 _to_array: Callable[..., Any] = lazily("onnx.numpy_helper", "to_array")
@@ -82,26 +85,29 @@ def named_file(text: str) -> tuple[str, Path]:
 
 
 def named_size(text: str) -> tuple[str, int]:
-    """DIMENSION=SIZE, for argparse, to which a ValueError is a refusal."""
+    """DIMENSION=SIZE, for argparse."""
     name, equals, size = text.rpartition("=")
     if not equals or not size.isdecimal():
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not DIMENSION=SIZE, as in batch=8")
     return name, int(size)
 
 
 def named_range(text: str) -> tuple[str, Range]:
     """INPUT=LOW:HIGH or LOW:HIGH, for argparse."""
     name, _, span = text.rpartition("=")
-    low, high = (float(end) for end in span.split(":"))
+    try:
+        low, high = (float(end) for end in span.split(":"))
+    except ValueError:
+        low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not LOW:HIGH with LOW below HIGH, as in -1:1 or ids=0:30000")
     return name, Range(low, high)
 
 
 def _from_files(ports: Sequence[InputSpec], wanted: Wanted) -> dict[str, Array]:
     found: dict[str, Array] = {}
     order = iter([p for p in ports if p.name not in {name for name, _ in wanted.files}])
-    for name, path in wanted.files:
+    for name, path in _each_file(wanted.files):
         if path.suffix == ".npz":
             found.update(_archive(path))
             continue
@@ -112,6 +118,21 @@ def _from_files(ports: Sequence[InputSpec], wanted: Wanted) -> dict[str, Array]:
             )
         found[port.name] = _read(path, port, wanted.sizes)
     _check_names("input", list(found), [p.name for p in ports])
+    return found
+
+
+def _each_file(files: Sequence[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    """The files, those of folders of test data in their order."""
+    found: list[tuple[str, Path]] = []
+    for name, path in files:
+        if not path.is_dir():
+            found.append((name, path))
+            continue
+        inputs = [(int(m[1]), p) for p in path.iterdir() if (m := _TEST_INPUT.fullmatch(p.name))]
+        if not inputs or name:
+            why = "it is a folder, which holds several." if name else "there is no input_0.pb in it."
+            raise InputError(f"the folder {path} is no input", why=why)
+        found += [("", p) for _, p in sorted(inputs)]
     return found
 
 
@@ -132,11 +153,23 @@ def _read(path: Path, port: InputSpec, sizes: Mapping[str, int]) -> Array:
         if path.suffix == ".pb":
             return np.asarray(_to_array(_load_tensor(path.read_bytes())))
         if path.suffix == ".bin":
-            shape = _shape(port, sizes, {})
-            return np.fromfile(path, _type(port)).reshape(shape)
+            return _raw(path, port, _shape(port, sizes, {}))
+    except InputError:
+        raise
     except Exception as error:  # protobuf and numpy raise whatever a damaged file leads them to
         raise _unreadable(path, error) from error
     raise InputError(f"the file {path} is of no kind that is read", hint=f"Give {_SUFFIXES}.")
+
+
+def _raw(path: Path, port: InputSpec, shape: tuple[int, ...]) -> Array:
+    values = np.fromfile(path, _type(port))
+    if values.size != math.prod(shape):
+        raise InputError(
+            f"the file {path} does not fit the input {port.name!r}",
+            why=f"it holds {values.size} numbers of {values.dtype}, and {list(shape)} are {math.prod(shape)}.",
+            hint="A raw file has no shape: --shape says the size of a symbolic dimension.",
+        )
+    return values.reshape(shape)
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

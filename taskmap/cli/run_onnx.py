@@ -31,6 +31,7 @@ from taskmap.onnx_model import OnnxModel, load_model
 from taskmap.options import Options
 from taskmap.report import Report
 from taskmap.report_kernels import with_kernels
+from taskmap.whole_file import write_whole
 
 Array = NDArray[Any]
 
@@ -127,7 +128,4 @@ def _write_trace(path: Path, taken: Sequence[tuple[Compilation, list[TimedRun], 
             name = origin.name if isinstance(origin, Group) else str(origin)
             events.append({"name": name, "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": took * 1e6})
             now += took
-    try:
-        path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"the trace cannot be written to {path}", why=f"{error}.") from error
+    write_whole(path, json.dumps({"traceEvents": events}), "the trace")

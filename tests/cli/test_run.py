@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from taskmap.cli import main
+from taskmap.cli.run_facts import save as save_outputs
+from taskmap.ir.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
 W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
@@ -121,24 +123,66 @@ def test_profile_and_trace(model: Path, tmp_path: Path, capsys: Capture) -> None
         (["--range", "z=0:1"], "the model has no range 'z'"),
         (["--input", "z=z.npy"], "is of no input"),
         (["--input", "x=none.npy"], "cannot be read"),
+        (["--input", "x=short.bin"], "holds 3 numbers of float32"),
+        (["--input", "empty"], "there is no input_0.pb in it"),
+        (["--input", "x=empty"], "which holds several"),
         (["--input", "x=none.txt"], "of no kind that is read"),
         (["--trace", "t.json"], "a trace needs a profile"),
         (["--shape", "batch=99999999999"], "larger than 8 GiB"),
         (["--save", "no/such/folder/out.npz"], "outputs cannot be written"),
     ],
 )
-def test_refusals(model: Path, capsys: Capture, more: list[str], message: str) -> None:
+def test_refusals(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, more: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "short.bin").write_bytes(bytes(12))
     assert main(["run", str(model), *more]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "more", [["--shape", "8"], ["--range", "2:1"], ["--range", "x"], ["--repeat", "0"], ["--rtol", "-1"]]
+    ("more", "said"),
+    [
+        (["--shape", "8"], "'8' is not DIMENSION=SIZE"),
+        (["--range", "2:1"], "'2:1' is not LOW:HIGH"),
+        (["--range", "x"], "'x' is not LOW:HIGH"),
+        (["--repeat", "0"], "of at least 1"),
+        (["--warmup", "-1"], "of at least 0"),
+        (["--rtol", "-1"], "'-1' is not a number of at least 0"),
+        (["--tune", "soon"], "'soon' is no number of seconds"),
+    ],
 )
-def test_bad_options(model: Path, capsys: Capture, more: list[str]) -> None:
+def test_bad_options(model: Path, capsys: Capture, more: list[str], said: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["run", str(model), *more])
-    assert "usage: taskmap run" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "usage: taskmap run" in err
+    assert said in err
+
+
+def test_a_folder_of_test_data(model: Path, tmp_path: Path, capsys: Capture) -> None:
+    """As ONNX keeps it: input_0.pb and so on; what else is in it is left alone."""
+    for n, x in enumerate((np.full((3, 4), 2, np.float32), np.array([1, 1], np.int64))):
+        (tmp_path / f"input_{n}.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
+    (tmp_path / "output_0.pb").write_bytes(b"?")
+    found = run(capsys, model, "--input", tmp_path)
+    assert found["inputs"]["x"]["shape"] == [3, 4]
+
+
+def test_outputs_of_any_name_are_saved(tmp_path: Path) -> None:
+    """Also "file", which np.savez would take for its own; a sequence tensor by tensor; what is no number not at all."""
+    path = tmp_path / "out.npz"
+    save_outputs(path, {"file": np.arange(3), "s": [np.ones(1), np.zeros(2)], "none": None})
+    with np.load(path, allow_pickle=False) as saved:
+        assert sorted(saved.files) == ["file", "s.0", "s.1"]
+        np.testing.assert_array_equal(saved["file"], np.arange(3))
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="no tensor of numbers"):
+        save_outputs(path, {"words": np.array(["a"], object)})
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out.npz"]
 
 
 def test_a_pickle_is_not_loaded(model: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -43,7 +43,8 @@ def test_compile_says_what_it_wrote(folder: Path, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert "plan for [batch, 8]: 3 launches" in out
     assert "sha256 " in out
-    assert err.splitlines() == ["taskmap: compiling for all sizes", "taskmap: writing"]
+    said = [line for line in err.splitlines() if not line[-1].isdigit()]  # without those on what takes long
+    assert said == ["taskmap: compiling for all sizes", "taskmap: writing"]
     found = run(capsys, "compile", folder / "model.onnx", "-o", folder / "other.taskmap", "--isa", "generic")
     assert found["target"]["isa"] == "generic"
     assert found["bytes"] == (folder / "other.taskmap").stat().st_size
@@ -79,6 +80,7 @@ def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> No
     assert [s["bytes"] for s in steps] == [None] * 3  # of all sizes; those of one size are known:
     steps = run(capsys, "run", archive, "--profile", "--shape", "batch=2")["profile"]["steps"]
     assert all(s["bytes"] > 0 and s["operations"] > 0 for s in steps)
+    assert all(0 < s["roofline"] < 10 for s in steps)
 
 
 @pytest.mark.parametrize(
