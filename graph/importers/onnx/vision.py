@@ -16,7 +16,6 @@ from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import of_array
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import constant_dim
-from taskmap.ir.errors import UnsupportedError
 
 MOST_SAMPLES = 16
 """More samples along a side of a bin are taken on the host."""
@@ -170,46 +169,3 @@ def _mel(call: Call) -> Any:
         if upper > center:
             weights[center:upper, i] = (upper - np.arange(center, upper)) / (upper - center)
     return of_array(weights.astype(numpy_type(elem)), elem)
-
-
-@lowering("TfIdfVectorizer")
-def _tf_idf(call: Call) -> Any:
-    x = call.tensor(0)
-    pool = call.attr("pool_int64s")
-    if pool is None:
-        raise UnsupportedError("n-grams of strings")
-    mode, counts, places = call.required("mode"), call.required("ngram_counts"), call.required("ngram_indexes")
-    shortest, longest = int(call.required("min_gram_length")), int(call.required("max_gram_length"))
-    skips = int(call.required("max_skip_count"))
-    weights = np.array(call.attr("weights") or [1.0] * len(places), np.float32)
-    grams = _grams(pool, counts)
-    size = max(places) + 1
-    if min(places) < 0 or size > 1 << 24 or len(grams) != len(places) or len(weights) != len(places):
-        raise call.error("the places of n-grams do not fit")
-
-    def row(values: Any) -> Any:
-        found = np.zeros(len(grams), np.float32)
-        table = {gram: i for i, gram in enumerate(grams)}
-        for n in range(shortest, min(longest, len(counts)) + 1):
-            for gap in range(1, min(skips + 2, len(values)) if n > 1 else 2):
-                for start in range(len(values) - (n - 1) * gap):
-                    gram = tuple(int(v) for v in values[start : start + (n - 1) * gap + 1 : gap])
-                    if gram in table:
-                        found[table[gram]] += 1
-        made = np.zeros(size, np.float32)
-        for i, count in enumerate(found):
-            seen = {"TF": count, "IDF": weights[i] * (count > 0), "TFIDF": count * weights[i]}
-            made[places[i]] = seen[mode]
-        return made
-
-    shape = (size,) if len(x.shape) == 1 else (x.shape[0], size)
-    return on_host(call, lambda a: row(a) if a.ndim == 1 else np.stack([row(r) for r in a]), [(1, shape)], "n-grams")
-
-
-def _grams(pool: list[int], starts: list[int]) -> list[tuple[int, ...]]:
-    """The n-grams of the pool: those of length 1 from ``starts[0]``, of length 2 from ``starts[1]``, ..."""
-    grams: list[tuple[int, ...]] = []
-    for n, start in enumerate(starts, 1):
-        end = starts[n] if n < len(starts) else len(pool)
-        grams += [tuple(pool[i : i + n]) for i in range(start, end, n)]
-    return grams
