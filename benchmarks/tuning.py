@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         spent = Spent(folder)
         tuned = _tune_all(wanted, arguments, folder, spent)
         _fill(report, tuned, found, arguments.threads, len(wanted), spent)
-        _ends(report, tuned, models, spent)
+        _ends(report, tuned, models, arguments.threads, spent)
         if arguments.records:
             _care(report, Path(stack.enter_context(tempfile.TemporaryDirectory())), arguments.records)
     return report.finish(arguments)
@@ -203,21 +203,22 @@ def _fill(
     report.notes.append(_summary("all", rows, found, tuned))
 
 
-def _ends(report: Report, tuned: Mapping[Problem, Tuned], models: Mapping[str, Counter[Problem]], spent: Spent) -> None:
+def _ends(
+    report: Report, tuned: Mapping[Problem, Tuned], models: Mapping[str, Counter[Problem]], threads: int, spent: Spent
+) -> None:
     """Of each model all of whose operators were tuned to the end, and of these models together: what that took and
     gained, and what the default budget did."""
+    target = host_target(Options(threads=threads), threads)
     whole = {name: has for name, has in models.items() if has and all(p in tuned and _ended(tuned[p]) for p in has)}
     together = {" and ".join(whole): sum(whole.values(), Counter[Problem]())} if len(whole) > 1 else {}
     for name, has in {**whole, **together}.items():
-        times = {p: (tuned[p].times, tuned[p].best, spent.of(p, _DEFAULT).best) for p in has}
+        times = {p: (tuned[p].times, tuned[p].best, _usual(p, tuned[p], target, spent)) for p in has}
         if any(best is None or tuned[p].default not in known for p, (known, best, _) in times.items()):
             continue
         untuned = sum(has[p] * known[tuned[p].default] for p, (known, _, _) in times.items())
         gained = untuned - sum(has[p] * known[best or ""] for p, (known, best, _) in times.items())
         # What the default budget found best counts as what it takes by all that was measured.
-        usual = untuned - sum(
-            has[p] * known[found if found in known else tuned[p].default] for p, (known, _, found) in times.items()
-        )
+        usual = untuned - sum(has[p] * known[found] for p, (known, _, found) in times.items())
         all_of_it, a_part = sum(_took(spent, p) for p in has), sum(spent.of(p, _DEFAULT).seconds for p in has)
         share = usual / gained if gained > 0 else 1.0
         configs = sum(tuned[p].total for p in has)
@@ -231,6 +232,14 @@ def _ends(report: Report, tuned: Mapping[Problem, Tuned], models: Mapping[str, C
             "gained_seconds": gained, "tuning_seconds": all_of_it, "default_budget_gained_seconds": usual,
             "default_budget_tuning_seconds": a_part, "default_budget_share": share,
         })  # fmt: skip
+
+
+def _usual(p: Problem, t: Tuned, target: Target, spent: Spent) -> str:
+    """What the default budget found best; where records are older than what is written of that, the best of what it
+    measures."""
+    found = spent.of(p, _DEFAULT).best
+    first = [c for c in (t.default, *(str(c) for c in space_of(p, target).configs[:FIRST])) if c in t.times]
+    return found if found is not None and found in t.times else min(first, key=lambda c: t.times[c], default=t.default)
 
 
 def _ended(t: Tuned) -> bool:

@@ -6,16 +6,17 @@ whichever model they stand in, and a machine that has only the form can measure 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from taskmap.ir.construct import constant_dim
-from taskmap.ir.errors import ScheduleError
+from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
+from taskmap.ir.types import DType, dtype_named
 from taskmap.ir.visit import walk_exprs
 
 _size_of: Callable[[Dim, Mapping[Var, int]], int] = lazily("taskmap.ir.evaluate", "size_of")
@@ -105,6 +106,24 @@ def likely(dim: Dim, hints: Mapping[Var, int]) -> int | None:
         return known
     names = {e for e in walk_exprs(dim) if isinstance(e, Var)} if isinstance(dim, Expr) else set()
     return _size_of(dim, hints) if names <= hints.keys() else None
+
+
+def sizes_text(sizes: Iterable[int], free: Iterable[bool]) -> str:
+    """Sizes as problems write them; a question mark before one that is known only when the kernel runs."""
+    return "x".join(f"{'?' * unknown}{size}" for size, unknown in zip(sizes, free, strict=True))
+
+
+def types_text(types: Iterable[DType]) -> str:
+    """Element types as problems write them."""
+    return ",".join(t.name for t in types)
+
+
+def read_types(text: str) -> tuple[DType, ...]:
+    """What ``types_text`` wrote; nothing where a name is no type's."""
+    try:
+        return tuple(dtype_named(name) for name in text.split(","))
+    except TypeMismatchError:
+        return ()
 
 
 def unreadable(template: str, text: str) -> ScheduleError:

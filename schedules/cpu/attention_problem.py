@@ -21,7 +21,7 @@ from taskmap.schedules.cpu.attention import schedule_attention
 from taskmap.schedules.cpu.attention_config import AttentionConfig, default, read_config, space, validity
 from taskmap.schedules.cpu.attention_cost import Lengths, cycles
 from taskmap.schedules.cpu.attention_match import Attention, find_attention
-from taskmap.schedules.spaces import Config, likely, unreadable
+from taskmap.schedules.spaces import Config, likely, read_types, sizes_text, types_text, unreadable
 
 NAME = "cpu.attention"
 NAMES = ("batch", "heads", "key_heads", "queries", "keys", "depth", "width")
@@ -68,12 +68,12 @@ class AttentionProblem:
     @property
     def shapes(self) -> str:
         """All sizes in order; a question mark before one that is known only when the kernel runs."""
-        return "x".join(f"{'?' * (name in self.free)}{getattr(self, name)}" for name in NAMES)
+        return sizes_text((getattr(self, name) for name in NAMES), (name in self.free for name in NAMES))
 
     @property
     def dtypes(self) -> str:
         """Of the operands and of the output."""
-        return ",".join(t.name for t in self.types)
+        return types_text(self.types)
 
     @property
     def layout(self) -> str:
@@ -197,10 +197,10 @@ def read_attention(shapes: str, dtypes: str, layout: str) -> AttentionProblem:
     if sizes is None or where is None:
         raise wrong
     try:
-        types = [dtype_named(name) for name in dtypes.split(",")]
         mask = None if "[" not in where[5] else dtype_named(where[5].partition("[")[0])
     except TypeMismatchError:
         raise wrong from None
+    types = read_types(dtypes)
     if len(types) != 2 or not all(t.is_float for t in types) or compute_type(types[0]) != f32:
         raise wrong
     if mask is not None and not (mask.is_bool or mask.is_float):

@@ -10,13 +10,13 @@ from functools import lru_cache
 from typing import cast as typed
 
 from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, index, load, maximum, minimum, select
-from taskmap.ir.errors import ScheduleError, TypeMismatchError
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Load, Reduce, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, boolean, compute_type, dtype_named
+from taskmap.ir.types import DType, boolean, compute_type
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.cpu.convolution import schedulable, schedule_convolution
 from taskmap.schedules.cpu.convolution_config import (
@@ -36,7 +36,7 @@ from taskmap.schedules.cpu.depthwise_config import (
     read_depthwise,
 )
 from taskmap.schedules.cpu.window import Convolution, find_convolution
-from taskmap.schedules.spaces import Config, likely, unreadable
+from taskmap.schedules.spaces import Config, likely, read_types, sizes_text, types_text, unreadable
 
 NAME = "cpu.convolution"
 _NUMBER = r"[1-9]\d{0,8}"
@@ -86,13 +86,12 @@ class ConvolutionProblem:
     @property
     def shapes(self) -> str:
         """Of the image and the weights; a question mark before a size that is known only when the kernel runs."""
-        image = "x".join(f"{'?' * (d in self.free)}{size}" for d, size in enumerate(self.x))
-        return f"{image}*{_text(self.w)}"
+        return f"{sizes_text(self.x, (d in self.free for d in range(len(self.x))))}*{_text(self.w)}"
 
     @property
     def dtypes(self) -> str:
         """Of image, weights and output."""
-        return ",".join(t.name for t in self.types)
+        return types_text(self.types)
 
     @property
     def layout(self) -> str:
@@ -251,10 +250,7 @@ def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProble
     """The problem with these texts. Raises ScheduleError for texts that say none."""
     wrong = unreadable(NAME, f"{shapes} {dtypes} {layout}")
     sizes, where = _SHAPES.fullmatch(shapes), _LAYOUT.fullmatch(layout)
-    try:
-        types = [dtype_named(name) for name in dtypes.split(",")]
-    except TypeMismatchError:
-        types = []
+    types = read_types(dtypes)
     if sizes is None or where is None or len(types) != 3 or not all(t.is_float for t in types):
         raise wrong
     x, w = _numbers(sizes[1].replace("?", "")), _numbers(sizes[2])
@@ -301,7 +297,7 @@ def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProble
 
 
 def _text(sizes: Sequence[int]) -> str:
-    return "x".join(map(str, sizes))
+    return sizes_text(sizes, [False] * len(sizes))
 
 
 def _numbers(text: str) -> Sizes:

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import cast, ceil_div, constant_dim, index, product
-from taskmap.ir.errors import ScheduleError, TypeMismatchError
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Reduce, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type, dtype_named
+from taskmap.ir.types import DType, compute_type
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.cpu.contraction import anchor_of, packed_panels, schedule_matmul
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, read_config, space, validity
 from taskmap.schedules.cpu.matmul_cost import cycles
 from taskmap.schedules.cpu.window import find_convolution, is_matrix_product
-from taskmap.schedules.spaces import Config, likely, unreadable
+from taskmap.schedules.spaces import Config, likely, read_types, sizes_text, types_text, unreadable
 
 NAME = "cpu.matmul"
 _SHAPES = re.compile(r"(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})")
@@ -52,12 +52,12 @@ class MatmulProblem:
     @property
     def shapes(self) -> str:
         """Batch, m, n and k; a question mark before one that is known only when the kernel runs."""
-        return "x".join(f"{'?' * (name in self.free)}{getattr(self, name)}" for name in _NAMES)
+        return sizes_text((getattr(self, name) for name in _NAMES), (name in self.free for name in _NAMES))
 
     @property
     def dtypes(self) -> str:
         """Of A, B and the output."""
-        return ",".join(t.name for t in self.types)
+        return types_text(self.types)
 
     @property
     def layout(self) -> str:
@@ -170,10 +170,7 @@ def find_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> MatmulP
 def read_matmul(shapes: str, dtypes: str, layout: str) -> MatmulProblem:
     """The problem with these texts. Raises ScheduleError for texts that say none."""
     sizes, where = _SHAPES.fullmatch(shapes), _LAYOUT.fullmatch(layout)
-    try:
-        types = [dtype_named(name) for name in dtypes.split(",")]
-    except TypeMismatchError:
-        types = []
+    types = read_types(dtypes)
     if sizes is None or where is None or len(types) != 3 or not all(t.is_float for t in types):
         raise unreadable(NAME, f"{shapes} {dtypes} {layout}")
     batch, m, n, k = (int(s.removeprefix("?")) for s in sizes.groups())

@@ -29,20 +29,13 @@ from taskmap.cli.output import command, positive
 from taskmap.cli.tune import budget_of, budget_options
 from taskmap.cli.tuning import report_model
 from taskmap.driver import new_session
+from taskmap.graph.importers.types import torch_dtype
 from taskmap.ir.errors import InputError
+from taskmap.ir.types import dtype_named
 from taskmap.options import Options
 from taskmap.torch_backend import compile_captured
 
 _SHAPE = re.compile(r"(\d{1,9}(?:x\d{1,9})*|scalar)(?::(f64|f32|f16|bf16|i64|i32|bool))?")
-_DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "bool": torch.bool,
-}
 _LARGEST = 1 << 32
 
 
@@ -206,5 +199,5 @@ def _random(text: str) -> torch.Tensor:
         count *= n
     if count > _LARGEST:
         raise InputError(f"a tensor of {text} is too large", why=f"it has more than {_LARGEST:g} elements.")
-    dtype = _DTYPES[found[2] or "f32"]
+    dtype = torch_dtype(dtype_named(found[2] or "f32"))
     return torch.randn(shape).to(dtype) if dtype.is_floating_point else torch.randint(0, 2, shape).to(dtype)

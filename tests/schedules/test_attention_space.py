@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import bf16, f16, f32
-from taskmap.schedules import problem, read_problem, schedule, space_of
+from taskmap.schedules import read_problem, schedule, space_of
 from taskmap.schedules.cpu.attention_config import AttentionConfig, read_config, validity
 from taskmap.schedules.cpu.attention_match import find_attention
 from taskmap.schedules.cpu.attention_problem import AttentionProblem
 from taskmap.schedules.cpu.microkernel import Tile
+from tests.schedules.problem_checks import check_space, check_text
 
 TARGETS = [cpu_target(isa, 2) for isa in ("avx512", "avx2", "generic")]
 AVX512 = TARGETS[0]
@@ -37,20 +38,14 @@ def problems(draw: st.DrawFn) -> AttentionProblem:
 @settings(deadline=None, max_examples=40)
 @given(problems())
 def test_an_attention_is_what_its_text_says_and_found_in_its_own_task(p: AttentionProblem) -> None:
-    assert read_problem(p.template, p.shapes, p.dtypes, p.layout) == p
-    task = p.task()
-    assert problem(task, AVX512, dict(zip(task.dims, p.dims(), strict=True))) == p
-    assert (problem(task, AVX512) is None) == bool(p.free)
+    check_text(p, AVX512)
 
 
 @settings(deadline=None, max_examples=15)
 @given(problems(), st.sampled_from(TARGETS))
 def test_a_space_holds_its_default_and_is_ordered_by_costs(p: AttentionProblem, target: Target) -> None:
-    found = space_of(p, target)
-    assert 1 <= len(found.configs) <= 200
-    assert list(found.cycles) == sorted(found.cycles)
-    assert found.default in found.configs
-    assert all(p.read(str(c), target) == c for c in found.configs)
+    check_space(p, target)
+    assert p.read(str(p.default(target)), target) == p.default(target)
 
 
 @settings(deadline=None, max_examples=5)

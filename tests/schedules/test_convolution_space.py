@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import bf16, f16, f32, f64
-from taskmap.schedules import problem, read_problem, schedule, space_of
+from taskmap.schedules import read_problem, schedule, space_of
 from taskmap.schedules.cpu.convolution_config import ConvolutionConfig, read_config, validity
 from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
 from taskmap.schedules.cpu.depthwise_config import DepthwiseConfig, depthwise_validity, read_depthwise
 from taskmap.schedules.cpu.microkernel import Tile
+from tests.schedules.problem_checks import check_space, check_text
 
 TARGETS = [cpu_target(isa, 2) for isa in ("avx512", "avx2", "generic")]
 AVX512 = TARGETS[0]
@@ -51,20 +52,13 @@ def problems(draw: st.DrawFn) -> ConvolutionProblem:
 @settings(deadline=None, max_examples=60)
 @given(problems())
 def test_a_convolution_is_what_its_text_says_and_found_in_its_own_task(p: ConvolutionProblem) -> None:
-    assert read_problem(p.template, p.shapes, p.dtypes, p.layout) == p
-    task = p.task()
-    assert problem(task, AVX512, dict(zip(task.dims, p.dims(), strict=True))) == p
-    assert (problem(task, AVX512) is None) == bool(p.free)
+    check_text(p, AVX512)
 
 
 @settings(deadline=None, max_examples=25)
 @given(problems(), st.sampled_from(TARGETS))
 def test_a_space_holds_its_default_and_is_ordered_by_costs(p: ConvolutionProblem, target: Target) -> None:
-    found = space_of(p, target)
-    assert 1 <= len(found.configs) <= 200
-    assert list(found.cycles) == sorted(found.cycles)
-    assert found.default in found.configs
-    assert all(p.read(str(c), target) == c for c in found.configs if c != found.default)
+    check_space(p, target)
 
 
 @settings(deadline=None, max_examples=12)

@@ -44,12 +44,12 @@ def test_gains_are_of_models_that_were_tuned_to_the_end(tmp_path: Path) -> None:
     spent.during(OTHER, "default budget", lambda: TUNED)
     models = {"one": Counter({PROBLEM: 2}), "two": Counter({OTHER: 1, PROBLEM: 1})}
     report = Report("tuning", Conditions.now(0, 1, 1), ())
-    _ends(report, {PROBLEM: TUNED, OTHER: replace(TUNED, total=4)}, models, spent)
+    _ends(report, {PROBLEM: TUNED, OTHER: replace(TUNED, total=4)}, models, 1, spent)
     assert [d["models"] for d in report.data] == ["one"]
     assert report.data[0]["untuned_seconds"] == pytest.approx(8e-3)
     assert report.data[0]["gained_seconds"] == pytest.approx(4e-3)
     assert report.data[0]["default_budget_share"] == pytest.approx(0.5)
     assert "gain over the default 100.00%" in report.notes[0]
-    _ends(report, {PROBLEM: TUNED, OTHER: TUNED}, models, spent)
+    _ends(report, {PROBLEM: TUNED, OTHER: TUNED}, models, 1, spent)
     assert [d["models"] for d in report.data[1:]] == ["one", "two", "one and two"]
     assert report.data[3]["default_budget_share"] == pytest.approx((3 * 1 + 2) / (4 * 2))
