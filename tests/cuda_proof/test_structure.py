@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pytest
@@ -20,8 +20,12 @@ from taskmap.ir.lower import lower
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
+from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.matmul_space import registers, schedule_config, why_not
+from taskmap.schedules.cuda.product import find_product
 from tests.cuda_proof.proving import Proof
-from tests.cuda_proof.subjects import beside, integers
+from tests.cuda_proof.subjects import beside, convolution_subjects, integers, product_subjects
+from tests.schedules.cuda_running import cuda, source_of
 from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor
 
 
@@ -137,6 +141,32 @@ def test_images_of_which_every_channel_is_on_its_own(dtype: DType, isa: str) -> 
     a = assembly([z], isa, y, (x, z), {w: beside(*w.shape)})
     assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0
     assert a.has("STG") == a.has("STG", "128") > 0
+
+
+HEAVY = (
+    ("product with an epilogue f64", MatmulConfig("simt", 128, 128, 8, 32, 64, 2, 8, 2)),
+    ("product right 40x24x72 tf32", MatmulConfig("mma_m16n8k8_tf32_f32", 256, 128, 32, 64, 64, 3, 8)),
+    ("convolution 3x3 f16", MatmulConfig("mma_m16n8k16_f16_f32", 128, 128, 32, 64, 64, 4, 8, 2)),
+    ("convolution 3x3 strided bf16", MatmulConfig("mma_m16n8k16_bf16_f32", 256, 128, 64, 64, 64, 3, 8)),
+    ("convolution 1x1 f32", MatmulConfig("simt", 64, 128, 16, 32, 64, 2, 8)),
+)
+"""Configurations that need nearly all registers of a thread, or whose loops have so few turns that the assembler would
+write them out, with the loads of all turns at once."""
+
+
+@pytest.mark.parametrize(("name", "config"), HEAVY, ids=lambda v: str(v).split(",")[0])
+def test_the_heaviest_products_suffice_with_their_registers(name: str, config: MatmulConfig) -> None:
+    (subject,) = (s for s in (*product_subjects(), *convolution_subjects()) if str(s) == name)
+    target = replace(cuda("sm_80"), tf32=True)
+    p = find_product(subject.case.task)
+    assert p is not None
+    assert why_not(p, config, target) is None
+    assert registers(p, config, target) > target.vector_registers // 2
+    proof = Proof(1)
+    found = proof.compile(source_of(schedule_config(p, config, target), "sm_80"), "sm_80").resources
+    proof.close()
+    assert found.spills == found.stack == 0
+    assert found.registers > target.vector_registers // 3
 
 
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
