@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,15 +16,18 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import cases, corners, hardware, kernels, networks, plugin
+from benchmarks.gpu import cases, corners, hardware, instructions, kernels, networks, plugin
 from benchmarks.gpu.cases import SECTIONS, Case
+from benchmarks.gpu.record import LOST
 from benchmarks.gpu.timing import Comparison, Timing
+from benchmarks.models import MODELS, ModelSpec
+from benchmarks.models.plain import PLAIN
 from taskmap.backend.cuda.compile import SUFFIX
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store import KernelStore
-from taskmap.ir.instructions import instruction_named
+from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import cuda_target
 from tests.backend.fake_driver import FakeApi
@@ -109,10 +112,51 @@ def test_corners_are_run_without_pytest(tmp_path: Path) -> None:
     assert all(row["right"] for row in record["rows"])
     assert {row["name"].split(" [")[0] for row in record["rows"]} == {str(s) for s in some}
     wrong = [replace(some[0], limits=dict.fromkeys(some[0].limits, 1e-12))]
+    assert corners.main([*wanted, "--resume"], lambda: wrong) == 0  # it is not run again
     assert corners.main([*wanted, "--seconds", "0"], lambda: some) == 1  # nothing was run
     broken = [replace(s, case=replace(s.case, arrays=[a * 0 - 100 for a in s.case.arrays])) for s in wrong]
     assert corners.main(wanted, lambda: broken) == 1
     assert "failed" in json.loads((tmp_path / "gpu_corners.json").read_text())["rows"][0]
+
+
+def test_instructions_are_checked_without_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ["--simulate", "sm_90a", "--out", str(tmp_path)]
+    works = list(instructions.works(cuda_target("sm_90a"), every=True))
+    assert {name for work in works for name in work.entries} == {
+        i.name for i in INSTRUCTIONS if i.targets.kind == "cuda"
+    }
+    assert not any("wgmma" in name for work in instructions.works(cuda_target("sm_80"), True) for name in work.entries)
+    some = ("grids_that_depend_on_each_other", "votes-ballot-some", "reductions-warp_reduce_add_i32")
+    assert instructions.main(wanted, lambda work: work.name in some) == 0
+    record = json.loads((tmp_path / "gpu_instructions.json").read_text())
+    assert {row["name"] for row in record["rows"] if row["right"]} == set(some)
+    meaning = "tests.backend.sim.instruction_checks.execute"
+    monkeypatch.setattr(meaning, lambda entry, values: np.zeros(32, np.int32))
+    assert instructions.main(wanted, lambda work: work.name in some[1:2]) == 1
+
+
+def bare(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run where nothing is installed but PyTorch, numpy and the bindings."""
+    command = [sys.executable, "tests/bare.py", modules, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_pytorch_numpy_and_the_bindings_suffice(tmp_path: Path) -> None:
+    """Every import of the parts that run kernels."""
+    how = ("--simulate", "sm_90a", "--seconds", "1", "--out", str(tmp_path))
+    done = bare("benchmarks.gpu.corners,benchmarks.gpu.instructions", *how)
+    assert done.stdout.count("left out") == 2, done.stderr
+    for part in ("corners", "instructions"):
+        assert "failed" not in (tmp_path / f"gpu_{part}.json").read_text()
+
+
+def test_pytorch_suffices_to_measure() -> None:
+    done = bare("benchmarks.gpu.runtime,benchmarks.gpu.kernels,benchmarks.gpu.networks", "--help")
+    assert done.stdout.count("--resume ") == 3, done.stderr
+
+
+def test_what_is_bare_has_no_hypothesis() -> None:
+    assert "No module named hypothesis" in bare("hypothesis").stderr
 
 
 def test_what_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -121,7 +165,9 @@ def test_what_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(command, "parts", lambda workers: [absent])
     monkeypatch.setattr(command, "gpu_missing", lambda: "")
     assert command.main(["--out", str(tmp_path)]) == 0
-    assert json.loads((tmp_path / "gpu.json").read_text()) == [{"name": "absent", "status": "skipped", "seconds": 0.0}]
+    assert json.loads((tmp_path / "gpu.json").read_text()) == [
+        {"name": "absent", "status": "skipped", "seconds": 0.0, "starts": 1}
+    ]
 
 
 def test_the_plugin_has_tests_run_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,14 +216,26 @@ def called_once(calls: Mapping[str, Callable[[int], object]], baseline: str) -> 
     for call in calls.values():
         call(1)
     timing = Timing.of([1e-3, 1.1e-3, 1.2e-3], True)
-    return Comparison(dict.fromkeys(calls, timing), dict.fromkeys(calls, 0.9))
+    return Comparison(dict.fromkeys(calls, timing), dict.fromkeys(calls, 0.9), {"clocks.sm": "1980 MHz"})
+
+
+class NoConditions:
+    """In the place of a GPU's."""
+
+    @staticmethod
+    def now(*_: object) -> Any:
+        return SimpleNamespace(to_dict=lambda: {"code": "1"})
 
 
 def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernels, "compare", called_once)
     monkeypatch.setattr(kernels, "_CACHE", 1 << 16)
-    monkeypatch.setattr(kernels, "GpuConditions", SimpleNamespace(now=lambda _: SimpleNamespace(to_dict=dict)))
+    monkeypatch.setattr(kernels, "GpuConditions", NoConditions)
+    monkeypatch.setattr(kernels, "is_lost", lambda: False)
     monkeypatch.setattr(kernels, "randn", lambda *shape: torch.randn(*shape))
+
+    def refuses(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("the baseline is called")
 
     def section() -> list[Case]:
         def make() -> cases.Tensors:
@@ -191,12 +249,27 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
             Case("sum", lambda x, w: x * 2, make, 0.9, bytes=64.0 * 32 * 8, copy=True, tolerance=1e-6),
             Case("impossible", torch.nn.functional.linear, make, 0.9, 1.0, tolerance=0.0),
             Case("broken", broken, make, 0.9),
+            Case(
+                "half",
+                torch.nn.functional.linear,
+                make,
+                0.8,
+                64.0 * 32 * 48,
+                tolerance=1e-5,
+                of_own=Case("whole", torch.nn.functional.linear, make, 0.9, 2.0 * 64 * 32 * 48),
+            ),
+            Case("other", torch.nn.functional.linear, make, 0.9, 1.0, tolerance=1e-5, baseline=refuses),
         ]
 
     monkeypatch.setitem(SECTIONS, "matmul", section)
     assert kernels.main(["--section", "matmul", "--out", str(tmp_path)]) == 1
     record = json.loads((tmp_path / "gpu_matmul.json").read_text())
-    product, chain, impossible, failed = record["rows"]
+    product, chain, impossible, failed, half, other = record["rows"]
+    assert (half["ratio"], half["baseline"]) == (0.45, "whole")  # as fast as what does twice the work
+    assert "the baseline is called" in other["failed"]
+    assert record["summary"]["measured"] == 4
+    assert record["runs"] == [{"code": "1"}]
+    assert product["state"] == {"clocks.sm": "1980 MHz"}
     assert (product["right"], product["baseline"], product["ratio"]) == (True, "torch", 0.9)
     assert (chain["right"], chain["baseline"]) == (True, "copy")
     assert not impossible["right"]
@@ -221,13 +294,96 @@ def test_the_cases_are_drawn_as_they_say(monkeypatch: pytest.MonkeyPatch) -> Non
             assert case.function(*case.make()).isfinite().all()
 
 
-def test_networks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(list(networks.cases())) == 20
-    row = {
-        "name": "resnet50 batch 1 float16", "timings": {"taskmap": {"median": 1e-3}}, "ratio": 1.1, "floor": 1.0,
-        "compile_seconds": 3.0, "inductor_seconds": 30.0, "externs": 0, "relative_error": 1e-3, "right": True,
-    }  # fmt: skip
-    assert "1.10x the best of PyTorch's" in networks.line(row)
+def test_the_measures_that_are_wanted() -> None:
+    """Every figure that has a bound, with its bound."""
+    floors = {case.name: case.floor for section in SECTIONS.values() for case in section()}
+    wanted = {"f16 8192": 0.9, "f16 4096": 0.9, "f16 2048": 0.85, "f16 1024": 0.85, "f16 2039": 0.8}
+    wanted |= {f"f16 {rows}x4096x4096": 0.9 for rows in (1, 16, 64)} | {"f16 4096 + bias + gelu": 1.0}
+    wanted |= {f"f16 {tokens}{causal}": 0.7 for tokens in (4096, 16384) for causal in ("", " causal")}
+    wanted |= {f"{name} f16": 0.85 for name in ("softmax", "layer norm", "element-wise chain")}
+    assert floors | wanted == floors | {"f16 4096": 0.7}  # the product's name is attention's, too
+    prime = next(case for case in cases.matmul() if case.name == "f16 2039")
+    assert prime.of_own is not None
+    assert prime.of_own.name == "f16 2048"
+    assert all(case.baseline is not None for case in cases.attention())
+    assert all(case.copy for case in cases.memory())
+
+
+def test_the_layers_are_those_of_the_network() -> None:
+    with torch.device("meta"):
+        module, args, _ = MODELS["resnet50"].make(False)
+    seen = set()
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            layer.register_forward_hook(
+                lambda c, x, _: seen.add((c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0], x[0].shape[-1]))
+            )
+    module.eval()(*args)
+    layers = list(cases.resnet50_layers())
+    assert len(layers) == len(set(layers)) == 23
+    assert set(layers) == seen
+
+
+def test_networks_are_those_of_the_paper() -> None:
+    every = [str(setting) for setting in networks.settings()]
+    assert len(set(every)) == len(every) == 5 * 2 * 3
+    assert every[0] == "resnet50 batch 1 f16"
+    assert {"inception_v3 batch 8 f32 tf32", "gpt2 batch 8 f32", "bert_base batch 1 f16"} <= set(every)
+    for spec in PLAIN.values():
+        with torch.device("meta"):
+            module, _, _ = spec.make(False)
+        assert sum(p.numel() for p in module.parameters()) == spec.parameters == MODELS[spec.name].parameters
+
+
+@pytest.fixture
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of a few numbers, on the CPU, against others than Inductor."""
+
+    def make(small: bool) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), (torch.randn(1, 8),), {}
+
+    spec = ModelSpec("tiny", make, 72, "")
+    monkeypatch.setattr(networks, "PLAIN", dict.fromkeys(networks.NAMES, spec))
+    monkeypatch.setattr(networks, "DEVICE", "cpu")
+    monkeypatch.setattr(networks, "GpuConditions", NoConditions)
+    monkeypatch.setattr(networks, "is_lost", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(
+        networks, "RIVALS", {"inductor": {"backend": "eager"}, "max-autotune": {"backend": "aot_eager"}}
+    )
+    monkeypatch.setattr(networks, "compare", lambda calls, baseline, graphs: called_once(calls, baseline))
+    monkeypatch.setattr(networks, "settings", lambda: [networks.Setting("gpt2", 8, torch.float32)])
+
+
+@pytest.fixture
+def precision() -> Iterator[None]:
+    before, others = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(before)
+    torch.backends.cudnn.allow_tf32 = others
+
+
+@pytest.mark.usefixtures("small_networks", "precision")
+def test_a_network_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert networks.main(["--out", str(tmp_path)]) == 0
+    (row,) = json.loads((tmp_path / "gpu_networks.json").read_text())["rows"]
+    assert set(row["timings"]) == {"taskmap", "eager", "inductor", "max-autotune"}
+    assert set(row["compile_seconds"]) == {"taskmap", "inductor", "max-autotune"}
+    assert row["name"] == "gpt2 batch 8 f32"
+    assert (row["ratio"], row["right"], row["missing"]) == (1.0, True, {})
+    assert row["relative_error"] < 1e-6
+    assert "1.00x" in networks.line(row)
+    assert networks.main(["--out", str(tmp_path), "--seconds", "0"]) == 0
+    assert json.loads((tmp_path / "gpu_networks.json").read_text())["skipped"] == ["gpt2 batch 8 f32"]
+
+
+@pytest.mark.usefixtures("small_networks", "precision")
+def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(networks, "_LONGER", 1e9)
+    assert networks.main(["--out", str(tmp_path)]) == 0
+    (row,) = json.loads((tmp_path / "gpu_networks.json").read_text())["rows"]
+    assert row["missing"] == {"max-autotune": "left out for want of time"}
+    assert "no max-autotune" in networks.line(row)
 
 
 def test_parts_are_ended_when_their_time_is_over(tmp_path: Path) -> None:
@@ -237,10 +393,23 @@ def test_parts_are_ended_when_their_time_is_over(tmp_path: Path) -> None:
     assert command.run(fails, 30, tmp_path, str(tmp_path)).status == "failed"
 
 
+def test_a_part_whose_gpu_is_lost_is_begun_again(tmp_path: Path) -> None:
+    """Behind the case that it was at."""
+    code = f"import sys; sys.exit(0 if '--resume' in sys.argv else {LOST})"
+    lost = command.Part("lost", [sys.executable, "-c", code], 0.5, benches=True)
+    assert (outcome := command.run(lost, 30, tmp_path, str(tmp_path))).status == "passed"
+    assert outcome.starts == 2
+    always = command.Part("always", [sys.executable, "-c", f"raise SystemExit({LOST})"], 0.5)
+    assert (outcome := command.run(always, 30, tmp_path, str(tmp_path))).status == "failed"
+    assert outcome.starts == 4
+
+
 def test_the_parts_fit_the_time() -> None:
     parts = command.parts(4)
     assert sum(part.share for part in parts) == pytest.approx(1)
-    assert {part.name for part in parts} >= {*SECTIONS, "corners", "instructions", "kernels", "networks"}
+    assert {part.name for part in parts} >= {*SECTIONS, "corners", "instructions", "runtime", "kernels", "networks"}
+    assert [part.name for part in parts if part.needs] == ["kernels"]
+
     kernels = next(part for part in parts if part.name == "kernels")
     assert "tests/schedules/test_cuda_matmul.py" in kernels.command
     assert not any("mutants" in a for a in kernels.command)

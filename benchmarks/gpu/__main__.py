@@ -1,8 +1,11 @@
 """Checks and measures everything on a GPU, in less than nine minutes, without a network: `make gpu`.
 
-python -m benchmarks.gpu [--out FOLDER] [--seconds 500] [--only SECTION ...]
+python -m benchmarks.gpu [--out FOLDER] [--seconds 500] [--only SECTION ...] [--resume]
 
-Each part is a process of its own, so that a kernel that crashes ends no other part. Without a GPU nothing is done.
+Each part is a process of its own, so that a kernel that crashes ends no other part; the part is begun again behind it.
+What the time did not suffice for is named in the part's JSON, and --resume goes on with that. Without a GPU nothing is
+done. PyTorch with CUDA, numpy and cuda-bindings suffice; where pytest and hypothesis are installed, tests of the suite
+run on the GPU, too.
 """
 
 from __future__ import annotations
@@ -19,15 +22,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.gpu.record import LOST
+
 ROOT = Path(__file__).parents[2]
+WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUBLASLT_WORKSPACE_SIZE": "32768"}
+"""What PyTorch gives cuBLAS to work in: 32 MiB, as NVIDIA advises for Hopper."""
+
+_MOST_STARTS = 4
 _TESTS = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "--no-header",
           "--tb=short", "--maxfail=40"]  # fmt: skip
-_KERNELS = [sys.executable, "-m", "benchmarks.gpu.kernels", "--section"]
+_PART = [sys.executable, "-m"]
+_KERNELS = [*_PART, "benchmarks.gpu.kernels", "--section"]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A command with its share of the time. benches: it takes --seconds and --out. needs: modules that it imports."""
+    """A command with its share of the time. benches: it takes --seconds, --out and --resume. needs: modules that it
+    imports.
+    """
 
     name: str
     command: list[str]
@@ -43,52 +55,69 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a part ended: passed, failed, out of time; or skipped, where what it needs is not installed."""
+    """How a part ended: passed, failed, out of time; or skipped, where what it needs is not installed. starts: how
+    often it was begun.
+    """
 
     name: str
     status: str
     seconds: float
+    starts: int = 1
 
 
 def parts(workers: int) -> list[Part]:
-    """What is done, in order: checks of instructions, of kernels, of networks, then figures."""
+    """What is done, in order: checks of kernels, instructions and the runtime, then figures."""
     spread = ["-n", str(workers)] if workers > 1 and find_spec("xdist") else []
-    pytest = ("pytest", "hypothesis")
     on_gpu = [*_TESTS, *spread, "-p", "benchmarks.gpu.plugin"]
     found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/schedules").glob("test_cuda_*.py"))
     kernels = [path for path in found if "mutants" not in path]  # broken ones would end the process's GPU context
     return [
-        Part("corners", [sys.executable, "-m", "benchmarks.gpu.corners"], 0.13, benches=True),
-        Part("instructions", [*on_gpu, "tests/backend/sim/test_instructions.py"], 0.14, needs=pytest),
-        Part("kernels", [*on_gpu, *kernels], 0.13, needs=pytest),
-        Part("matmul", [*_KERNELS, "matmul"], 0.13, benches=True),
-        Part("attention", [*_KERNELS, "attention"], 0.08, benches=True),
-        Part("memory", [*_KERNELS, "memory"], 0.08, benches=True),
-        Part("convolution", [*_KERNELS, "convolution"], 0.08, benches=True),
-        Part("networks", [sys.executable, "-m", "benchmarks.gpu.networks"], 0.23, benches=True),
+        Part("corners", [*_PART, "benchmarks.gpu.corners"], 0.12, benches=True),
+        Part("instructions", [*_PART, "benchmarks.gpu.instructions"], 0.14, benches=True),
+        Part("runtime", [*_PART, "benchmarks.gpu.runtime"], 0.06, benches=True),
+        Part("kernels", [*on_gpu, *kernels], 0.08, needs=("pytest", "hypothesis")),
+        Part("matmul", [*_KERNELS, "matmul"], 0.12, benches=True),
+        Part("attention", [*_KERNELS, "attention"], 0.05, benches=True),
+        Part("memory", [*_KERNELS, "memory"], 0.05, benches=True),
+        Part("convolution", [*_KERNELS, "convolution"], 0.10, benches=True),
+        Part("networks", [*_PART, "benchmarks.gpu.networks"], 0.28, benches=True),
     ]
 
 
-def run(part: Part, seconds: float, out: Path, cache: str) -> Outcome:
-    """Run a part, and end it with all that it has started when its time is over."""
-    command = list(part.command)
-    if part.benches:
-        command += ["--seconds", f"{0.8 * seconds:.0f}", "--out", str(out)]
+def run(part: Part, seconds: float, out: Path, cache: str, *, resume: bool = False) -> Outcome:
+    """Run a part, again where it says that its GPU's context is lost, and end it with all that it has started when its
+    time is over.
+    """
+    started = time.perf_counter()
+    end, starts, code = started + seconds, 0, LOST
     print(f"\n== {part.name}, at most {seconds:.0f} s", flush=True)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    while code == LOST and starts < _MOST_STARTS:
+        left = end - time.perf_counter()
+        command = list(part.command)
+        if part.benches:
+            command += ["--seconds", f"{0.8 * left:.0f}", "--out", str(out)]
+            command += ["--resume"] if resume or starts else []
+        code = _ended(command, left, cache)
+        starts += 1
+    status = "out of time" if code is None else "passed" if code == 0 else "failed"
+    return Outcome(part.name, status, time.perf_counter() - started, starts)
+
+
+def _ended(command: list[str], seconds: float, cache: str) -> int | None:
+    """The exit status of a process; None when it had to be ended."""
+    environment = {**WORKSPACES, **os.environ}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment.setdefault("TASKMAP_CACHE_DIR", cache)
     environment["PYTHONUNBUFFERED"] = "1"
-    started = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
     try:
-        status = "passed" if process.wait(seconds) == 0 else "failed"
+        return process.wait(max(seconds, 0.1))
     except subprocess.TimeoutExpired:
-        status = "out of time"
+        return None
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return Outcome(part.name, status, time.perf_counter() - started)
 
 
 def gpu_missing() -> str:
@@ -108,6 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_argument("--out", type=Path, default=ROOT / "gpu-results", help="the folder of the JSON files")
     cli.add_argument("--seconds", type=float, default=500.0, help="of the whole run")
     cli.add_argument("--only", nargs="+", choices=[part.name for part in parts(1)])
+    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder, of the same code")
     cli.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes of the tests")
     arguments = cli.parse_args(argv)
     missing = gpu_missing()
@@ -129,7 +159,7 @@ def main(argv: list[str] | None = None) -> int:
                 continue
             # What earlier parts have left over belongs to the later ones.
             late = Outcome(part.name, "out of time", 0.0)
-            outcomes.append(run(part, left * share, out, cache) if left > 5 else late)
+            outcomes.append(run(part, left * share, out, cache, resume=arguments.resume) if left > 5 else late)
     print("\nsummary")
     for outcome in outcomes:
         print(f"  {outcome.name:14}{outcome.status:12}{outcome.seconds:6.0f} s")

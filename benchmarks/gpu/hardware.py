@@ -107,6 +107,15 @@ def machine() -> Machine:
     return Machine(driver, gpu_target(Options(), driver.device(0)), KernelStore(suffix=SUFFIX))
 
 
+def is_lost() -> bool:
+    """Whether a kernel has ended this process's context on the GPU: nothing runs there any more."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return True
+    return False
+
+
 @lru_cache(maxsize=4096)
 def _loaded(source: CudaSource, driver: Driver) -> LoadedKernel:
     target = machine().target

@@ -8,9 +8,8 @@ python -m benchmarks.gpu.instructions [--seconds 60] [--out FOLDER] [--simulate 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 
 from benchmarks.gpu import hardware
 from benchmarks.gpu.conditions import GpuConditions
+from benchmarks.gpu.record import LOST, Record
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store import KernelStore
@@ -27,6 +27,8 @@ from taskmap.ir.instructions import INSTRUCTIONS
 from taskmap.ir.target import Target, cuda_target
 from tests.backend.sim.instruction_checks import CHECKS
 from tests.backend.sim.instruction_protocols import PROTOCOLS
+
+INPUTS = "small whole numbers, of which all sums are exact; bytes and bits of every kind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,15 @@ def _checked(function: Callable[..., None], entry: object, variant: tuple[Any, .
 
 
 def measure(work: Work, store: KernelStore, deadline: Deadline, lost: list[str]) -> dict[str, Any] | None:
-    """A check as a record; None when there is no time for it, or an earlier one has ended the GPU's context."""
+    """A check as a record; None when there is no time for it, or the GPU's context has ended."""
     if deadline.over or lost:
         return None
     try:
         work.run(store)
     except Exception as failed:
-        if isinstance(failed, DeviceError):
+        if isinstance(failed, DeviceError) and hardware.is_lost():
+            if lost:
+                return None  # another thread's kernel may have ended it: this one is tried again
             lost.append(work.name)
         why = f"{type(failed).__name__}: {failed}"[:2000]
         return {"name": work.name, "entries": work.entries, "failed": why, "right": False}
@@ -81,6 +85,7 @@ def main(argv: list[str] | None = None, chosen: Callable[[Work], bool] = lambda 
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--seconds", type=float, default=75.0, help="after these no new check is begun")
     cli.add_argument("--out", type=Path, default=Path("gpu-results"))
+    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder")
     cli.add_argument("--workers", type=int, default=12, help="threads: compiling takes longer than running")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")
     arguments = cli.parse_args(argv)
@@ -89,34 +94,30 @@ def main(argv: list[str] | None = None, chosen: Callable[[Work], bool] = lambda 
         target, conditions, workers = cuda_target(arguments.simulate), {"simulated": arguments.simulate}, 1
     else:
         simulator.run = hardware.run
-        target, conditions = hardware.machine().target, GpuConditions.now(0).to_dict()
+        target, conditions = hardware.machine().target, GpuConditions.now(0, INPUTS, "exact").to_dict()
         workers = arguments.workers
-    wanted = [work for work in works(target, every=not arguments.simulate) if chosen(work)]
+    record = Record.begun(arguments.out / "gpu_instructions.json", conditions, resume=arguments.resume)
+    wanted = [
+        work for work in works(target, every=not arguments.simulate) if chosen(work) and not record.has(work.name)
+    ]
     with ThreadPoolExecutor(workers) as pool:
-        made = list(pool.map(lambda work: measure(work, store, deadline, lost), wanted))
-    rows = [row for row in made if row is not None]
-    for row in rows:
-        if not row["right"]:
-            print(f"FAILED  {row['name']}: {row['failed'][:600]}", flush=True)
-    record = {"conditions": conditions, **_coverage(rows, wanted, target), "rows": rows}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "gpu_instructions.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    wrong = sum(not row["right"] for row in rows)
+        for row in pool.map(lambda work: measure(work, store, deadline, lost), wanted):
+            if row is None:
+                continue
+            record.rows.append({**row, "run": len(record.runs) - 1})
+            if not row["right"]:
+                print(f"FAILED  {row['name']}: {row['failed'][:600]}", flush=True)
+    done = {row["name"] for row in record.rows}
+    record.skipped += [work.name for work in wanted if work.name not in done]
+    record.write()
+    checked = {name for row in record.rows for name in row["entries"]}
+    every = sum(entry.targets(target) for entry in INSTRUCTIONS)
+    wrong = sum(not row["right"] for row in record.rows)
     print(
-        f"{len(record['checked'])} of the {record['entries']} entries of {target.isa} were checked in {len(rows)} "
-        f"kernels, {wrong} are wrong; {len(wanted) - len(rows)} kernels were left out"
+        f"{len(checked)} of the {every} entries of {target.isa} ran in {len(record.rows)} kernels, {wrong} are "
+        f"wrong; {len(record.skipped)} kernels were left out"
     )
-    return int(wrong > 0 or not rows)
-
-
-def _coverage(rows: Sequence[dict[str, Any]], wanted: Sequence[Work], target: Target) -> dict[str, Any]:
-    """Which entries were checked, and which kernels were not run."""
-    ran = {row["name"] for row in rows}
-    return {
-        "entries": sum(entry.targets(target) for entry in INSTRUCTIONS),
-        "checked": sorted({name for row in rows for name in row["entries"]}),
-        "skipped": [work.name for work in wanted if work.name not in ran],
-    }
+    return LOST if lost else record.status or int(not record.rows)
 
 
 if __name__ == "__main__":

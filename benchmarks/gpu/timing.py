@@ -1,25 +1,33 @@
-"""Timing on a GPU: interleaved, several calls in one recorded graph, over inputs that together exceed the L2 cache.
+"""Timing on a GPU: interleaved, over inputs that together exceed the L2 cache, at the clocks that have settled.
 
-Every engine's calls are recorded as one CUDA graph, so that the time of Python and of launching stays out. In each
-round all engines take turns in an order drawn anew; what is compared is the ratio within a round.
+Of a kernel, every engine's calls are recorded as one CUDA graph, so that the time of Python and of launching stays out.
+Of a network, calls are made as a user makes them. In each round all engines take turns in an order drawn anew; what is
+compared is the ratio within a round. The measuring thread stays on one core of the CPU.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from benchmarks.gpu.conditions import state_while
 
 Call = Callable[[int], object]
 """One call; the argument counts calls, to choose among sets of inputs."""
 
 WINDOW = 0.03
 """Seconds of work in one measured window."""
+
+SETTLE = 0.4
+"""Seconds of work before the first round: until then the clocks rise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,40 +49,78 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Timings by engine, and the median over rounds of each engine's speed relative to the baseline's."""
+    """Timings by engine, the median over rounds of each engine's speed relative to the baseline's, and the clocks,
+    power and temperature of the GPU while it worked.
+    """
 
     timings: Mapping[str, Timing]
     ratios: Mapping[str, float]
+    state: Mapping[str, str]
 
 
-def compare(calls: Mapping[str, Call], baseline: str, rounds: int = 9, seed: int = 0) -> Comparison:
-    """Measure all calls against each other. Each is warmed up first."""
+def compare(
+    calls: Mapping[str, Call], baseline: str, rounds: int = 9, seed: int = 0, *, graphs: bool = True
+) -> Comparison:
+    """Measure all calls against each other, once they are warm. ``graphs``: record them.
+
+    Raises ValueError where two engines take the very same times: they run the same code, and one of them is stale.
+    """
     draw = random.Random(seed)
-    windows = {name: _Window(call) for name, call in calls.items()}
+    windows = {name: _Window(call, graphs) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        names = list(calls)
-        draw.shuffle(names)
-        for name in names:
-            seconds[name].append(windows[name].measure())
+    with pinned():
+        end = time.perf_counter() + SETTLE
+        while time.perf_counter() < end:
+            for window in windows.values():
+                window.measure()
+        for _ in range(rounds):
+            names = list(calls)
+            draw.shuffle(names)
+            for name in names:
+                seconds[name].append(windows[name].measure())
+        state = state_while(windows[baseline].measure)
+    _refuse_equal(seconds)
     pairs = {name: [b / s for b, s in zip(seconds[baseline], own, strict=True)] for name, own in seconds.items()}
     return Comparison(
         {name: Timing.of(own, windows[name].graphed) for name, own in seconds.items()},
         {name: statistics.median(pair) for name, pair in pairs.items()},
+        state,
     )
+
+
+def _refuse_equal(seconds: Mapping[str, Sequence[float]]) -> None:
+    seen: dict[tuple[float, ...], str] = {}
+    for name, own in seconds.items():
+        other = seen.setdefault(tuple(own), name)
+        if other != name:
+            raise ValueError(f"{name} and {other} took the same times in every round: they are the same binary")
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """This thread stays on one core inside, where the system allows it."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 class _Window:
     """One engine's calls, recorded if that is possible, and how many make up a window."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, graphs: bool) -> None:
         self._call = call
         for i in range(3):
             call(i)
         torch.cuda.synchronize()
         each = self._time(lambda: call(0), 3)
         self._count = max(1, min(64, int(WINDOW / 3 / max(each, 1e-6))))
-        self._graph = self._record()
+        self._graph = self._record() if graphs else None
         self.graphed = self._graph is not None
         self._repeats = max(1, int(WINDOW / max(self._time(self._run, 2), 1e-6)))
 
@@ -124,4 +170,9 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether it has passed."""
-        return time.perf_counter() > self._end
+        return self.left < 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until then."""
+        return self._end - time.perf_counter()

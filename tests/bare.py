@@ -1,0 +1,50 @@
+"""Runs modules as on a machine with nothing but Python, PyTorch with what it brings, numpy and cuda-bindings.
+
+python tests/bare.py benchmarks.gpu.corners,benchmarks.gpu.instructions --simulate sm_90a
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+THERE = {
+    "torch", "functorch", "torchgen", "triton", "numpy", "cuda", "nvidia", "sympy", "mpmath", "networkx", "jinja2",
+    "markupsafe", "filelock", "fsspec", "typing_extensions", "setuptools", "_distutils_hack",
+    "taskmap", "benchmarks", "tests",
+}  # fmt: skip
+
+
+class Bare:
+    """Finds what is there, and nothing else that is installed."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """As every finder."""
+        first = name.partition(".")[0]
+        if first in sys.stdlib_module_names or first in THERE:
+            return PathFinder.find_spec(name, path, target)
+        return None
+
+
+def main() -> None:
+    """The first argument names modules, the others are given to each. Ends with the last exit status that is not 0."""
+    sys.meta_path[:] = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
+    sys.path[0] = str(Path(__file__).parents[1])
+    modules, *arguments = sys.argv[1:]
+    status: object = 0
+    for module in modules.split(","):
+        sys.argv = [module, *arguments]
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            status = end.code or status
+    sys.exit(status)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
