@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from taskmap.onnx_limits import operations
 from taskmap.onnx_program import Engine, Run
 from taskmap.placing import CPU
 
+Extern = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
+"""An operator that the host runs: from its tensors and the values of symbolic sizes to its results."""
 MOST_BY_DEFINITION = 1 << 26
 """An operator of more operations than this is not evaluated by numpy, which holds all terms of its sums at once."""
 
@@ -37,7 +40,7 @@ def compiled_by(session: Session) -> Engine:
             graph,
             session,
             name="onnx",
-            extern_function=lambda node: extern_function(node, tuple(graph.dims)),
+            extern_function=lambda node: results_on(device, extern_function(node, tuple(graph.dims))),
             constant=lambda node: _constant(node).to(device),
             aliases=aliases,
             dump=new_dump(session.options.dump_dir, "onnx"),
@@ -53,6 +56,21 @@ def compiled_by(session: Session) -> Engine:
         return run
 
     return compile_one
+
+
+def results_on(device: torch.device, function: Extern) -> Extern:
+    """``function``, an operator that the host runs, with results on ``device``."""
+    if device == CPU:
+        return function
+
+    def call(tensors: Sequence[torch.Tensor], values: Sequence[int]) -> object:
+        made = function(tensors, values)
+        if isinstance(made, (list, tuple)):
+            return [m.to(device) for m in made]
+        assert isinstance(made, torch.Tensor)
+        return made.to(device)
+
+    return call
 
 
 def _constant(node: Node) -> torch.Tensor:

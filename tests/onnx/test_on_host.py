@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import onnx
+import torch
 from onnx import helper
 
 from taskmap.explaining import explain_onnx
-from taskmap.onnx_engines import by_definition
+from taskmap.onnx_engines import by_definition, results_on
 from taskmap.onnx_model import load_model
 from taskmap.options import Options
 from tests.onnx.models import FLOAT, INT64, loop, model
@@ -51,6 +52,17 @@ def test_a_model_that_is_all_compiled_lists_none() -> None:
     report = explain_onnx(loaded, {"x": np.ones(3, np.float32)})
     assert (report.externs, report.host) == ((), ())
     assert "on the host" not in dict(report.conditions)
+
+
+def test_results_go_to_the_device() -> None:
+    x = torch.ones(2)
+    alone = results_on(torch.device("meta"), lambda tensors, values: tensors[0])([x], [])
+    assert isinstance(alone, torch.Tensor)
+    assert alone.device.type == "meta"
+    several = results_on(torch.device("meta"), lambda tensors, values: [*tensors, *tensors])([x], [])
+    assert isinstance(several, list)
+    assert [t.device.type for t in several] == ["meta", "meta"]
+    assert results_on(torch.device("cpu"), lambda tensors, values: tensors[0])([x], []) is x
 
 
 def test_loops_are_told() -> None:
