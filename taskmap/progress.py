@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 _BETWEEN_LINES = 2.0
 _in_lines = False
+
+
+class Show(Protocol):
+    """Takes the number of things done, the number wanted, and what is to be said of what is being done."""
+
+    def __call__(self, done: int, wanted: int, more: str = "") -> None: ...
 
 
 @contextmanager
@@ -26,20 +32,20 @@ def progress_in_lines() -> Iterator[None]:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function to call with the number of things done and the number wanted.
+def progress(what: str, total: int) -> Iterator[Show]:
+    """Yields a function to call with the number of things done and the number wanted, and what is to be said of it.
 
     After a second a bar on stderr shows them where that is a terminal, and elsewhere progress_in_lines.
     """
     started = said = time.monotonic()
     bar: Any = None
 
-    def show(done: int, wanted: int) -> None:
+    def show(done: int, wanted: int, more: str = "") -> None:
         nonlocal bar, said
         if bar is None and not sys.stderr.isatty():
             if _in_lines and time.monotonic() - said >= _BETWEEN_LINES:
                 said = time.monotonic()
-                print(f"taskmap: {what}: {done}/{wanted}", file=sys.stderr, flush=True)
+                print(f"taskmap: {what}: {done}/{wanted} {more}".rstrip(), file=sys.stderr, flush=True)
             return
         if bar is None:
             if time.monotonic() - started < _PATIENCE:
@@ -49,6 +55,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
             bar = tqdm(desc=f"taskmap: {what}", total=wanted, leave=False)
         bar.total = wanted
         bar.update(done - bar.n)
+        bar.set_postfix_str(more, refresh=bool(more))
 
     try:
         yield show

@@ -178,8 +178,8 @@ class Bar:
         if self._bar is None:
             self._bar = _tqdm()(desc=self._what, total=total, leave=False, file=sys.stderr)
         self._bar.total = total
-        self._bar.set_postfix_str(more, refresh=False)
         self._bar.update(done - self._bar.n)
+        self._bar.set_postfix_str(more, refresh=bool(more))
 
 
 def _tqdm() -> Callable[..., Any]:

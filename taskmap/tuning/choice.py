@@ -21,6 +21,7 @@ from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.options import Options
+from taskmap.progress import Show
 from taskmap.schedules import Config, Problem, problem
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ _setting: Callable[..., Any] = lazily("taskmap.tuning.job", "Setting")
 
 _log = logging.getLogger(__name__)
 _OFF = ("0", "off", "no", "false")
-
-Show = Callable[[int, int], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +73,8 @@ class Choices:
         return self._found[found]
 
     def tune(self, tasks: Iterable[Task], show: Show) -> None:
-        """Measure what is not known of ``tasks``, within the option ``tune_seconds`` for all of them together."""
+        """Measure what is not known of ``tasks``, within the option ``tune_seconds`` for all of them together; ``show``
+        how many operators are done, and how far the next one is."""
         if self.options.tune_seconds is None or self._broken:
             return
         every = (problem(task, self.target, self.hints) for task in tasks)
@@ -87,7 +87,8 @@ class Choices:
             if left <= 0:
                 self.left += len(problems) - number
                 break
-            self._guarded(partial(self._tune, one, left / (len(problems) - number)))
+            tell = partial(_tell, show, number, len(problems), f"{one.template} {one.shapes}")
+            self._guarded(partial(self._tune, one, left / (len(problems) - number), tell))
         self._found.clear()
 
     def close(self) -> None:
@@ -110,12 +111,12 @@ class Choices:
         record = self._guarded(lambda: self._opened().best(_operator_of(found, self.target), self._here, usable))
         return None if record is None else found.read(record.config, self.target)
 
-    def _tune(self, found: Problem, seconds: float) -> None:
+    def _tune(self, found: Problem, seconds: float, tell: Callable[[Any], None]) -> None:
         o = self.options
         isa = self.toolchain.isa if isinstance(self.toolchain, Toolchain) else None
         setting = _setting(self.target.cores, isa, o.fast_math, o.cache_dir, o.gpu)
         budget = _budget(seconds) if self.budget is None else replace(self.budget, seconds=seconds)
-        self.tuned.append(_tune(found, self.target, setting, self._here_now(), self._opened(), budget))
+        self.tuned.append(_tune(found, self.target, setting, self._here_now(), self._opened(), budget, show=tell))
 
     def _opened(self) -> Any:
         if self._database is None:
@@ -137,6 +138,12 @@ class Choices:
             _log.warning("templates keep their default configurations: %s", error)
             self._broken = True
             return None
+
+
+def _tell(show: Show, number: int, count: int, name: str, progress: Any) -> None:
+    """Show how far tuning of one operator is."""
+    best = f", best {progress.seconds * 1e6:.4g} µs {progress.best}" if progress.best else ""
+    show(number, count, f"{name}: {progress.done}/{progress.total}{best}")
 
 
 def choices(path: Path, target: Target, toolchain: Toolchain | CudaToolchain, options: Options) -> Choices | None:

@@ -29,8 +29,9 @@ def test_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch, terminal: bool, patienc
     monkeypatch.setattr(module, "_PATIENCE", patience)
     with progress("testing", 3) as show:
         for done in range(1, 4):
-            show(done, 3)
+            show(done, 3, f"best {done} µs")
     assert ("taskmap: testing" in stream.getvalue()) is shown
+    assert ("best 3 µs" in stream.getvalue()) is shown
 
 
 def test_lines_are_for_commands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +39,7 @@ def test_lines_are_for_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal(False)
     monkeypatch.setattr(sys, "stderr", stream)
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("taskmap.progress.time.monotonic", lambda: now[0])
     with progress_in_lines(), progress("testing", 9) as show:
         for done in range(1, 10):
             now[0] += 0.5

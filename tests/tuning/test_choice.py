@@ -1,5 +1,6 @@
 """Compilations use what the tuning cache knows of this machine, measure when asked to, and never fail because of it."""
 
+import re
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import taskmap
+from taskmap import progress
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.options import Options
 from taskmap.schedules import problem, space_of
@@ -77,11 +79,18 @@ def test_a_cache_that_cannot_be_read_is_done_without(tmp_path: Path, caplog: pyt
     assert "templates keep their default configurations" in caplog.text
 
 
-def test_compiling_measures_when_asked_to_and_uses_it_afterwards(cache_dir: Path) -> None:
+def test_compiling_measures_when_asked_to_and_uses_it_afterwards(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = layer()
     compiled(model)
     before = taskmap.metrics()
-    got = compiled(model, options={"tune_seconds": 20})
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.0)
+    with progress.progress_in_lines():
+        got = compiled(model, mode="max-autotune")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("taskmap: tuning: ")]
+    assert lines[0] == "taskmap: tuning: 0/1"
+    assert re.match(r"taskmap: tuning: 0/1 cpu.matmul [x\d]+: \d+/\d+, best [.\d]+ µs tile=", lines[-1])
     assert taskmap.metrics().tasks_tuned > before.tasks_tuned
     torch.testing.assert_close(got, model(X).detach())
     database = Database(cache_dir / "tuning.sqlite")
