@@ -51,6 +51,13 @@ Plan = Callable[[Task, Target], Kernel | None]
 NOTHING = Rule(
     "limit", r"zfill_\d+\(.* \? \d+ : 0\)", "where the limit would take hold, 0 bytes are copied, and none is read"
 )
+CLEARED = Rule(
+    "predicate",
+    "",
+    "every thread clears the counter that one thread would",
+    r"thread < 1",
+    then=r"tm_atomic_exch_i32\(.*, 0\)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class Breakable:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """Its own, and those of every kernel."""
-        return *self.own_rules, NOTHING
+        return *self.own_rules, NOTHING, CLEARED
 
     def cases(self, task: Task) -> list[Case]:
         """One for each way to run: random arrays, in the last case with an infinity at the end of the inputs numbered
@@ -263,7 +270,7 @@ BREAKABLE: dict[str, Breakable] = {
         a_product(100, 72, 264), by_product(HopperConfig(W16, 64, 64, 1, 2)), "sm_90a", APART
     ),
     "Hopper, split": Breakable(
-        a_product(100, 72, 520), by_product(HopperConfig(W16, 64, 64, 1, 2, split=3)), "sm_90a", APART
+        a_product(100, 72, 776), by_product(HopperConfig(W16, 64, 64, 1, 2, split=3)), "sm_90a", APART
     ),
     "Hopper, two groups": Breakable(
         a_product(136, 72, 520, "left"), by_product(HopperConfig(W16, 128, 64, 2, 3, group=2)), "sm_90a", (MORE, *APART)

@@ -83,7 +83,7 @@ def _unlimited(line: str, limited: re.Match[str]) -> Iterator[tuple[str, str]]:
 
 
 def arguments(inside: str) -> list[str]:
-    """The arguments of a call whose opening parenthesis has been read, apart at the commas that no parenthesis holds."""
+    """The arguments of a call after its opening parenthesis, apart at the commas that no parenthesis holds."""
     found, depth = [""], 0
     for c in inside:
         depth += (c in "(<[") - (c in ")>]")

@@ -122,18 +122,21 @@ def _conditions(line: str) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Mutants that change nothing: of ``kind``, where ``line`` is found in what stood there, and the condition that
-    does not count any more is all of ``part``. reason: why."""
+    """Mutants that change nothing: of ``kind``, where ``line`` is found in what stood there, ``then`` in the line after
+    it, and the condition that does not count any more is all of ``part``. reason: why."""
 
     kind: str
     line: str
     reason: str
     part: str = ".*"
+    then: str = ""
 
     def covers(self, m: Mutation) -> bool:
         """Whether it speaks of a mutant."""
         place = re.search(self.line, m.before)
-        return m.kind == self.kind and place is not None and re.fullmatch(self.part, m.part) is not None
+        after = "\n".join(m.source.text.splitlines()[m.line : m.line + 1])
+        fits = re.search(self.then, after) is not None and re.fullmatch(self.part, m.part) is not None
+        return m.kind == self.kind and place is not None and fits
 
 
 @dataclass(slots=True)

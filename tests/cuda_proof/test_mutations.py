@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from taskmap.backend.cuda.cuda_source import CudaSource
-from tests.cuda_proof.broken import BREAKABLE, LAST_STEP
+from tests.cuda_proof.broken import BREAKABLE, CLEARED, LAST_STEP
 from tests.cuda_proof.mutants import Mutant, mutants
 from tests.cuda_proof.mutations import Mutation, hunt, mutations
 from tests.schedules.cuda_running import cuda, source_of
@@ -80,6 +80,13 @@ def test_a_rule_covers_its_own_mutants_only() -> None:
     assert LAST_STEP.covers(Mutation("predicate", 9, source, "    if (step + 1 < 5) {"))
     assert not LAST_STEP.covers(Mutation("predicate", 9, source, "    if (row < 5) {"))
     assert not LAST_STEP.covers(Mutation("barrier", 9, source, "    if (step + 1 < 5) {"))
+    cleared = CudaSource(
+        "k", TEXT.replace("tm_barrier();", "tm_atomic_exch_i32(counters + n, 0);"), (), False, (1,), 32, 0, ()
+    )
+    alone = "  if (thread < 1) {"
+    assert CLEARED.covers(Mutation("predicate", 6, cleared, alone, "thread < 1"))
+    assert not CLEARED.covers(Mutation("predicate", 6, source, alone, "thread < 1"))
+    assert not CLEARED.covers(Mutation("predicate", 5, cleared, alone, "thread < 1"))
     rows, parts = BREAKABLE["product, tensor cores"].own_rules
     assert rows.covers(Mutation("predicate", 9, source, "", "chunk * 8 < 40"))
     assert rows.covers(Mutation("predicate", 9, source, "", "row < 35 && chunk * 8 < 40"))

@@ -85,9 +85,7 @@ def test_locks(store: KernelStore, checks: bool) -> None:
     run(right, [array, np.zeros(2, np.int32)], checks=checks, store=store)
     assert array[0] == 128
     kept = kernel(LOCK.replace("  tm_atomic_exch_i32(m, 0);", ""), "tm_global<float> p, tm_global<int> m", threads=64)
-    found = run(
-        kept, [array, np.zeros(1, np.int32)], checks=checks, seconds=NEVER, raises=False, store=store
-    ).problems
+    found = run(kept, [array, np.zeros(1, np.int32)], checks=checks, seconds=NEVER, raises=False, store=store).problems
     assert [p.kind for p in found] == ["deadlock"]
     assert "threads 1-63: polling, at an atomic operation in line 3" in found[0].text
 
