@@ -117,8 +117,13 @@ def test_clocks_are_read_while_the_gpu_works(tmp_path: Path, monkeypatch: pytest
     program.write_text("#!/bin/sh\nsleep 0.2\necho '580.1, 1980 MHz, 3201 MHz, 1980 MHz, 512 W, 55'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    worked: list[None] = []
-    state = conditions.state_while(lambda: worked.append(time.sleep(0.01)))
+    worked: list[float] = []
+
+    def work() -> None:
+        time.sleep(0.01)
+        worked.append(time.perf_counter())
+
+    state = conditions.state_while(work)
     assert len(worked) > 2
     assert state["clocks.sm"] == "1980 MHz"
     assert state["driver_version"] == "580.1"

@@ -89,7 +89,8 @@ def run(part: Part, seconds: float, out: Path, cache: str, *, resume: bool = Fal
     time is over.
     """
     started = time.perf_counter()
-    end, starts, code = started + seconds, 0, LOST
+    end, starts = started + seconds, 0
+    code: int | None = LOST
     print(f"\n== {part.name}, at most {seconds:.0f} s", flush=True)
     while code == LOST and starts < _MOST_STARTS:
         left = end - time.perf_counter()

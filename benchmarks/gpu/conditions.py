@@ -21,6 +21,7 @@ from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.cuda.nvrtc import nvrtc_version
 
 ROOT = Path(__file__).parents[2]
+_cudnn_version: Callable[[], int | None] = torch.backends.cudnn.version  # which carries no types
 _ASKED = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
 
 
@@ -60,7 +61,7 @@ class GpuConditions:
             torch=torch.__version__,
             cuda=str(torch.version.cuda),
             driver=f"CUDA {open_driver().version}",
-            cudnn=str(torch.backends.cudnn.version()),
+            cudnn=str(_cudnn_version()),
             nvrtc=".".join(map(str, nvrtc_version())),
             triton=_version("triton"),
             python=platform.python_version(),

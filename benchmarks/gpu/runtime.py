@@ -31,6 +31,10 @@ from taskmap.torch_backend import compile_fx
 
 Function = Callable[..., Any]
 
+# These carry no types.
+_new_stream: Callable[[torch.device], Any] = torch.cuda.Stream
+_sleep: Callable[[int], None] = torch.cuda._sleep
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -113,12 +117,12 @@ def streams_are_kept_to(place: Place) -> None:
         function = place.compile(_softmax)
         for _ in range(3):
             function(place.randn(256, 64))
-        side: Any = torch.cuda.Stream(place.device)
+        side = _new_stream(place.device)
         for _ in range(4):
             x, late = place.randn(256, 64), place.randn(256, 64)
             _wait(place)
             with torch.cuda.stream(side):
-                torch.cuda._sleep(20_000_000)
+                _sleep(20_000_000)
                 x.copy_(late)  # late
                 y = function(x)
             side.synchronize()
@@ -181,10 +185,12 @@ def an_operator_of_ones_own_works(place: Place) -> None:
     """The example: a kernel in script, called in eager mode and inside torch.compile."""
     names = runpy.run_path(str(ROOT / "examples" / "cuda_custom_op.py"))
     with torch.no_grad():
-        x, layer = place.randn(2, 5, 48), names["Block"](48).to(place.device)
+        x = place.randn(2, 5, 48)
+        layer: nn.Module = names["Block"](48).to(place.device)
+        compiled: Function = torch.compile(layer, backend=compile_fx)
         want = torch.nn.functional.rms_norm(x, (48,), layer.weight, 1e-6)
         _equal(names["rms_norm"](x, layer.weight), want)
-        _equal(torch.compile(layer, backend=compile_fx)(x), layer(x))
+        _equal(compiled(x), layer(x))
 
 
 PORTABLE = (
