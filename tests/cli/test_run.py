@@ -164,7 +164,8 @@ def test_bad_options(model: Path, capsys: Capture, more: list[str], said: str) -
 
 def test_a_folder_of_test_data(model: Path, tmp_path: Path, capsys: Capture) -> None:
     """As ONNX keeps it: input_0.pb and so on; what else is in it is left alone."""
-    for n, x in enumerate((np.full((3, 4), 2, np.float32), np.array([1, 1], np.int64))):
+    arrays: list[Any] = [np.full((3, 4), 2, np.float32), np.array([1, 1], np.int64)]
+    for n, x in enumerate(arrays):
         (tmp_path / f"input_{n}.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
     (tmp_path / "output_0.pb").write_bytes(b"?")
     found = run(capsys, model, "--input", tmp_path)
