@@ -36,10 +36,11 @@ from taskmap.driver import new_session
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.options import Options
+from taskmap.progress import Show
 from taskmap.schedules import Problem, problem, read_problem, space_of
 from taskmap.target import host_target
 from taskmap.torch_backend import compile_captured
-from taskmap.tuning.choice import Choices, Show
+from taskmap.tuning.choice import Choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.job import Setting

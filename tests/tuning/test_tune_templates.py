@@ -139,8 +139,9 @@ def test_what_is_found_in_a_model_is_what_its_text_says(cache_dir: Path, monkeyp
 
     monkeypatch.setattr(Choices, "tune", note)
     torch._dynamo.reset()
+    how: dict[str, Any] = {"threads": 1, "tune_seconds": 1.0}
     with torch.no_grad():
-        made = torch.compile(Small().eval(), backend="taskmap", options={"threads": 1, "tune_seconds": 1.0})
+        made = torch.compile(Small().eval(), backend="taskmap", options=how)
         made(torch.randn(3, 3, 6, 8), torch.randn(3, 24, 24))
     known = [p for p in found if p is not None]
     assert {"w=plain", "w=channels"} & {p.layout.split()[-2] for p in known} == {"w=channels"}

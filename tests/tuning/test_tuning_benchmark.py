@@ -10,6 +10,7 @@ from benchmarks.conditions import Conditions
 from benchmarks.report import Report
 from benchmarks.tuning import _ends
 from benchmarks.tuning_spent import Phase, Spent
+from taskmap.schedules import Problem
 from taskmap.tuning.tune import Tuned
 from tests.tuning.tuning_here import PROBLEM, operator
 
@@ -42,7 +43,7 @@ def test_gains_are_of_models_that_were_tuned_to_the_end(tmp_path: Path) -> None:
     spent.during(PROBLEM, "default budget", lambda: replace(TUNED, times={"a": 4e-3, "b": 3e-3}))
     spent.during(PROBLEM, "further", lambda: TUNED)
     spent.during(OTHER, "default budget", lambda: TUNED)
-    models = {"one": Counter({PROBLEM: 2}), "two": Counter({OTHER: 1, PROBLEM: 1})}
+    models: dict[str, Counter[Problem]] = {"one": Counter({PROBLEM: 2}), "two": Counter({OTHER: 1, PROBLEM: 1})}
     report = Report("tuning", Conditions.now(0, 1, 1), ())
     _ends(report, {PROBLEM: TUNED, OTHER: replace(TUNED, total=4)}, models, 1, spent)
     assert [d["models"] for d in report.data] == ["one"]
