@@ -11,24 +11,36 @@ inline ClockRef snapshot(Fiber &f) {
   return gathering.take();
 }
 
-inline void acquire_seen(Worker &w, Fiber &f) {
-  for (const auto &[gang, clock] : f.seen) {
-    if (gang == w.gang) {
-      acquire(f, clock);
+/* The narrowest scope that holds a thread and who released. */
+inline Scope scope_between(const Worker &w, const Fiber &f, const Released &r) {
+  if (r.gang != w.gang) return Scope::gpu;
+  return r.block == f.home->rank ? Scope::block : Scope::cluster;
+}
+
+inline void acquire_seen(Worker &w, Fiber &f, Scope scope) {
+  std::vector<Released> beyond; /* reach of this fence: a wider one may follow */
+  for (const Released &r : f.seen) {
+    if (std::min(scope, r.scope) < scope_between(w, f, r)) {
+      beyond.push_back(r);
+      continue;
+    }
+    if (r.gang == w.gang) {
+      acquire(f, r.clock);
       continue;
     }
     auto joined = std::make_shared<Clock>(*f.base);
-    for (const auto &[further, known] : clock->foreign)
+    for (const auto &[further, known] : r.clock->foreign)
       if (further != w.gang) joined->join_foreign(further, known);
-    joined->join_foreign(gang, clock);
+    joined->join_foreign(r.gang, r.clock);
     f.base = joined;
   }
-  f.seen.clear();
+  f.seen = std::move(beyond);
 }
 
-inline void fence_memory(Worker &w, Fiber &f) {
-  acquire_seen(w, f);
+inline void fence_memory(Worker &w, Fiber &f, Scope scope) {
+  acquire_seen(w, f, scope);
   f.fenced = snapshot(f);
+  f.fenced_scope = scope;
 }
 
 inline void fence_proxy(Fiber &f) {
@@ -42,17 +54,17 @@ inline void fence_proxy(Fiber &f) {
 inline void synchronise_atomically(Worker &w, Fiber &f, const void *at) {
   auto known = w.released.find(at);
   if (known != w.released.end())
-    for (const auto &entry : known->second) f.seen.push_back(entry);
+    for (const Released &r : known->second) f.seen.push_back(r);
   if (!f.fenced) return;
   auto &released = w.released[at];
-  for (auto &entry : released) {
-    if (entry.first != w.gang) continue;
-    auto joined = std::make_shared<Clock>(*entry.second);
+  for (Released &r : released) {
+    if (r.gang != w.gang || r.block != f.home->rank || r.scope != f.fenced_scope) continue;
+    auto joined = std::make_shared<Clock>(*r.clock);
     joined->join(*f.fenced);
-    entry.second = joined;
+    r.clock = joined;
     return;
   }
-  released.push_back({w.gang, f.fenced});
+  released.push_back({w.gang, f.home->rank, f.fenced_scope, f.fenced});
 }
 
 }  // namespace sim
@@ -66,7 +78,8 @@ TM_EXPORT void tm_sim_fence(tm_u32 kind, tm_u32) {
   count(w, tm_kind_fence);
   if (!w.checked) return;
   if (kind == tm_fences_proxy) return fence_proxy(f);
-  if (kind != tm_fences_mbarrier_init) return fence_memory(w, f);
+  if (kind != tm_fences_mbarrier_init)
+    return fence_memory(w, f, kind == tm_fences_block ? Scope::block : kind == tm_fences_cluster ? Scope::cluster : Scope::gpu);
   for (auto &m : f.home->mbarriers)
     if (m && m->valid && m->owner == f.number) m->visible = true;
 }

@@ -77,6 +77,14 @@ struct Region {
   std::vector<Cell> cells;
 };
 
+/* What an atomic operation after a fence tells others: to whom it reaches is the narrower of both fences' scopes. */
+enum class Scope : uint8_t { block, cluster, gpu };
+struct Released {
+  uint32_t gang, block; /* of the thread: its cluster, and its block's rank in it */
+  Scope scope;
+  ClockRef clock;
+};
+
 struct Copy { /* a cp.async that has not landed */
   char *to;
   const char *from;
@@ -188,10 +196,11 @@ struct Fiber : tm_thread {
   bool wgmma_fenced = false;
   std::deque<uint32_t> wgmma_groups;
   ClockRef fenced; /* what the latest fence lets an atomic operation after it release */
+  Scope fenced_scope = Scope::block;
   const void *polled = nullptr; /* by the latest read or atomic operation, which found there: */
   char found[16];
   uint32_t polls = 0, polls_at = 0; /* reads that found the same, one after the other; the site of the latest */
-  std::vector<std::pair<uint32_t, ClockRef>> seen; /* what atomic operations saw released, by cluster, until a fence */
+  std::vector<Released> seen; /* by atomic operations, until a fence */
   uint32_t cluster_phase = 0;
 };
 
@@ -245,7 +254,7 @@ struct Worker {
   Barrier cluster;
   uint32_t cluster_phase = 0;
   ClockRef cluster_clock;
-  std::unordered_map<const void *, std::vector<std::pair<uint32_t, ClockRef>>> released; /* by address and cluster */
+  std::unordered_map<const void *, std::vector<Released>> released; /* by address */
 
   std::vector<Reader> readers{1};
   uint32_t free_reader = 0;

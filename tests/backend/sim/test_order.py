@@ -255,6 +255,38 @@ def test_a_fence_that_is_missing(store: KernelStore, dropped: str) -> None:
         assert {p.kind for p in report.problems} == {"race between blocks"}
 
 
+LAST_THREAD = """\
+  part[blockIdx.x * 32 + threadIdx.x] = p[blockIdx.x * 32 + threadIdx.x];
+  FENCE();
+  const int before = tm_atomic_add_i32(count, 1);
+  FENCE();
+  if (before == ALL - 1) {
+    float total = 0.0f;
+    for (int i = 0; i < ALL; i++) total = total + part[i];
+    q[0] = total;
+  }"""
+
+
+@pytest.mark.parametrize("blocks", ["one", "a cluster", "any"])
+@pytest.mark.parametrize("fence", ["block", "cluster", "gpu", "system"])
+def test_the_scope_of_a_fence(store: KernelStore, fence: str, blocks: str) -> None:
+    """A fence orders no more than the threads of its scope."""
+    grid = 1 if blocks == "one" else 2
+    body = LAST_THREAD.replace("FENCE", f"tm_fence_{fence}").replace("ALL", str(32 * grid))
+    how: dict[str, Any] = {"cluster": (2, 1, 1)} if blocks == "a cluster" else {}
+    source = kernel(body, PARTS, threads=32, grid=(grid,), **how)
+    reaches = {"block": 1, "cluster": 2, "gpu": 3, "system": 3}[fence]
+    right = reaches >= ["one", "a cluster", "any"].index(blocks) + 1
+    for seed in SEEDS:
+        arrays = parts()
+        report = run(source, arrays, seed=seed, outputs=[1, 3], raises=False, store=store)
+        if right:
+            assert not report.problems, report.problems
+            assert arrays[3][0] == arrays[0][: 32 * grid].sum()
+        else:
+            assert {p.kind for p in report.problems} == {"race" if blocks == "a cluster" else "race between blocks"}
+
+
 def test_atomic_and_plain_accesses_race(store: KernelStore) -> None:
     together = kernel("  tm_red_add_f32(p + threadIdx.x % 4, 1.0f);", ONE, threads=64, grid=(4,))
     p = np.zeros(4, np.float32)
