@@ -134,8 +134,10 @@ def _diff(parser: argparse.ArgumentParser) -> Action:
 
 def _miss(parser: argparse.ArgumentParser, operator: str) -> Action:
     parser.set_defaults(operator=operator)
+    parser.epilog = f"operators: {', '.join(OPERATORS)}, named first; matmul without a name\n{parser.epilog}"
     OPERATORS[operator].options(parser)
     machine(parser)
+    parser.add_argument("--target", choices=["cpu", "cuda"], default="cpu", help="where it would run (cpu)")
     return cache_records.explain_miss
 
 

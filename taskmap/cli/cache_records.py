@@ -24,11 +24,12 @@ from taskmap.cli.output import clipped, duration, paint, plain, print_json, tabl
 from taskmap.cli.plot import distribution
 from taskmap.cli.tuning import Machine, cpu_machine, cuda_machine, report, tune_one
 from taskmap.ir.errors import TaskmapError, TuningError
+from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.schedules import Problem, read_problem
 from taskmap.target import host_target
 from taskmap.tuning.miss import Miss, nearest
-from taskmap.tuning.record import Operator, Record, Verdict
+from taskmap.tuning.record import Conditions, Operator, Record, Verdict
 from taskmap.tuning.tune import Budget, operator_of
 
 
@@ -152,13 +153,9 @@ def _machine(record: Record, folder: str | None) -> Machine | None:
 
 
 def explain_miss(a: argparse.Namespace) -> int:
-    """Why nothing is known of a product here."""
-    threads = a.threads or os.cpu_count() or 1
-    target = host_target(Options(isa=a.isa, threads=threads), threads)
+    """Why nothing is known of an operator here."""
+    target, here = _here(a)
     operator = operator_of(problem_of(a, target), target)
-    here = conditions_here(threads, target.isa)
-    if here is None:
-        raise TuningError("records cannot be compared", why="there is no C compiler here, which records depend on.")
     with opened(a) as database:
         hit = database.best(operator, here)
         misses = nearest(database.records(), operator, here, time.time()) if hit is None else []
@@ -174,7 +171,8 @@ def explain_miss(a: argparse.Namespace) -> int:
     if hit is not None:
         print(f"no miss: {operator} has {clipped(hit.config)}, {duration(hit.typical)}")
         return 0
-    print(f"nothing counts for {operator} with {threads} threads")
+    threads = f" with {here.threads} threads" if target.kind == "cpu" else ""
+    print(f"nothing counts for {operator}{threads}")
     for m in misses:
         print(f"\nnearest: {clipped(str(m.record.operator))}, {clipped(m.record.config)}, {duration(m.record.typical)}")
         for part, there, now in m.differs:
@@ -184,6 +182,19 @@ def explain_miss(a: argparse.Namespace) -> int:
     if not misses:
         print("there are no records at all; taskmap tune makes some")
     return 1
+
+
+def _here(a: argparse.Namespace) -> tuple[Target, Conditions]:
+    """What the options say that an operator would run on, and the conditions there."""
+    if a.target == "cuda":
+        where = cuda_machine(None, None if a.cache_dir is None else str(a.cache_dir))
+        return where.target, where.here
+    threads = a.threads or os.cpu_count() or 1
+    target = host_target(Options(isa=a.isa, threads=threads), threads)
+    here = conditions_here(threads, target.isa)
+    if here is None:
+        raise TuningError("records cannot be compared", why="there is no C compiler here, which records depend on.")
+    return target, here
 
 
 def _miss(m: Miss) -> dict[str, object]:

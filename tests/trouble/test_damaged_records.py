@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from taskmap.errors import TuningError
 from taskmap.tuning import repairing
 from taskmap.tuning.connecting import SIDES
 from taskmap.tuning.database import Database
-from taskmap.tuning.record import Record
+from taskmap.tuning.record import HEAD, Record
 from tests.tuning.records import record
 
 RECORDS = [record(f"config {i:03} {'x' * 200}", 1.0 + i) for i in range(120)]
@@ -90,7 +91,7 @@ def test_the_name_of_the_table(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_what_is_left_of_a_truncated_file_is_read(tmp_path: Path, content: bytes, share: float) -> None:
     left = content[: int(len(content) * share)]
-    whole = sum(repairing.HEAD.encode() in piece for piece in left.split(b'"verdict": "ok"}')[:-1])
+    whole = sum(HEAD.encode() in piece for piece in left.split(b'"verdict": "ok"}')[:-1])
     assert len(read(with_content(tmp_path / "cache", left))) >= whole
 
 
@@ -117,7 +118,7 @@ def test_what_is_locked_is_not_taken_for_damaged(
     other.execute("PRAGMA locking_mode = EXCLUSIVE")
     other.execute("BEGIN EXCLUSIVE")
     for attempt in (database.verify, database.records):
-        with pytest.raises(repairing.TuningError, match="locked"):
+        with pytest.raises(TuningError, match="locked"):
             attempt()
     other.close()
     assert aside(database) == []
