@@ -19,7 +19,7 @@ from taskmap.graph.build import define, elementwise, reindex
 from taskmap.graph.classify import definition
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.inlining import computed_once
-from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, find_softmax
+from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, behind_guard, find_softmax
 from taskmap.graph.passes.base import rewrite
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
@@ -39,7 +39,8 @@ class RecoverAttention:
 
     Left alone are f64, whose results a user compares digit by digit, and keys and values that are both constant: that
     is a layer. Half types are computed in f32 throughout. A row in which every key is forbidden by minus infinity is
-    NaN, as written out, and not zero, as in PyTorch's own attention.
+    NaN, as written out, and not zero, as in PyTorch's own attention; unless weights that are no numbers are made zero,
+    which is how PyTorch's own attention is exported. What is no number in queries or keys is none in the result then.
 
     Attention pays from ``queries`` and ``keys`` on, where they are known: keys are rearranged once for all queries of
     a block, and the scores of few keys stay in the cache anyway. Measured on one core of an AVX-512 machine with heads
@@ -115,17 +116,33 @@ def _find(node: Node) -> _Pattern | None:
     factors = (outer.body.a, outer.body.b)
     for weights, values in (factors, factors[::-1]):
         inside: set[Node] = set()
+        guard: set[Node] = set()
         p, v = elements.behind_casts(weights, inside), elements.behind_views(values)
-        softmax = None if p is None or v is None else find_softmax(elements, elements.nodes[p.buffer])
-        if softmax is not None and p is not None and v is not None:
-            return _match(elements, node, softmax, p, v, outer.axes[0][0], inside)
+        if p is None or v is None:
+            continue
+        softmax = find_softmax(elements, elements.nodes[p.buffer])
+        if softmax is None:
+            p = behind_guard(elements, p, guard)
+            softmax = None if p is None else find_softmax(elements, elements.nodes[p.buffer])
+        if softmax is not None and p is not None:
+            return _match(elements, node, softmax, p, v, outer.axes[0][0], inside, guard)
     return None
 
 
 def _match(
-    elements: Elements, node: Node, softmax: Softmax, p: Load, v: Load, summed: Var, inside: set[Node]
+    elements: Elements,
+    node: Node,
+    softmax: Softmax,
+    p: Load,
+    v: Load,
+    summed: Var,
+    inside: set[Node],
+    guard: set[Node],
 ) -> _Pattern:
-    """The attention of which ``p`` are the weights and ``v`` the values, at the axes of ``node`` and ``summed``."""
+    """The attention of which ``p`` are the weights and ``v`` the values, at the axes of ``node`` and ``summed``.
+
+    ``guard`` are nodes that make weights zero that are no numbers; none where there are none.
+    """
     axes, shape = definition(softmax.node).axes, softmax.node.shape
     one = constant_dim(shape[-2]) == 1
     scores = Scores(elements, None if one else axes[-2], axes[-1])
@@ -146,7 +163,10 @@ def _match(
     grid = _Grid.of(elements, axes, shape, scores.q)
     loads = [scores.q, scores.k, v]
     q, k, v = (Load(e.buffer, tuple(grid.at(i) for i in e.indices), e.dtype) for e in loads)
-    return _Pattern(elements, grid, grid.at(score), scores.dot, q, k, v, scores.depth, last, p, scores.scale, inside)
+    return _Pattern(
+        elements, grid, grid.at(score), scores.dot, q, k, v, scores.depth, last, p, scores.scale, inside | guard,
+        bool(guard),
+    )  # fmt: skip
 
 
 def _values_at(
@@ -268,6 +288,7 @@ class _Pattern:
     p: Load
     scale: float
     inside: set[Node]
+    guarded: bool
 
     @property
     def k(self) -> Node:
@@ -290,7 +311,7 @@ class _Pattern:
         k = self._view(self.k_load, (b, h, j, self.depth[0]), (batch, groups, keys, self.depth[1]), first)
         v = self._view(self.v_load, (b, h, j, self.last[0]), (batch, groups, keys, self.last[1]), first)
         made = self._node(q, k, v, shared, node)
-        rows = self._forbidden_rows()
+        rows = None if self.guarded else self._forbidden_rows()
         if rows is not None:
             made = elementwise("masked_rows", (made, rows), lambda a, r: select(r, _nan(a), a), node.dtype)
         own = definition(node).axes

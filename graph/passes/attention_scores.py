@@ -62,6 +62,21 @@ def find_softmax(elements: Elements, node: Node) -> Softmax | None:
     return Softmax(node, x, frozenset(inside))
 
 
+def behind_guard(elements: Elements, load: Load, passed: set[Node]) -> Load | None:
+    """What ``load`` reads where it is a number, when it is zero elsewhere: where(isnan(p), 0, p), as exporters write it
+    around the weights of a masked attention. None for anything else; ``passed`` takes the nodes in between."""
+    body = _opened(elements, load, passed)
+    if not isinstance(body, Select) or value_of(bare(body.a)) != 0:
+        return None
+    asked: Expr = body.cond
+    while isinstance(asked, Load) and elements.nodes[asked.buffer].is_compute:
+        asked = _opened(elements, asked, passed)
+    kept = elements.behind_casts(body.b, passed)
+    if kept is None or not isinstance(asked, Call) or asked.name != "isnan":
+        return None
+    return kept if elements.behind_casts(asked.args[0], passed) == kept else None
+
+
 def _opened(elements: Elements, load: Load, inside: set[Node]) -> Expr:
     node = elements.nodes[load.buffer]
     if not node.is_compute:

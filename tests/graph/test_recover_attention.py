@@ -128,6 +128,12 @@ def where(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask > 0, scores, torch.finfo(scores.dtype).min).softmax(-1) @ v
 
 
+def guarded(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = q @ k.mT + torch.where(mask > 0, 0.0, NEVER)
+    weights = scores.softmax(-1)
+    return torch.where(torch.isnan(weights), 0.0, weights) @ v
+
+
 def inverted(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return (q @ k.mT + (1.0 - mask) * -10000.0).softmax(-1) @ v
 
@@ -176,6 +182,7 @@ FORMS: dict[str, tuple[Form, Callable[[], list[Tensor]]]] = {
     "masked fill": (forbidding, lambda: [*qkv(2, 3, 37, 67, 16), some(37, 67)]),
     "masked fill, finite": (discouraging, lambda: [*qkv(2, 3, 37, 67, 16), some(2, 1, 1, 67)]),
     "where": (where, lambda: [*qkv(2, 3, 37, 67, 16), some(2, 3, 37, 67)]),
+    "guarded": (guarded, lambda: [*qkv(2, 3, 37, 67, 16), some(2, 1, 37, 67)]),
     "inverted mask": (inverted, lambda: [*qkv(2, 3, 37, 67, 16), some(2, 1, 1, 67)]),
     "causal": (causal, lambda: qkv(1, 2, 71, 71, 16)),
     "windows": (windows, lambda: [*qkv(6, 2, 67, 67, 16), torch.randn(2, 67, 67), torch.randn(3, 67, 67)]),
@@ -280,6 +287,37 @@ def test_a_row_that_may_look_at_nothing_is_nan_as_written(function: Form) -> Non
         got, want = torch.compile(function, backend=backend)(q, k, v, mask), function(q, k, v, mask)
     assert want[:, :, 3].isnan().all()
     torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5, equal_nan=True)
+
+
+def test_a_row_that_may_look_at_nothing_is_zero_where_it_is_written_so() -> None:
+    q, k, v = qkv(2, 3, 37, 67, 16)
+    mask = torch.ones(37, 67)
+    mask[3] = 0
+    assert count(forms_of(guarded, [q, k, v, mask])[1]) == 1
+    with torch.no_grad():
+        got, want = torch.compile(guarded, backend=backend)(q, k, v, mask), guarded(q, k, v, mask)
+    assert (want[:, :, 3] == 0).all()
+    torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5)
+
+
+def guarded_by_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT).softmax(-1)
+    return torch.where(torch.isnan(weights), 1.0, weights) @ v
+
+
+def guarded_by_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT
+    return torch.where(torch.isnan(scores), 0.0, scores.softmax(-1)) @ v
+
+
+def guarded_by_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT).softmax(-1)
+    return torch.where(torch.isinf(weights), 0.0, weights) @ v
+
+
+@pytest.mark.parametrize("function", [guarded_by_one, guarded_by_scores, guarded_by_infinities])
+def test_other_guards_are_no_attention(function: Form) -> None:
+    assert count(forms_of(function, qkv(2, 3, 37, 67, 16))[1]) == 0
 
 
 def test_a_row_of_large_finite_masks_is_uniform_as_written() -> None:
