@@ -212,6 +212,9 @@ WEIGHTLESS = Rule(
     "an infinite value that no query sees makes NaN by definition; others, times 0, are 0",
 )
 """Of causal attention: the tile of a query that sees all keys has weights of 0 for those beyond the last."""
+UNWRITTEN = Rule(
+    "limit", r"scores\[.*tm_min<int>\(first \+ i, 39\) <", "of queries beyond the last, no result is written"
+)
 TWICE = Rule("predicate", "", "threads without a part of their own write what others write", r"thread < \d+")
 APART = tuple(
     Rule(
@@ -292,7 +295,7 @@ BREAKABLE: dict[str, Breakable] = {
     ),
     "attention, causal": Breakable(
         an_attention(causal=True, shared=1), by_attention(AttentionConfig(F16, 2, 16, 16, 2)), "sm_80",
-        (MASKED, CAUSAL, WEIGHTLESS), (),
+        (MASKED, CAUSAL, WEIGHTLESS, UNWRITTEN), (),
     ),
     "attention, threads": Breakable(
         an_attention(causal=False, keys=56), by_attention(AttentionConfig("simt", 2, 16, 16, 1)), "sm_80",
