@@ -13,7 +13,7 @@ from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.hopper_config import ROWS, WARPGROUP, HopperConfig
 from taskmap.schedules.cuda.hopper_stage import StageTile
-from taskmap.schedules.cuda.product import Finish, Test
+from taskmap.schedules.cuda.product import Finish, Test, in_vectors
 from taskmap.schedules.values import Values
 
 
@@ -72,16 +72,9 @@ class Wgmma:
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
-        c, b = self.c, self.b
         lanes = min(2, width)
-        with b.mapped(["i", "g"], self.pairs(lanes), THREAD % (c.groups * WARPGROUP)) as (i, g):
-            values.bind(i, c.block_m)
-            values.bind(g, c.block_n // lanes)
-            with b.when(test(i, g * lanes, values)), b.loop("v", lanes, LoopKind.VECTOR) as v:
-                inside = values.nested()
-                inside.bind(v, lanes)
-                j = g * lanes + v
-                body(i, j, self.total[i, j], inside)
+        worker = THREAD % (self.c.groups * WARPGROUP)
+        in_vectors(self.b, self.total, self.pairs(lanes), worker, lanes, values, test, body)
 
     def pairs(self, lanes: int) -> TaskMapping:
         """Who holds which ``lanes`` neighbouring columns of the tile."""

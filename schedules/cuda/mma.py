@@ -20,7 +20,7 @@ from taskmap.ir.types import DType, f32, tf32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.launch import WARP, place_of
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.product import Finish, Test
+from taskmap.schedules.cuda.product import Finish, Test, in_vectors
 from taskmap.schedules.cuda.shared_tile import SharedTile
 from taskmap.schedules.values import Values
 
@@ -102,19 +102,11 @@ class Mma:
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
-        b, c = self.b, self.config
+        c, spec = self.config, spec_of(self.instruction)
         lanes = min(2, width)
-        spec = spec_of(self.instruction)
         inner = repeat(spec.m // 8, 1) * spatial(8, 4) * repeat(1, 2 // lanes)
-        rows, columns = c.warp_m // spec.m, c.warp_n // spec.n
-        with b.mapped(["i", "g"], spatial(*c.warps) * repeat(rows, columns) * inner, THREAD) as (i, g):
-            values.bind(i, c.block_m)
-            values.bind(g, c.block_n // lanes)
-            with b.when(test(i, g * lanes, values)), b.loop("v", lanes, LoopKind.VECTOR) as v:
-                inside = values.nested()
-                inside.bind(v, lanes)
-                j = g * lanes + v
-                body(i, j, self.total[i, j], inside)
+        held = spatial(*c.warps) * repeat(c.warp_m // spec.m, c.warp_n // spec.n) * inner
+        in_vectors(self.b, self.total, held, THREAD, lanes, values, test, body)
 
 
 def read_fragments(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from taskmap.ir.construct import ceil_div, constant_dim, index, product
+from taskmap.ir.construct import ceil_div, index, product
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.mapping import spatial
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Reduce, Var
@@ -22,13 +22,11 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
 from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.cpu.transpose import find_transpose
-from taskmap.schedules.cuda.launch import WARP, Launch, unravel
+from taskmap.schedules.cuda.launch import WARP, Launch
 from taskmap.schedules.cuda.transpose import schedule_transpose
+from taskmap.schedules.cuda.units import each_unit
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
 from taskmap.schedules.values import Values
-
-_THREADS = 256
-_FEWEST_THREADS = 2 * WARP
 
 
 def schedule_pointwise(task: Task, target: Target) -> Kernel:
@@ -54,24 +52,15 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]
     lanes = vector_lanes(walks, axes, runs[-1], domain.shape)
     units = [*extents[:-1], ceil_div(extents[-1], lanes)]
-    threads = block_size(product(units), target)
-    launch = Launch(task, (ceil_div(product(units), threads),), threads)
-    b = launch.b
-    values, (block,) = launch.begin()
+    with each_unit(task, units, target) as (launch, values, (*outer, vector)):
+        b = launch.b
 
-    def element(outer: Sequence[Expr], at: Expr, local: Values) -> None:
-        store_outputs(b, local, domain, position_of(domain, runs, (*outer, at), local), task.outputs)
+        def element(at: Expr, local: Values) -> None:
+            store_outputs(b, local, domain, position_of(domain, runs, (*outer, at), local), task.outputs)
 
-    with b.mapped(["lane"], spatial(threads), THREAD) as (lane,):
-        values.bind(lane, threads)
-        unit = b.let("unit", values.simplifier(block * threads + lane))
-        inside = values.nested()
-        with b.when(True if fills(product(units), threads) else unit < product(units)):
-            values.bind(unit, product(units))
-            *outer, vector = unravel(unit, units, inside)
-            _vector(inside, vector, extents[-1], lanes, lambda at, local: element(outer, at, local))
+        _vector(values, vector, extents[-1], lanes, element)
     size = "x".join(map(print_dim, extents))
-    return launch.kernel(f"cuda.pointwise({size}, threads={threads}, lanes={lanes})", 0)
+    return launch.kernel(f"cuda.pointwise({size}, threads={launch.threads}, lanes={lanes})", 0)
 
 
 def _vector(values: Values, vector: Expr, extent: Dim, lanes: int, body: Callable[[Expr, Values], None]) -> None:
@@ -100,15 +89,6 @@ def _one_element(task: Task, domain: Buffer) -> Kernel:
     with launch.b.mapped(["lane"], spatial(WARP), THREAD) as (lane,), launch.b.when(lane < 1):
         store_outputs(launch.b, values, domain, [index(0)] * domain.rank, task.outputs)
     return launch.kernel("cuda.pointwise(1)")
-
-
-def block_size(units: Dim, target: Target) -> int:
-    """Threads of a block: fewer where a small task would leave multiprocessors without work."""
-    known = constant_dim(units)
-    threads = _THREADS
-    while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
-        threads //= 2
-    return threads
 
 
 def coalesced_run(runs: Sequence[Sequence[int]], walks: Sequence[Access], stores: int) -> int:

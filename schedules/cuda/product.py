@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product, value_of
 from taskmap.ir.contraction import Contraction, find_contraction
-from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, Reduce, Var
+from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, LoopKind, Reduce, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type
@@ -47,6 +49,22 @@ class Engine(Protocol):
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
+
+
+def in_vectors(
+    b: Builder, total: Buffer, held: TaskMapping, worker: Expr, lanes: int, values: Values, test: Test, body: Finish
+) -> None:
+    """``body`` for every element of the tile ``total``, where ``test`` holds, in vectors of ``lanes`` columns, of which
+    a worker holds those that the mapping ``held`` says: (row, number of the vector)."""
+    rows, columns = total.shape
+    with b.mapped(["i", "g"], held, worker) as (i, g):
+        values.bind(i, rows)
+        values.bind(g, columns // lanes)
+        with b.when(test(i, g * lanes, values)), b.loop("v", lanes, LoopKind.VECTOR) as v:
+            inside = values.nested()
+            inside.bind(v, lanes)
+            j = g * lanes + v
+            body(i, j, total[i, j], inside)
 
 
 @dataclass(frozen=True, slots=True)

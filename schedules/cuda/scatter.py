@@ -32,7 +32,7 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.access import storage_order
 from taskmap.schedules.cpu.positions import flatten
 from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
-from taskmap.schedules.cuda.pointwise import block_size
+from taskmap.schedules.cuda.units import each_unit
 from taskmap.schedules.cuda.vectors import fills
 from taskmap.schedules.scatter_frame import ScatterFrame, find_scatter
 from taskmap.schedules.values import Values, combine
@@ -85,24 +85,14 @@ def _owners(frame: ScatterFrame, target: Target) -> Kernel:
     columns = [d for d in storage_order(out) if d in frame.followed]
     ranges, chunk = _ranges(frame, [shape[d] for d in columns], target)
     units: list[Dim] = [ranges, *(shape[d] for d in columns)]
-    threads = block_size(product(units), target)
-    launch = Launch(frame.task, (ceil_div(product(units), threads),), threads)
-    b = launch.b
-    values, (block,) = launch.begin()
-    with b.mapped(["lane"], spatial(threads), THREAD) as (lane,):
-        values.bind(lane, threads)
-        unit = b.let("unit", values.simplifier(block * threads + lane))
-        inside = values.nested()
-        with b.when(True if fills(product(units), threads) else unit < product(units)):
-            inside.bind(unit, product(units))
-            part, *at = unravel(unit, units, inside)
-            start = b.let("start", inside.simplifier(part * chunk))
-            place = dict(zip(columns, at, strict=True))
-            _begin(frame, place, start, chunk, ranges, inside)
-            _walk(frame, place, start, chunk, ranges, inside.nested())
+    with each_unit(frame.task, units, target) as (launch, inside, (part, *at)):
+        start = launch.b.let("start", inside.simplifier(part * chunk))
+        place = dict(zip(columns, at, strict=True))
+        _begin(frame, place, start, chunk, ranges, inside)
+        _walk(frame, place, start, chunk, ranges, inside.nested())
     size = "x".join(map(print_dim, shape))
     return launch.kernel(
-        f"cuda.scatter({size}, {frame.e.op}, owners, ranges={ranges}, threads={threads}, order=source)"
+        f"cuda.scatter({size}, {frame.e.op}, owners, ranges={ranges}, threads={launch.threads}, order=source)"
     )
 
 

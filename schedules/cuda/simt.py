@@ -18,7 +18,7 @@ from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
 from taskmap.ir.types import DType
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.product import Finish, Test
+from taskmap.schedules.cuda.product import Finish, Test, in_vectors
 from taskmap.schedules.cuda.shared_tile import SharedTile
 from taskmap.schedules.values import Values
 
@@ -74,18 +74,10 @@ class Simt:
 
     def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
-        b, c = self.b, self.config
-        (down, across), (rm, rn), (vm, vn) = _shape(c)
+        (down, across), (rm, rn), (vm, vn) = _shape(self.config)
         lanes = math.gcd(vn, width)
         groups = spatial(down, across) * repeat(rm, rn) * spatial(4, 8) * repeat(vm, vn // lanes)
-        with b.mapped(["i", "g"], groups, THREAD) as (i, g):
-            values.bind(i, c.block_m)
-            values.bind(g, c.block_n // lanes)
-            with b.when(test(i, g * lanes, values)), b.loop("v", lanes, LoopKind.VECTOR) as v:
-                inside = values.nested()
-                inside.bind(v, lanes)
-                j = g * lanes + v
-                body(i, j, self.total[i, j], inside)
+        in_vectors(self.b, self.total, groups, THREAD, lanes, values, test, body)
 
 
 def _shape(c: MatmulConfig) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:

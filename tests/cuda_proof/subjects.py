@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import prod
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -29,7 +28,7 @@ from taskmap.graph.ops import (
 )
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
-from taskmap.ir.construct import cast, reduce
+from taskmap.ir.construct import cast, product, reduce
 from taskmap.ir.evaluate import size_of
 from taskmap.ir.nodes import Buffer, Dim, ExprLike, Kernel, Var
 from taskmap.ir.target import Target
@@ -326,9 +325,9 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
             yield Subject("product", f"right {_shape(sizes)} {a} {b}", case, product_corners)
 
 
-def beside(filters: int, channels: int, *window: int) -> Strides:
+def beside(filters: Dim, channels: Dim, *window: Dim) -> Strides:
     """The strides of a depthwise convolution's weight whose filters lie beside each other, as the graph packs it."""
-    taps = [filters * prod(window[d + 1 :]) for d in range(len(window))]
+    taps = [product([filters, *window[d + 1 :]]) for d in range(len(window))]
     return (1, filters, *taps)
 
 
