@@ -17,7 +17,7 @@ from taskmap.backend.store_limit import bytes_of as size_in_bytes
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
 # What a terminal obeys, what turns the direction of a line, and halves of characters, which cannot be printed.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-_WIDEST = 120
+_WIDEST = 200
 
 
 class Help(argparse.RawDescriptionHelpFormatter):

@@ -219,5 +219,5 @@ def test_tuning_again_passes_over_what_is_unknown(lied_to: Path, capsys: Capture
 def test_what_is_shown() -> None:
     assert plain("a\033\u202e\u2028\ud800é") == "a????é"
     assert plain_lines("a\nb\033") == "a\nb?"
-    assert clipped("x" * 121) == "x" * 119 + "…"
-    assert clipped("x" * 120) == "x" * 120
+    assert clipped("x" * 201) == "x" * 199 + "…"
+    assert clipped("x" * 200) == "x" * 200
