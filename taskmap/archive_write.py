@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_model import OnnxModel
 from taskmap.onnx_program import Segment
 from taskmap.options import Options
+from taskmap.torch_threads import torch_threads
 
 Sizes = Mapping[str, Sequence[int]]
 Progress = Callable[[str, int, int], None]
@@ -78,20 +78,10 @@ def compile_onnx(
     check_writable(output)
     model = load(source)
     check_archivable(model)
-    with _planned_for(options.threads), Scratch() as folder:
+    with torch_threads(options.threads), Scratch() as folder:
         made = archive_session(options, folder)
         graphs, assumed = _graphs(model, made.session, sizes or {}, progress)
         return _Archive(model, made, graphs).write(output, assumed, progress)
-
-
-@contextmanager
-def _planned_for(threads: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _graphs(

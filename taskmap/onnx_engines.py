@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from taskmap.aliases import Aliases
+from taskmap.constants import FrozenGraph
 from taskmap.driver import Session, compile_graph
 from taskmap.dump import new_dump
 from taskmap.externs import extern_function
@@ -46,16 +47,24 @@ def compiled_by(session: Session) -> Engine:
             dump=new_dump(session.options.dump_dir, "onnx"),
         )
         call = compilation.call
+        main = call.main if isinstance(call, FrozenGraph) else call
+        check = getattr(main.executable, "check", _nothing)
 
         def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             with torch.no_grad():
                 if device == CPU:
                     return call(list(tensors))
-                return [result.to(CPU) for result in call([t.to(device) for t in tensors])]
+                results = [result.to(CPU) for result in call([t.to(device) for t in tensors])]
+            check()  # the kernels have ended: what became of them is said of this call, not of the next
+            return results
 
         return run
 
     return compile_one
+
+
+def _nothing() -> None:
+    """A CPU's kernels say at once what became of them."""
 
 
 def results_on(device: torch.device, function: Extern) -> Extern:

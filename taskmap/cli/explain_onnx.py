@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from contextlib import ExitStack
 from pathlib import Path
-
-import torch
 
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run_inputs import Wanted, inputs_for
@@ -16,14 +13,12 @@ from taskmap.cli.targets import chosen
 from taskmap.explaining import explain_onnx
 from taskmap.onnx_model import load_model
 from taskmap.options import Options
+from taskmap.torch_threads import torch_threads
 
 
 def explain_model(a: argparse.Namespace, page: Path | None) -> int:
     """Explain what the options say; the exit status. page: where the page goes, None for nowhere."""
-    with ExitStack() as stack:
-        if a.threads is not None:
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(a.threads)
+    with torch_threads(a.threads):
         return _explain(a, page)
 
 

@@ -4,7 +4,6 @@ loaded."""
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,14 +19,13 @@ from taskmap.backend.program import Launch
 from taskmap.backend.store import KernelStore
 from taskmap.cli.output import duration, plain, print_json, table
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
-from taskmap.cli.run_facts import facts_of, print_facts, save, timed
+from taskmap.cli.run_facts import facts_of, print_facts, save, timed, write_trace
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.target import cuda_target
 from taskmap.options import Options
 from taskmap.roofline import Peaks, cpu_peaks, gpu_peaks
 from taskmap.target import host_target
-from taskmap.whole_file import write_whole
 
 
 def run_archive(a: argparse.Namespace) -> int:
@@ -89,21 +87,17 @@ def _check_target(a: argparse.Namespace, model: ArchivedModel) -> None:
 def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
     """What every launch of the plans that ran took, in the median of the runs."""
     steps: list[dict[str, Any]] = []
-    events: list[dict[str, object]] = []
+    events: list[list[tuple[str, float]]] = []
     peaks = _peaks(model)
-    for number, (plan, runs) in enumerate(model.timed_runs()):
+    for plan, runs in model.timed_runs():
         found = _steps(plan, runs)
         total = sum(s["seconds"] for s in found) or 1.0
-        now = 0.0
-        for step, last in zip(found, runs[-1].seconds if runs else (), strict=False):
+        for step in found:
             step["share"], step["roofline"] = step["seconds"] / total, _roofline(peaks, step)
-            events.append(
-                {"name": step["name"], "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": last * 1e6}
-            )
-            now += last
+        events.append([(s["name"], last) for s, last in zip(found, runs[-1].seconds if runs else (), strict=False)])
         steps += found
     if trace is not None:
-        write_whole(trace, json.dumps({"traceEvents": events}), "the trace")
+        write_trace(trace, events)
     return steps
 
 

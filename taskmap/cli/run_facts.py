@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 import zipfile
@@ -17,6 +18,7 @@ from taskmap.archive_file import replaced
 from taskmap.cli.output import duration, paint, plain, table
 from taskmap.cli.run_compare import Verdict
 from taskmap.ir.errors import InputError
+from taskmap.whole_file import write_whole
 
 Array = NDArray[Any]
 
@@ -90,6 +92,20 @@ def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argpar
         print(f"{plain(v.name)}: {word} to {a.compare}: {why}")
     if a.save is not None:
         print(f"outputs written to {a.save}")
+
+
+def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> None:
+    """Chrome's trace events of graphs that ran one after the other: the name of each step, and its seconds.
+
+    Raises InputError where it cannot be written.
+    """
+    events: list[dict[str, object]] = []
+    now = 0.0
+    for number, steps in enumerate(graphs):
+        for name, took in steps:
+            events.append({"name": name, "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": took * 1e6})
+            now += took
+    write_whole(path, json.dumps({"traceEvents": events}), "the trace")
 
 
 def save(path: Path, outputs: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from taskmap.accounting import Recorded, account
 from taskmap.backend.executable import TimedRun
 from taskmap.cli.output import print_json
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
-from taskmap.cli.run_facts import facts_of, print_facts, save, timed
+from taskmap.cli.run_facts import facts_of, print_facts, save, timed, write_trace
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.cli.targets import chosen
 from taskmap.constants import FrozenGraph
@@ -31,17 +30,14 @@ from taskmap.onnx_model import OnnxModel, load_model
 from taskmap.options import Options
 from taskmap.report import Report
 from taskmap.report_kernels import with_kernels
-from taskmap.whole_file import write_whole
+from taskmap.torch_threads import torch_threads
 
 Array = NDArray[Any]
 
 
 def run_model(a: argparse.Namespace) -> int:
     """Run what the options say; the exit status."""
-    with ExitStack() as stack:
-        if a.threads is not None:
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(a.threads)
+    with torch_threads(a.threads):
         return _run(a)
 
 
@@ -112,20 +108,21 @@ def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: in
     """What every kernel took."""
     taken = _take(record)
     if trace is not None:
-        _write_trace(trace, taken)
+        write_trace(trace, _trace(taken))
     recorded = [Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
     target = "cpu" if model.session is None else str(model.session.target)
     report = account(recorded, target, torch.get_num_threads(), runs)
     return report if model.session is None else with_kernels(report, recorded, model.session)
 
 
-def _write_trace(path: Path, taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]]) -> None:
-    """The last run of every graph as Chrome's trace events."""
-    events: list[dict[str, object]] = []
-    now = 0.0
-    for number, (c, main, _) in enumerate(taken):
-        for origin, took in zip(c.parts.main.origins, main[-1].seconds if main else (), strict=False):
-            name = origin.name if isinstance(origin, Group) else str(origin)
-            events.append({"name": name, "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": took * 1e6})
-            now += took
-    write_whole(path, json.dumps({"traceEvents": events}), "the trace")
+def _trace(
+    taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]],
+) -> list[list[tuple[str, float]]]:
+    """The last run of every graph: what each step is called, and its seconds."""
+    return [
+        [
+            (origin.name if isinstance(origin, Group) else str(origin), took)
+            for origin, took in zip(c.parts.main.origins, main[-1].seconds if main else (), strict=False)
+        ]
+        for c, main, _ in taken
+    ]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-
-import torch
 
 from taskmap.cli.output import command
 from taskmap.cli.run import model_options
@@ -17,6 +14,7 @@ from taskmap.cli.tuning import report_model
 from taskmap.ir.errors import InputError
 from taskmap.onnx_model import load_model
 from taskmap.options import Options
+from taskmap.torch_threads import torch_threads
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,10 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             hint="taskmap tune matmul --target cuda-sim orders the configurations of an operator by estimates.",
         )
     folder = None if a.cache_dir is None else str(a.cache_dir)
-    with ExitStack() as stack:
-        if a.threads is not None:
-            stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(a.threads)
+    with torch_threads(a.threads):
         target, gpu = chosen(a.target, a.gpu)
         options = Options(target=target, gpu=gpu, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder)
         model = load_model(a.model, options)

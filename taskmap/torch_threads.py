@@ -1,0 +1,19 @@
+"""How many threads PyTorch, and so what taskmap plans, uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Within the block PyTorch uses ``count`` threads; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
