@@ -125,4 +125,4 @@ class _Forest:
         for place in np.unique(node[modes == MEMBER]):
             at = node == place
             passed[at] = np.isin(value[at], self.members.get(int(place), np.zeros(0)))
-        return passed | (np.isnan(value) & self.missing[node])
+        return np.asarray(passed | (np.isnan(value) & self.missing[node]))
