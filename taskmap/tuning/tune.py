@@ -216,16 +216,17 @@ class _Race:
         return self.job.configs[0]
 
     def run(self, wanted: Sequence[str]) -> None:
-        """First looks in chunks, then rounds of all that are left: one at least, since a look decides nothing."""
+        """First looks in chunks, then rounds of all that are left, at least until the fastest is known from one."""
         self.look(wanted)
         self.keep()
-        while left := next_round(united(self.heats, self.baseline), confirmed(self.heats), self.expected):
-            outcome = self.do(self.measuring(left, _ROUND))
-            if not outcome.samples:
+        while True:
+            samples, sure = united(self.heats, self.baseline), confirmed(self.heats)
+            left = next_round(samples, sure, self.expected)
+            if not left or (time.monotonic() >= self.deadline and leader(samples) in sure):
+                break
+            if not self.do(self.measuring(left, _ROUND)).samples:
                 break
             self.keep()
-            if time.monotonic() >= self.deadline:
-                break
 
     def look(self, wanted: Sequence[str]) -> None:
         """Build every chunk, and measure each as soon as it is built."""

@@ -5,16 +5,20 @@ import signal
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from taskmap.errors import TuningError
+from taskmap.tuning.attempt import Attempts
+from taskmap.tuning.job import Job, Outcome
 from taskmap.tuning.record import Record, Verdict
-from taskmap.tuning.tune import Budget, Progress, Tuned, tune
+from taskmap.tuning.tune import LOOKS, Budget, Progress, Tuned, tune
 from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
 
 FEW = Budget(seconds=20, first=3)
+COSTS = {str(c): cost for c, cost in zip(SPACE.configs, SPACE.cycles, strict=True)}
 FIRST = tuple(dict.fromkeys([DEFAULT, *(str(c) for c in SPACE.configs[:3])]))
 
 
@@ -138,6 +142,41 @@ def test_an_executor_that_is_of_no_use_is_done_without(tmp_path: Path, caplog: p
     with Refusing(1) as pool:
         assert set(tuned(tmp_path, executor=pool).times) == set(FIRST)
     assert "the cable is out" in caplog.text
+
+
+class Pretending:
+    """Does jobs without compiling or measuring: a configuration takes as long as the cost model says, and the second
+    build waits for the first look."""
+
+    def __init__(self) -> None:
+        self.looking = Event()
+        self.builds = 0
+        self.overlapped = False
+
+    def __call__(self, _: Attempts, job: Job) -> Outcome:
+        if job.samples:
+            self.looking.set()
+            return Outcome(here(), {c: [COSTS[c] * 1e-6] * job.samples for c in job.configs})
+        self.builds += 1
+        if self.builds == 2:
+            self.overlapped = self.looking.wait(60)
+        return Outcome(here(), built=dict.fromkeys(job.configs, ("key", "symbol")))
+
+
+def test_measuring_does_not_wait_for_all_builds_and_drops_what_is_clearly_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretending = Pretending()
+    monkeypatch.setattr(Attempts, "__call__", lambda attempts, job: pretending(attempts, job))
+    found = tuned(tmp_path, Budget(seconds=60, first=None))
+    assert pretending.overlapped
+    assert set(found.times) == set(COSTS)
+    assert found.best == min(COSTS, key=lambda c: (COSTS[c], c))
+    with database(tmp_path) as opened:
+        samples = {r.config: len(r.seconds) for r in opened.records(operator())}
+    least = min(COSTS.values())
+    assert {n for c, n in samples.items() if COSTS[c] > least * 1.3} == {LOOKS}
+    assert min(n for c, n in samples.items() if COSTS[c] < least * 1.005) > LOOKS
 
 
 def test_an_interrupt_ends_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
