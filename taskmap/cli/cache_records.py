@@ -20,7 +20,7 @@ from taskmap.cli.cache_common import (
     target_of,
 )
 from taskmap.cli.operators import problem_of
-from taskmap.cli.output import clipped, duration, paint, plain, print_json, table
+from taskmap.cli.output import clipped, duration, in_short, paint, plain, print_json, table
 from taskmap.cli.plot import distribution
 from taskmap.cli.tuning import Machine, cpu_machine, cuda_machine, report, tune_one
 from taskmap.ir.errors import TaskmapError, TuningError
@@ -85,7 +85,7 @@ def show(a: argparse.Namespace) -> int:
     print(f"\n{distribution(list(times.values()), marks)}")
     print(f"\n{len(records)} of {total or 'unknown many'} configurations are recorded")
     for r in (r for r in records if r.verdict is not Verdict.OK):
-        print(f"{paint(r.verdict.value, 'red')}: {clipped(r.config)}: {plain(r.reason)}")
+        print(f"{paint(r.verdict.value, 'red')}: {clipped(r.config)}: {in_short(r.reason)}")
     return 0
 
 

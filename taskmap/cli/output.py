@@ -68,6 +68,12 @@ def plain_lines(text: str) -> str:
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
+def in_short(text: str) -> str:
+    """The first line of ``text`` and the last, which of an error's trace is the error."""
+    found = text.strip().splitlines() or [""]
+    return clipped(found[0]) if len(found) == 1 else f"{clipped(found[0])} ... {clipped(found[-1])}"
+
+
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
     """``text`` in a colour where ``stream`` (the standard output) is a terminal and NO_COLOR is not set."""
     shown = sys.stdout if stream is None else stream

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.cli.output import Bar, clipped, duration, paint, plain, print_json, table
+from taskmap.cli.output import Bar, clipped, duration, in_short, paint, plain, print_json, table
 from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target
 from taskmap.options import Options
@@ -69,7 +69,7 @@ def report(found: Sequence[Tuned], as_json: bool) -> None:
         known = "" if t.measured else "  (known already; --again measures anew)"
         print(f"best: {clipped(t.best or 'none could be measured')}{known}")
         for config, failure in t.failures.items():
-            print(f"{paint(failure.verdict.value, 'red')}: {clipped(config)}: {plain(failure.reason)}")
+            print(f"{paint(failure.verdict.value, 'red')}: {clipped(config)}: {in_short(failure.reason)}")
 
 
 def _row(t: Tuned) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Temporary folders go away with their owner; those of killed owners are swept, those of living ones are not."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -57,6 +58,21 @@ def test_an_old_folder_is_swept_only_when_its_owner_is_gone(temporary: Path) -> 
     Scratch()
     assert [folder.exists() for folder in (living.path, dead, young, foreign)] == [True, False, True, True]
     living.close()
+
+
+def test_a_file_system_without_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an owner lives cannot be told there, so nothing of others is removed."""
+
+    def refused(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("taskmap.backend.scratch.fcntl.flock", refused)
+    first = Scratch()
+    os.utime(first.path, (0, 0))
+    with Scratch():
+        assert first.path.exists()
+    first.close()
+    assert not first.path.exists()
 
 
 def test_a_link_is_never_followed(temporary: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.cli import main
-from taskmap.cli.output import clipped, plain, plain_lines
+from taskmap.cli.output import clipped, in_short, plain, plain_lines
 from taskmap.errors import TuningError
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path
@@ -220,4 +220,7 @@ def test_what_is_shown() -> None:
     assert plain("a\033\u202e\u2028\ud800é") == "a????é"
     assert plain_lines("a\nb\033") == "a\nb?"
     assert clipped("x" * 201) == "x" * 199 + "…"
+    assert in_short("Traceback\n\n  at line\nValueError: \033\n") == "Traceback ... ValueError: ?"
+    assert in_short("") == ""
+    assert in_short("one") == "one"
     assert clipped("x" * 200) == "x" * 200
