@@ -303,7 +303,7 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
         for form, sizes, dims in (
             ("plain", (37, 19, 41), {}), ("plain", (72, 40, 136), {}), ("left", (72, 40, 136), {}),
             ("right", (72, 40, 136), {}), ("batched", (40, 24, 72), {}), ("plain", (m, 40, 72), {m: 67}),
-            ("right", (13, 14, 600), {}),
+            ("right", (13, 14, 600), {}), ("both", (40, 24, 72), {}),
         ):  # fmt: skip
             rows, columns, depth = sizes
             node = matrix_product(form, rows, columns, depth, t, 2)
@@ -332,7 +332,8 @@ def beside(filters: Dim, channels: Dim, *window: Dim) -> Strides:
 
 
 def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
-    """Images with the channels last: dense, strided, dilated, grouped, depthwise."""
+    """Images with the channels last: dense, strided, dilated, grouped, depthwise; of a number known and symbolic."""
+    images = Var("images")
     kinds: dict[str, tuple[int, int, int, int, int, int]] = {  # channels, filters, kernel, stride, dilation, groups
         "3x3": (32, 16, 3, 1, 1, 1),
         "1x1": (16, 24, 1, 1, 1, 1),
@@ -342,10 +343,12 @@ def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
         "3x3 grouped": (16, 16, 3, 1, 1, 2),
         "3x3 depthwise": (16, 16, 3, 1, 1, 16),
         "3x3 depthwise of 19 channels": (19, 19, 3, 2, 1, 19),
+        "3x3 of n": (16, 24, 3, 1, 1, 1),
     }
     for t in dtypes:
         for name, (channels, filters, kernel, stride, dilation, groups) in kinds.items():
-            x = tensor(2, channels, 7, 6, dtype=t)
+            symbolic = name.endswith("of n")
+            x = tensor(images if symbolic else 2, channels, 7, 6, dtype=t)
             w = tensor(filters, channels // groups, kernel, kernel, dtype=t)
             pad = [kernel // 2 * dilation]
             y = convolution(x, w, [stride], pad, [dilation], groups=groups)
@@ -353,7 +356,8 @@ def convolution_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
             strides = {node: channels_last(*node.shape) for node in (x, w, z)}
             if groups == channels:
                 strides[w] = beside(*w.shape)
-            yield Subject("convolution", f"{name} {t}", case_of([z], strides=strides, anchor=y), product_corners)
+            case = case_of([z], {images: 3} if symbolic else {}, strides, anchor=y)
+            yield Subject("convolution", f"{name} {t}", case, product_corners)
 
 
 def attention_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:

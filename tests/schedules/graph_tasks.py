@@ -63,11 +63,11 @@ def packed(node: Node, pack: PackWeights) -> Node:
 
 
 def matrix_product(form: str, m: Dim, n: Dim, k: Dim, dtype: DType, batch: Dim = 3) -> Node:
-    """A product of new matrices: "plain", "left" or "right" with that factor transposed, or "batched"."""
+    """A product of new matrices: "plain", "left", "right" or "both" with these factors transposed, or "batched"."""
     if form == "batched":
         return matmul.bmm(tensor(batch, m, k, dtype=dtype), tensor(batch, k, n, dtype=dtype))
-    a = tensor(m, k, dtype=dtype) if form != "left" else views.permute(tensor(k, m, dtype=dtype), (1, 0))
-    b = tensor(k, n, dtype=dtype) if form != "right" else views.permute(tensor(n, k, dtype=dtype), (1, 0))
+    a = tensor(m, k, dtype=dtype) if form not in ("left", "both") else views.permute(tensor(k, m, dtype=dtype), (1, 0))
+    b = tensor(k, n, dtype=dtype) if form not in ("right", "both") else views.permute(tensor(n, k, dtype=dtype), (1, 0))
     return matmul.mm(a, b)
 
 
