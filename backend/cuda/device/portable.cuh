@@ -45,29 +45,31 @@ TM_FN float tm_float_of(unsigned bits)
   return u.value;
 }
 
-TM_FN unsigned tm_narrow(unsigned u, unsigned smallest, unsigned power, int dropped, unsigned bias)
+// From `smallest`, the bits of the least normal number, on `dropped` bits of the mantissa are rounded away and the
+// exponent is counted from another `bias`; `power` is what rounds those below. `beyond` and what is larger becomes `most`.
+template <class Float8>
+TM_FN Float8 tm_narrowed(float x, unsigned smallest, unsigned power, int dropped, unsigned bias, unsigned beyond,
+                         unsigned most)
 {
-  if (u < smallest) return tm_bits_of(tm_float_of(u) + tm_float_of(power)) - power;
-  return ((u + (1u << (dropped - 1)) - 1 + ((u >> dropped) & 1)) >> dropped) - bias;
+  const unsigned all = tm_bits_of(x), u = all & 0x7fffffffu;
+  unsigned r = ((u + (1u << (dropped - 1)) - 1 + ((u >> dropped) & 1)) >> dropped) - bias;
+  if (u < smallest) r = tm_bits_of(tm_float_of(u) + tm_float_of(power)) - power;
+  if (u >= beyond) r = most;
+  if (u > 0x7f800000u) r = 0x7f;
+  Float8 y;
+  y.bits = static_cast<unsigned char>(r | ((all >> 24) & 0x80));
+  return y;
 }
 template <class From> struct tm_conversion<tm_e4m3, From> {
   static TM_FN tm_e4m3 of(From x)
   {
-    const unsigned all = tm_bits_of(static_cast<float>(x)), u = all & 0x7fffffffu;
-    const unsigned r = tm_narrow(u, 0x3c800000u, 0x46800000u, 20, 960);
-    tm_e4m3 y;
-    y.bits = static_cast<unsigned char>((u > 0x7f800000u ? 0x7f : u >= 0x43e00000u ? 0x7e : r) | ((all >> 24) & 0x80));
-    return y;
+    return tm_narrowed<tm_e4m3>(static_cast<float>(x), 0x3c800000u, 0x46800000u, 20, 960, 0x43e00000u, 0x7e);
   }
 };
 template <class From> struct tm_conversion<tm_e5m2, From> {
   static TM_FN tm_e5m2 of(From x)
   {
-    const unsigned all = tm_bits_of(static_cast<float>(x)), u = all & 0x7fffffffu;
-    const unsigned r = tm_narrow(u, 0x38800000u, 0x43000000u, 21, 448);
-    tm_e5m2 y;
-    y.bits = static_cast<unsigned char>((u > 0x7f800000u ? 0x7f : u >= 0x47700000u ? 0x7c : r) | ((all >> 24) & 0x80));
-    return y;
+    return tm_narrowed<tm_e5m2>(static_cast<float>(x), 0x38800000u, 0x43000000u, 21, 448, 0x47700000u, 0x7c);
   }
 };
 TM_FN float tm_value(tm_e4m3 x)
