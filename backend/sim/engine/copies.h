@@ -43,6 +43,7 @@ TM_EXPORT void tm_sim_copy(void *to, const tm_bounds *to_bounds, const void *fro
   Access access = access_of(f, site_of_line(line));
   access.agent = f.copies_agent;
   access.clock = f.copies_last = f.copies_open;
+  f.copies_line = line;
   bool good = !copied || check_access(w, access, {copy.from, copied, from_bounds, false}, 1);
   if (good && copied && reinterpret_cast<uintptr_t>(from) % bytes) {
     w.report->add(kMisaligned, w.place(f, access.site), nullptr, "%s by cp.async, which is not a multiple of %u",

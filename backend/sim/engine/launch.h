@@ -24,13 +24,13 @@ inline void end_thread(Worker &w, Fiber &f) {
   if (++f.home->ended == w.threads()) check_registers(w, f);
   w.live--;
   if (!w.checked) return;
-  const Place place = w.place(f, f.line ? site_of_line(f.line) : 0);
+  const auto place = [&](uint32_t line) { return w.place(f, site_of_line(line)); };
   if (f.copies_last > std::max(f.copies_done, f.copies_given))
-    w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its cp.async has been waited for");
+    w.report->add(kAsyncCopy, place(f.copies_line), nullptr, "the thread ends before its cp.async has been waited for");
   if (f.bulk_last > f.bulk_read.done)
-    w.report->add(kAsyncCopy, place, nullptr, "the thread ends before its bulk store has read shared memory");
+    w.report->add(kAsyncCopy, place(f.bulk_line), nullptr, "the thread ends before its bulk store has read shared memory");
   if (f.wgmma_issued > f.wgmma_done)
-    w.report->add(kWgmma, place, nullptr, "the thread ends before its wgmma has been waited for");
+    w.report->add(kWgmma, place(f.wgmma_line), nullptr, "the thread ends before its wgmma has been waited for");
 }
 
 inline bool is_prepared(const Worker &w, size_t fibers, size_t blocks) {

@@ -24,11 +24,11 @@ inline double processor_seconds() {
 }
 
 /* A step of the run: an access that is checked, a wait, a poll. */
-inline void count_step(Worker &w) {
+inline void count_step(Worker &w, uint32_t site = 0) {
   const uint64_t steps = ++w.counters.steps;
   const bool many = w.run->steps && steps > w.run->steps;
   if (!many && ((steps & 1023) || processor_seconds() < w.deadline)) return;
-  const Place place = w.place(*w.current, site_of_line(w.current->line));
+  const Place place = w.place(*w.current, site ? site : site_of_line(w.current->line));
   if (many)
     w.report->add(kTimeout, place, nullptr, "the run took more than %llu steps", (unsigned long long)w.run->steps);
   else

@@ -260,7 +260,7 @@ inline bool is_reachable(Worker &w, const Access &a, const Span &s, uint32_t ali
 
 /* Checks one access and notes it; false when the bytes must not be touched. */
 inline bool check_access(Worker &w, const Access &a, const Span &s, uint32_t alignment) {
-  count_step(w);
+  count_step(w, a.site);
   if (!is_reachable(w, a, s, alignment)) return false;
   if (s.write && !a.atomic) note_change(w);
   Region &region = *static_cast<Region *>(s.bounds->region);

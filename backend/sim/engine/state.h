@@ -193,6 +193,7 @@ struct Fiber : tm_thread {
   Groups bulk_read, bulk_written;
   std::deque<std::pair<uint32_t, std::function<void()>>> bulk; /* stores that have not been made */
   uint32_t wgmma_issued = 0, wgmma_done = 0;
+  uint32_t copies_line = 0, bulk_line = 0, wgmma_line = 0; /* of the latest of each */
   bool wgmma_fenced = false;
   std::deque<uint32_t> wgmma_groups;
   ClockRef fenced; /* what the latest fence lets an atomic operation after it release */

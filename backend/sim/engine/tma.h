@@ -218,6 +218,7 @@ inline void store_async(Worker &w, uint32_t line, Check check, Copy copy) {
     f.bulk_reads = w.new_agent(AgentKind::bulk, &f);
     f.bulk_writes = w.new_agent(AgentKind::bulk, &f);
   }
+  f.bulk_line = line;
   const uint32_t tag = f.bulk_last = f.bulk_read.open, site = site_of_line(line);
   if (!check(Access{&f, f.bulk_reads, tag, site, false, true}, Access{&f, f.bulk_writes, tag, site, false, true})) return;
   if (w.run->late) f.bulk.push_back({tag, copy});

@@ -194,6 +194,7 @@ TM_EXPORT void tm_sim_wgmma(const tm_product *shape, void *d, const void *a, tm_
   Wgmma x{&f, shape, d, a, a_matrix, b_matrix, transpose_a, transpose_b, accumulate != 0};
   meet_in_warpgroup(w, x, line);
   f.wgmma_issued++;
+  f.wgmma_line = line;
 }
 
 TM_EXPORT void tm_sim_wgmma_fence(tm_u32) { sim::worker->current->wgmma_fenced = true; }
