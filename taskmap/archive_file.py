@@ -37,6 +37,7 @@ _PADDING = 0xD935  # the extra field by which zipalign aligns entries: the align
 _ZIP64_EXTRA = 20
 _LARGE = 1 << 30
 _CHUNK = 8 << 20
+_AGAIN = "Make it again: taskmap compile model.onnx -o model.taskmap"
 _COMMENT = b"taskmap archive, sha256 of the manifest: "
 
 
@@ -79,9 +80,8 @@ class ArchiveFile:
         start, size = self.entries[name]
         return memoryview(self.memory)[start : start + size]
 
-    def error(self, what: str, why: str | None = None) -> ArchiveError:
+    def error(self, what: str, why: str | None = None, hint: str = _AGAIN) -> ArchiveError:
         """An error about this file."""
-        hint = "Make it again: taskmap compile model.onnx -o model.taskmap"
         return ArchiveError(f"{self.path} {what}", why=why, hint=hint)
 
     def _check_whole(self, sha256: str | None) -> None:

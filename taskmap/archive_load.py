@@ -175,7 +175,8 @@ def load(
         machine = machine_from(document)
         foreign = difference(machine, document.field("taskmap").text())
         if foreign is not None:
-            raise file.error("is for another machine", foreign)
+            hint = "Run it there, or make one for this machine: taskmap compile model.onnx -o model.taskmap"
+            raise file.error("is for another machine", foreign, hint)
         manifest = manifest_from(document, len(file.entry(WEIGHTS)))
     except ValueError as error:
         raise file.error("has no sound manifest", str(error)) from error
