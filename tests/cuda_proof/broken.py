@@ -236,6 +236,15 @@ FENCED = Rule(
 ZEROS = Rule("swizzle", r"tm_splat<2>\(tm_f16\(0", "a line of zeros is the same in any order")
 MORE = Rule("registers", "setmaxnreg_inc", "registers that a kernel does not ask for only make it slower")
 SHIFT = Rule("stage", r" exchange\[", "softmax does not depend on what is subtracted from a row: here, another maximum")
+LARGEST = Rule(
+    "lane",
+    r"tm_shuffle_xor<32>\((max_1|both(_[1-3])?), ",
+    "softmax does not depend on what is subtracted from a row: all take the first lane's maximum, of fewer elements",
+)
+MEAN = Rule(
+    "lane", r"tm_shuffle_xor<32>\((sum_1|both(_[1-3])?), ",
+    "all take the first lane's mean, of some elements, and the second pass adds what it is off by",
+)  # fmt: skip
 LAST_BEST = Rule("predicate", r"const float both_8 = ", "of the best of a row only the place is wanted")
 LAST_BEST_PART = Rule("condition", r"const float both_8 = ", "of the best of a row only the place is wanted")
 TAIL = Rule("predicate", r"if \(unit", "the loop over the rest of a vector is empty beyond the last vector")
@@ -260,7 +269,7 @@ BREAKABLE: dict[str, Breakable] = {
         with_epilogue, by_product(MatmulConfig(F16, 16, 64, 64, 16, 32, 4)), "sm_80", edge(35, 72)
     ),
     "product, split": Breakable(
-        a_product(35, 40, 232), by_product(MatmulConfig(F16, 32, 32, 32, 16, 16, 3, split=3)), "sm_80", edge(35, 40)
+        a_product(35, 40, 264), by_product(MatmulConfig(F16, 32, 32, 32, 16, 16, 3, split=3)), "sm_80", edge(35, 40)
     ),
     "product, registers": Breakable(
         a_product(37, 19, 41), by_product(MatmulConfig(F16, 32, 16, 32, 16, 16, 2)), "sm_80", (*edge(37, 19), LAST_STEP)
@@ -305,9 +314,10 @@ BREAKABLE: dict[str, Breakable] = {
         an_attention(causal=False, keys=104, depth=64), by_attention(HopperAttentionConfig(1, 32)), "sm_90a",
         (*KEYS, FENCED), (2,),
     ),
-    "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule),
+    "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule, "sm_80", (MEAN,)),
     "rows, several warps": Breakable(
-        lambda: fused([softmax.softmax(tensor(5, 260), 1)]), by_rows(RowConfig(128, 1, 0)), "sm_80", (SHIFT,), ()
+        lambda: fused([softmax.softmax(tensor(5, 260), 1)]), by_rows(RowConfig(128, 1, 0)), "sm_80",
+        (SHIFT, LARGEST), (),
     ),
     "rows, extreme": Breakable(
         lambda: fused([reductions.argmax(tensor(5, 260), 1)]), by_rows(RowConfig(32, 1, 9)), "sm_80",
