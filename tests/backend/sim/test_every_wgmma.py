@@ -76,7 +76,7 @@ def test_every_width(store: KernelStore, family: str) -> None:
     memory = np.zeros(max(image) + 1, np.uint8)
     memory[list(image)] = list(image.values())
     tiles = [whole_numbers(widest.c, (64, n)) for n in widths(entries)]
-    before = [c.reshape(-1)[places(e.owner_c)] for c, e in zip(tiles, entries, strict=True)]  # type: ignore[arg-type]
+    before = [c.reshape(-1)[places(e.owner_c)] for c, e in zip(tiles, entries, strict=True)]
     body = "  const int t = threadIdx.x;\n  tm_shared<unsigned char> s = tm_shared_at<unsigned char>(0);\n" + declared
     body += f"  for (int i = t; i < {memory.size}; i += 128) s[i] = m[i];\n  tm_fence_proxy_async();\n  tm_barrier();\n"
     at = 0
