@@ -115,9 +115,11 @@ def test_a_killed_tuning_leaves_a_sound_cache_and_no_process(tmp_path: Path) -> 
     child.kill()
     child.communicate(timeout=60)
     deadline = time.monotonic() + 30
-    while _children_of(str(tmp_path)) and time.monotonic() < deadline:
+    gone = 0
+    while gone < 4 and time.monotonic() < deadline:  # one that was being started when its parent died appears late
+        gone = 0 if _children_of(str(tmp_path)) else gone + 1
         time.sleep(0.2)
-    assert _children_of(str(tmp_path)) == []
+    assert gone == 4
     assert main(["cache", "verify", "--cache-dir", str(tmp_path)]) == 0
 
 
