@@ -219,7 +219,7 @@ TWICE = Rule("predicate", "", "threads without a part of their own write what ot
 APART = tuple(
     Rule(
         kind,
-        r"full(, \d| \+ \(?(turn|\d))",
+        r"full(, \d| \+ \(?(turn|steps|\d))",
         "what is waited for has arrived: it only ends a basic block for the assembler",
     )
     for kind in ("barrier", "stage")
