@@ -258,7 +258,7 @@ def _made_otherwise(
     why = " ".join(str(error.why).split())
     tried = kernel.schedule.partition(": ")[0]  # without what was wrong with those before
     try:
-        made = _make_kernel(group.task, key, None, session, dump, attempt)
+        made = _make_kernel(group, key, None, session, dump, attempt)
     except (ScheduleError, LoweringError, CodegenError):
         assert isinstance(kernel.source, CudaSource)
         return TaskKernel(replace(kernel.source, allow=ALLOWANCES), f"{tried}: {why}")
@@ -282,7 +282,7 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
         session.kernels[key] = found
         return found
     try:
-        made = _make_kernel(group.task, key, config, session, dump)
+        made = _make_kernel(group, key, config, session, dump)
     except TaskmapError as error:
         error.at(_place(group))
         raise
@@ -308,8 +308,9 @@ def _entry(key: str, target: Target, config: Config | None) -> str:
 
 
 def _make_kernel(
-    task: Task, key: str, config: Config | None, session: Session, dump: Dump, attempt: int = 0
+    group: Group, key: str, config: Config | None, session: Session, dump: Dump, attempt: int = 0
 ) -> TaskKernel:
+    task = group.task
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     dump.write(f"task_{task.name}_{digest}.txt", key)
     kernel = _scheduled(task, config, session.target, attempt)
@@ -326,7 +327,9 @@ def _make_kernel(
     if checked:
         _verify_lowered(lowered)
     source = session.platform.generate(lowered)
-    dump.write(f"{source.symbol}{session.platform.suffix}", source.text)
+    # The model's lines stand in the file alone: equal kernels of a model's layers have equal text.
+    lines = "".join(_from(line) for line in _place(group).splitlines()) if dump.wanted else ""
+    dump.write(f"{source.symbol}{session.platform.suffix}", lines + source.text)
     return TaskKernel(source, kernel.note)
 
 
@@ -339,6 +342,11 @@ def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) 
 
 def _place(group: Group) -> str:
     return "\n".join(dict.fromkeys(str(node.origin) for node in group.nodes if str(node.origin)))
+
+
+def _from(line: str) -> str:
+    """A comment that names a line of the model; a backslash at its end would go on."""
+    return f"// from {line.strip().rstrip(chr(92))}\n"
 
 
 def describe(plan: Plan) -> str:

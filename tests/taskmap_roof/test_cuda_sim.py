@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,6 +194,24 @@ def test_explain_and_dump(tmp_path: Path) -> None:
     assert group.symbol in source.name
     (resources,) = tmp_path.rglob("*resources.txt")
     assert "registers" in resources.read_text()
+
+
+def test_a_generated_file_names_the_schedule_the_mapping_and_the_lines_of_the_model(tmp_path: Path) -> None:
+    def model(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        return (y + \
+                1).relu()  # fmt: skip
+
+    with torch.no_grad():
+        compiled(model, options={**SIM, "dump_dir": tmp_path})(torch.randn(37, 64).half(), torch.randn(64, 48).half())
+    (source,) = tmp_path.rglob("*.cu")
+    head = source.read_text().partition('extern "C"')[0].splitlines()
+    assert all(line.startswith("// ") and not line.endswith("\\") for line in head)
+    first = model.__code__.co_firstlineno
+    assert f"// from test_cuda_sim.py:{first + 1}  y = x @ w" in head
+    assert any(line.startswith(f"// from test_cuda_sim.py:{first + 2}  return") for line in head)
+    assert any(re.match(r"// cuda\.matmul\(mma_m16n8k16_f16_f32, tile=", line) for line in head)
+    assert any(re.match(r"// total: f32\[\d+, \d+\] is held by (spatial|repeat)\(", line) for line in head)
 
 
 def test_the_target_has_to_be_where_the_tensors_are() -> None:
