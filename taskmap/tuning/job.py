@@ -66,6 +66,12 @@ class Failure:
     verdict: Verdict
     reason: str
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the configuration is at fault, and need not be tried again: not where the measuring process ended by
+        an error of its own, such as a full disk, or was killed from outside, for instance for want of memory."""
+        return self.verdict is not Verdict.CRASHED or not self.reason.startswith(("exit status", "signal 9 "))
+
 
 @dataclass(slots=True)
 class Outcome:

@@ -113,6 +113,7 @@ def tune(
     budget = budget or Budget()
     expected = {str(c): cost for c, cost in zip(space.configs, space.cycles, strict=True)}
     wanted = _wanted(space, budget, known, expected)
+    passing: dict[str, Failure] = {}
     if wanted:
         database.ready()  # before minutes are spent on what could not be kept
         with closing(Workers(executor)) as workers:
@@ -120,13 +121,14 @@ def tune(
             deadline = began + budget.seconds
             race = _Race(job, workers, database, here, deadline, show, len(wanted), expected, known.sure)
             race.run(wanted)
+            passing = {config: failure for config, failure in race.failures.items() if not failure.lasts}
         known = _Known.of(database.records(operator), here)
     return Tuned(
         operator,
         baseline,
         str(space.configs[0]),
         known.times,
-        known.failures,
+        {**passing, **known.failures},
         len(wanted),
         len(space.configs),
         time.monotonic() - began,
@@ -295,6 +297,8 @@ class _Race:
             if c not in self.failures and c not in looked
         ]
         records += [
-            Record(self.job.operator, c, f.verdict, conditions, now, (), f.reason) for c, f in self.failures.items()
+            Record(self.job.operator, c, f.verdict, conditions, now, (), f.reason)
+            for c, f in self.failures.items()
+            if f.lasts
         ]
         self.database.add(records)

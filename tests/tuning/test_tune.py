@@ -12,7 +12,7 @@ import pytest
 
 from taskmap.errors import TuningError
 from taskmap.tuning.attempt import Attempts
-from taskmap.tuning.job import Job, Outcome
+from taskmap.tuning.job import Failure, Job, Outcome
 from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import LOOKS, Budget, Progress, Tuned, tune
 from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
@@ -41,6 +41,18 @@ def test_the_fastest_is_remembered(tmp_path: Path) -> None:
         assert best is not None
         assert best.config == found.best
         assert best.typical == min(found.times.values())
+
+
+def test_a_machine_that_fails_is_no_fault_of_configurations(tmp_path: Path) -> None:
+    """A full disk, for instance: once there is room, they are tried again."""
+    found = tuned(tmp_path, command=(*FAULTY, "mute=any"))
+    assert not found.times
+    assert {f.reason for f in found.failures.values()} == {"exit status 3: there is no machine here"}
+    with database(tmp_path) as kept:
+        assert kept.records() == []
+    assert not Failure(Verdict.CRASHED, "signal 9 (SIGKILL)").lasts
+    assert Failure(Verdict.CRASHED, "signal 11 (SIGSEGV)").lasts
+    assert Failure(Verdict.WRONG, "exit status 1").lasts
 
 
 def test_nothing_is_measured_that_could_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
