@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
+from taskmap import archive_gpus
 from taskmap.cli import main
+from taskmap.ir.errors import NoDeviceError
 from tests.onnx.models import mlp
 
 Capture = pytest.CaptureFixture[str]
@@ -139,3 +141,27 @@ def test_help_says_whom_to_trust(capsys: Capture) -> None:
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])
         assert "only those that you trust" in " ".join(capsys.readouterr().out.split())
+
+
+def test_archives_for_gpus(folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made without a GPU and refused where there is none; the simulator's run, and have no share of a roofline."""
+
+    def absent() -> Any:
+        raise NoDeviceError("there is no NVIDIA GPU", why="the driver sees none.")
+
+    monkeypatch.setattr(archive_gpus, "open_driver", absent)
+    path = folder / "gpu.taskmap"
+    assert main(["compile", str(folder / "model.onnx"), "-o", str(path), "--target", "H200"]) == 0
+    assert "for GPUs that run code for sm_90a" in capsys.readouterr().out
+    assert main(["run", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert (
+        "it needs an NVIDIA GPU that runs code for 'sm_90a'. Here there is no NVIDIA GPU: the driver sees none" in err
+    )
+    assert "Run it there, or make one for this machine" in err
+    found = run(capsys, "compile", folder / "model.onnx", "-o", path, "--target", "cuda-sim", "--gpu", "sm_90a")
+    assert (found["target"]["kind"], found["target"]["gpu"]) == ("cuda-sim", "sm_90a")
+    against = ["--compare", "reference", "--onnx", folder / "model.onnx"]
+    found = run(capsys, "run", path, "--target", "cuda-sim", "--profile", *against)
+    assert [c["equal"] for c in found["compared"]] == [True]
+    assert [s["roofline"] for s in found["profile"]["steps"]] == [None] * 3
