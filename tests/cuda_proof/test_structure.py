@@ -16,12 +16,13 @@ from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
+from taskmap.ir.errors import KernelResourceError
 from taskmap.ir.lower import lower
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
 from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import registers, schedule_config, why_not
+from taskmap.schedules.cuda.matmul_space import most_registers, registers, schedule_config, why_not
 from taskmap.schedules.cuda.product import find_product
 from tests.cuda_proof.proving import Proof
 from tests.cuda_proof.subjects import beside, convolution_subjects, integers, product_subjects
@@ -167,6 +168,24 @@ def test_the_heaviest_products_suffice_with_their_registers(name: str, config: M
     proof.close()
     assert found.spills == found.stack == 0
     assert found.registers > target.vector_registers // 3
+
+
+def test_what_would_spill_is_no_configuration() -> None:
+    """Where an image lies whose number is known later takes registers that a larger stage leaves to nobody."""
+    (subject,) = (s for s in convolution_subjects() if str(s) == "convolution 3x3 of n f16")
+    p = find_product(subject.case.task)
+    assert p is not None
+    target, large = cuda("sm_80"), MatmulConfig("mma_m16n8k16_f16_f32", 256, 128, 64, 64, 64, 3, 8)
+    assert why_not(p, large, target) == "a thread needs about 260 registers, and has 255"
+    proof = Proof(1)
+    with pytest.raises(KernelResourceError, match="not enough registers"):
+        proof.compile(source_of(schedule_config(p, large, target), "sm_80"), "sm_80")
+    for neighbour in (replace(large, block_m=128, block_n=256), replace(large, block_k=32)):
+        assert why_not(p, neighbour, target) is None
+        found = proof.compile(source_of(schedule_config(p, neighbour, target), "sm_80"), "sm_80").resources
+        assert found.spills == 0
+        assert abs(found.registers - most_registers(p, neighbour, target)) < 32
+    proof.close()
 
 
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
