@@ -6,18 +6,21 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
 from taskmap import __version__
-from taskmap.archive_gpus import find_gpu
 from taskmap.archive_manifest import KINDS, Machine
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.kernel_source import RUNTIME_ABI
 from taskmap.backend.library import ensure_openmp
 from taskmap.ir.errors import InvalidOptionError, TaskmapError
+from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target
+
+# An archive for the CPU does not wait for what GPUs need.
+_find_gpu: Callable[[str], object] = lazily("taskmap.archive_gpus", "find_gpu")
 
 
 def machine_of(target: Target, kind: str, threads: int) -> Machine:
@@ -59,7 +62,7 @@ def _gpu_difference(machine: Machine) -> str | None:
     if machine.byteorder != sys.byteorder:
         return f"its weights are {machine.byteorder!a} endian, and this machine is {sys.byteorder}."
     try:
-        find_gpu(machine.gpu)
+        _find_gpu(machine.gpu)
     except TaskmapError as error:
         why = f"{error.what}{'' if error.why is None else f': {error.why}'}"
         return f"it needs an NVIDIA GPU that runs code for {machine.gpu!a}. Here {why.rstrip('.')}."

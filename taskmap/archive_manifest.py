@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskmap.archive_json import Json, parsed
-from taskmap.archive_kernels import check_launches, kernel_from, kernel_record
 from taskmap.archive_sizes import record_of, size_from
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.memory_plan import ALIGNMENT, MemoryPlan, Region
 from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
+from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Dim, Var
+
+if TYPE_CHECKING:
+    from taskmap.backend.cuda.cuda_source import CudaSource
+
+# An archive for the CPU does not wait for what GPUs need.
+_check_launches: Callable[[Mapping[str, CudaSource], Program], None] = lazily(
+    "taskmap.archive_kernels", "check_launches"
+)
+_kernel_from: Callable[[Json, str], CudaSource] = lazily("taskmap.archive_kernels", "kernel_from")
+_kernel_record: Callable[[CudaSource], dict[str, Any]] = lazily("taskmap.archive_kernels", "kernel_record")
 
 FORMAT = 1
 KINDS = ("cpu", "cuda", "cuda-sim")
@@ -178,7 +187,7 @@ class Manifest:
             "weight_bytes": self.weight_bytes,
             "weights": [{**_fields(w), "shape": list(w.shape), "strides": list(w.strides)} for w in self.weights],
             "plans": [_plan_record(p) for p in self.plans],
-            **({"kernels": [kernel_record(k) for k in self.kernels.values()]} if m.gpu else {}),
+            **({"kernels": [_kernel_record(k) for k in self.kernels.values()]} if m.gpu else {}),
         }
         return json.dumps(text, indent=1, allow_nan=False).encode()
 
@@ -206,7 +215,7 @@ def manifest_from(document: Json, weights_size: int) -> Manifest:
 def _kernels(document: Json, machine: Machine) -> dict[str, CudaSource]:
     if not machine.gpu:
         return {}
-    found = document.field("kernels").each(lambda j: kernel_from(j, machine.gpu))
+    found = document.field("kernels").each(lambda j: _kernel_from(j, machine.gpu))
     kernels = {k.symbol: k for k in found}
     if len(kernels) != len(found):
         raise ValueError("two kernels of the manifest have one name.")
@@ -350,7 +359,7 @@ class _Known:
         if any(s.kind == "weight" for s in io):  # which nothing may write, and constants are for
             raise j.field("io").wrong("of inputs and of what the plan makes")
         if self.kernels is not None:
-            check_launches(self.kernels, program)
+            _check_launches(self.kernels, program)
         launches = len(program.segments()) if self.kernels is None else 0
         counts = (len(program.io), len(program.constants), launches)
         launch = j.field("launch").each(self._symbol)
