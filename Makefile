@@ -11,7 +11,7 @@ help:
 	@echo "make test    run the tests            (PYTEST_ARGS=... is passed on)"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make bench   measure the models and write the tables"
-	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results); needs no network"
+	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS=--resume to go on); needs no network"
 	@echo "make clean   remove the virtual environment and all that was built"
 
 demo: $(VENV)/.base
@@ -32,7 +32,7 @@ bench: $(VENV)/.bench
 # Installs nothing: the machine's own Python, where there is no virtual environment, has PyTorch.
 OUT ?= gpu-results
 gpu:
-	PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu --out "$(OUT)"
+	PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu --out "$(OUT)" $(GPU_ARGS)
 
 # One stamp for each set of extras. It is older than its inputs when they change, and absent when an install was cut off.
 $(VENV)/.%: pyproject.toml setup.py requirements/dev.txt scripts/setup.sh

@@ -16,6 +16,7 @@ from taskmap.backend.counters import Counters
 from taskmap.backend.cuda import nvrtc
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler, compile_cuda, whole_text
 from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.driver import OLDEST_DRIVER
 from taskmap.backend.cuda.resources import Resources, read_resources
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.store import KernelStore
@@ -71,6 +72,14 @@ SERIALIZED = cuda(
 @pytest.fixture
 def store(tmp_path: Path) -> KernelStore:
     return KernelStore(tmp_path / "store", suffix=SUFFIX)
+
+
+def test_what_is_installed_makes_what_the_oldest_driver_loads() -> None:
+    """A driver loads what a compiler of its own version, or of an older one, has made."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    major, minor = nvrtc.nvrtc_version()
+    assert 1000 * major + 10 * minor <= OLDEST_DRIVER
+    assert f'"nvidia-cuda-nvrtc=={OLDEST_DRIVER // 1000}.{OLDEST_DRIVER % 1000 // 10}.*' in text
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90a", "sm_100a"])
