@@ -52,6 +52,7 @@ def run(
     source = replace(source, families=_families(source), allow=ALLOWANCES)
     values = tuple(dims[v] for v in source.dims) if isinstance(dims, Mapping) else tuple(dims)
     driver = machine().driver
+    driver.ensure_context(0)  # of this thread
     loaded = _loaded(source, driver)
     held = [_on_device(a, poisoned=n in outputs) for n, a in enumerate(arrays)]
     own = [_on_device(np.empty(size, np.uint8), poisoned=True) for size in source.workspace]
