@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, constant_dim, identity, index
+from taskmap.ir.construct import cast, constant_dim, identity, index, product
 from taskmap.ir.nodes import Cast, Compare, Const, Dim, Expr, Kernel, Reduce, Scope, Select, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
@@ -20,6 +20,9 @@ from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
 from taskmap.schedules.values import Values, combine
+
+_PARALLEL_ABOVE = 10_000
+"""Elements; fewer are added up before another thread has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,11 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
             result = b.let("prefix", cast(total[0], scan.reduce.dtype))
             Epilogue(task, stage, scan.reduce, b).element(inside, result, place)
 
+    elements = constant_dim(product(stage.shape))
+    parallel = bool(others) and (elements is None or elements >= _PARALLEL_ABOVE)
     sizes: list[Dim] = [stage.shape[d] for d in others]
     names = [f"o{d}" for d in others]
-    with parallel_grid(b, names, sizes, values, bool(others), 8 * target.cores) as outer:
+    with parallel_grid(b, names, sizes, values, parallel, 8 * target.cores) as outer:
         at = dict(zip(others, outer, strict=True))
         if inner is None:
             walk(at, values.nested())

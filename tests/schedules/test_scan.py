@@ -10,8 +10,9 @@ import pytest
 from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.reductions import cumprod, cumsum
 from taskmap.ir.evaluate import size_of
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Dim, For, LoopKind, Var
 from taskmap.ir.types import bf16, f16, f32, f64, i32, i64
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import fused, permuted_strides, tensor
 from tests.schedules.interpreting import check_every_pass
@@ -59,6 +60,18 @@ def test_a_scan_walks_its_axis_once() -> None:
     assert schedule(fused([y]), target()).note == "cpu.scan(length=500, lanes=1)"
     z = cumsum(tensor(500, 40), 0)
     assert schedule(fused([z]), target()).note.startswith("cpu.scan(length=500")
+
+
+def test_only_scans_of_many_elements_are_shared_out() -> None:
+    def shared(rows: int) -> bool:
+        kernel = schedule(fused([cumsum(tensor(rows, 500), 1)]), target())
+        return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in walk_stmts(kernel.body))
+
+    assert not shared(4)
+    assert shared(64)
+    x = np.random.default_rng(1).standard_normal((64, 500)).astype(np.float32)
+    (got,) = run_task(fused([cumsum(tensor(64, 500), 1)]), [x])
+    np.testing.assert_array_equal(got, np.cumsum(x.astype(np.float64), 1).astype(np.float32))
 
 
 def test_long_sums_are_rounded_once() -> None:
