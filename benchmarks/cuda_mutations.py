@@ -34,13 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON file")
     arguments = cli.parse_args(argv)
     known = earlier(arguments.out / f"{NAME}.json")
-    found: dict[str, Mapping[str, Any]] = {}
-    for name in tqdm(BREAKABLE, disable=None):
-        if name in arguments.only:
-            found[name] = hunted(name, arguments.threads)
-        elif known.get(name, {}).get("kernel") == symbol(name):
-            found[name] = known[name]
-        report = reported(found, arguments.threads)
+    rest = [name for name in BREAKABLE if name not in arguments.only and name in known]
+    found = {name: known[name] for name in rest if known[name].get("kernel") == symbol(name)}
+    for name in tqdm(arguments.only, disable=None):
+        found[name] = hunted(name, arguments.threads)
+        report = reported({n: found[n] for n in BREAKABLE if n in found}, arguments.threads)
         report.write(arguments.out)
     print(report)
     return int(any(row["survived"] for row in found.values()))
