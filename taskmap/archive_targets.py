@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import open_driver
@@ -31,15 +30,13 @@ from taskmap.backend.store_files import stored_objects
 from taskmap.cpu_platform import CpuPlatform
 from taskmap.driver import Session, new_session
 from taskmap.dump import Dump
-from taskmap.graph.graph import Graph
-from taskmap.graph.packing import weights_channels_last
+from taskmap.gpu_code import GpuCode
 from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, TaskmapError, UnsupportedError
-from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.placing import CPU
-from taskmap.platform import VECTOR_BYTES, Programs, Ready, Runs, Show, Source
+from taskmap.platform import Programs, Ready, Runs, Show, Source
 from taskmap.precision import with_precision
 from taskmap.sim_platform import SimPlatform
 from taskmap.target import gpu_target, simulated_target
@@ -119,7 +116,7 @@ def _target(options: Options) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class AbsentGpu:
+class AbsentGpu(GpuCode):
     """The platform of a GPU that need not be here: kernels are compiled for it, and not run. ``images``: the machine
     code of what was compiled, by symbol."""
 
@@ -129,19 +126,9 @@ class AbsentGpu:
     store: KernelStore
     images: dict[str, bytes] = field(default_factory=dict)
     device: torch.device = CPU
-    suffix: str = ".cu"
-    alignment: int | None = VECTOR_BYTES
 
     def capturer(self) -> None:
         """There is no queue of a GPU to be recorded."""
-
-    def arranged(self, graph: Graph) -> Graph:
-        """The graph as the GPU would get it."""
-        return weights_channels_last(graph)
-
-    def generate(self, kernel: Kernel) -> CudaSource:
-        """The CUDA C++ of a lowered kernel."""
-        return generate(kernel, self.target)
 
     def builder(self) -> AbsentBuilder:
         """What compiles the kernels of one graph."""

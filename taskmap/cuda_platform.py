@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, open_driver
@@ -19,20 +18,18 @@ from taskmap.backend.sequence import SequenceExecutable
 from taskmap.backend.store import KernelStore
 from taskmap.cuda_graphs import TorchCapturer
 from taskmap.dump import Dump
-from taskmap.graph.graph import Graph
-from taskmap.graph.packing import weights_channels_last
+from taskmap.gpu_code import GpuCode
 from taskmap.ir.errors import TaskmapError
-from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
-from taskmap.platform import VECTOR_BYTES, Capturer, Programs, Ready, Show, Source
+from taskmap.platform import Capturer, Programs, Ready, Show, Source
 from taskmap.precision import with_precision
 from taskmap.target import gpu_target
 
 
 @dataclass(frozen=True, slots=True)
-class CudaPlatform:
+class CudaPlatform(GpuCode):
     """One GPU, one CUDA compiler, one kernel store."""
 
     options: Options
@@ -42,20 +39,10 @@ class CudaPlatform:
     driver: Driver
     device: torch.device
     surroundings: Surroundings
-    suffix: str = ".cu"
-    alignment: int | None = VECTOR_BYTES
 
     def capturer(self) -> Capturer | None:
         """CUDA graphs, where the options want them; not while steps are timed one by one."""
         return TorchCapturer(self.device) if self.options.cuda_graphs and not self.options.profile else None
-
-    def arranged(self, graph: Graph) -> Graph:
-        """The graph with the channels of weights last; other weights are read as the model has them."""
-        return weights_channels_last(graph)
-
-    def generate(self, kernel: Kernel) -> CudaSource:
-        """The CUDA C++ of a lowered kernel."""
-        return generate(kernel, self.target)
 
     def builder(self) -> CudaBuilder:
         """What compiles and loads the kernels of one graph."""

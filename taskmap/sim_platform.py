@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from taskmap.backend.counters import Counters
-from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
 from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.resources import Resources
@@ -21,15 +20,13 @@ from taskmap.backend.sim.building import SimKernel, build_kernels
 from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump
-from taskmap.graph.graph import Graph
-from taskmap.graph.packing import weights_channels_last
+from taskmap.gpu_code import GpuCode
 from taskmap.ir.errors import CompilerNotFoundError, TaskmapError, UnsupportedError
-from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.placing import CPU
-from taskmap.platform import VECTOR_BYTES, Programs, Ready, Show, Source
+from taskmap.platform import Programs, Ready, Show, Source
 from taskmap.precision import with_precision
 from taskmap.target import simulated_target
 
@@ -38,26 +35,16 @@ _TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SimPlatform:
+class SimPlatform(GpuCode):
     """A GPU that is not there."""
 
     options: Options
     target: Target
     store: KernelStore
     device: torch.device = CPU
-    suffix: str = ".cu"
-    alignment: int | None = VECTOR_BYTES
 
     def capturer(self) -> None:
         """There is no queue of a GPU to be recorded."""
-
-    def arranged(self, graph: Graph) -> Graph:
-        """The graph as the GPU would get it."""
-        return weights_channels_last(graph)
-
-    def generate(self, kernel: Kernel) -> CudaSource:
-        """The CUDA C++ of a lowered kernel."""
-        return generate(kernel, self.target)
 
     def builder(self) -> SimBuilder:
         """What builds the kernels of one graph for the host."""

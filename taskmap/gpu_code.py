@@ -1,0 +1,37 @@
+"""What every target whose kernels are CUDA C++ has in common: a GPU, one that is not here, the simulator."""
+
+from __future__ import annotations
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.graph.graph import Graph
+from taskmap.graph.packing import weights_channels_last
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.platform import VECTOR_BYTES
+
+
+class GpuCode:
+    """The part of a ``Platform`` that does not depend on where kernels run: graphs are planned alike everywhere."""
+
+    __slots__ = ()
+
+    target: Target
+
+    @property
+    def suffix(self) -> str:
+        """The ending of files that hold the source of kernels."""
+        return ".cu"
+
+    @property
+    def alignment(self) -> int | None:
+        """Bytes of which the address of every tensor is a multiple: those of the widest access."""
+        return VECTOR_BYTES
+
+    def arranged(self, graph: Graph) -> Graph:
+        """The graph with the channels of weights last; other weights are read as the model has them."""
+        return weights_channels_last(graph)
+
+    def generate(self, kernel: Kernel) -> CudaSource:
+        """The CUDA C++ of a lowered kernel."""
+        return generate(kernel, self.target)
