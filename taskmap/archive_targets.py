@@ -8,14 +8,13 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.executable import Extern, TimedRun
@@ -30,13 +29,13 @@ from taskmap.backend.store_files import stored_objects
 from taskmap.cpu_platform import CpuPlatform
 from taskmap.driver import Session, new_session
 from taskmap.dump import Dump
-from taskmap.gpu_code import GpuCode
-from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, TaskmapError, UnsupportedError
+from taskmap.gpu_code import CompiledKernels, GpuCode
+from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, UnsupportedError
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.placing import CPU
-from taskmap.platform import Programs, Ready, Runs, Show, Source
+from taskmap.platform import Programs, Ready, Runs, Show
 from taskmap.precision import with_precision
 from taskmap.sim_platform import SimPlatform
 from taskmap.target import gpu_target, simulated_target
@@ -136,24 +135,11 @@ class AbsentGpu(GpuCode):
 
 
 @dataclass(frozen=True, slots=True)
-class AbsentBuilder:
+class AbsentBuilder(CompiledKernels):
     """Compiles kernels. What is computed of constants alone is computed in the simulator, as the GPU would."""
 
     platform: AbsentGpu
     compiler: CudaCompiler
-
-    def __len__(self) -> int:
-        """The number of kernels wanted so far."""
-        return len(self.compiler)
-
-    def add(self, source: Source) -> None:
-        """A kernel is wanted."""
-        assert isinstance(source, CudaSource)
-        self.compiler.add(source)
-
-    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """By symbol, why kernels spill registers, or their tensor instructions wait for each other."""
-        return self.compiler.refused(show)
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """Programs that are not run, but for the second, which prepares constants."""
@@ -168,10 +154,6 @@ class AbsentBuilder:
             launcher = SimLauncher(program, {k.source.symbol: k for k in built}, torch.get_num_threads())
             runs[program] = SequenceExecutable(program, programs[program], launcher)
         return Ready(runs, None, {symbol: binary.resources for symbol, binary in binaries.items()})
-
-    def close(self) -> None:
-        """Give up what has not been compiled."""
-        self.compiler.close()
 
 
 @dataclass(slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surroundings
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -18,12 +17,11 @@ from taskmap.backend.sequence import SequenceExecutable
 from taskmap.backend.store import KernelStore
 from taskmap.cuda_graphs import TorchCapturer
 from taskmap.dump import Dump
-from taskmap.gpu_code import GpuCode
-from taskmap.ir.errors import TaskmapError
+from taskmap.gpu_code import CompiledKernels, GpuCode
 from taskmap.ir.target import Target
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
-from taskmap.platform import Capturer, Programs, Ready, Show, Source
+from taskmap.platform import Capturer, Programs, Ready, Show
 from taskmap.precision import with_precision
 from taskmap.target import gpu_target
 
@@ -50,24 +48,11 @@ class CudaPlatform(GpuCode):
 
 
 @dataclass(frozen=True, slots=True)
-class CudaBuilder:
+class CudaBuilder(CompiledKernels):
     """Compiles kernels and loads them into the driver."""
 
     platform: CudaPlatform
     compiler: CudaCompiler
-
-    def __len__(self) -> int:
-        """The number of kernels wanted so far."""
-        return len(self.compiler)
-
-    def add(self, source: Source) -> None:
-        """A kernel is wanted."""
-        assert isinstance(source, CudaSource)
-        self.compiler.add(source)
-
-    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """By symbol, why kernels spill registers, or their tensor instructions wait for each other."""
-        return self.compiler.refused(show)
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
         """The programs with their kernels loaded."""
@@ -89,10 +74,6 @@ class CudaBuilder:
             for program, places in programs.items()
         }
         return Ready(executables, None, {symbol: binary.resources for symbol, binary in binaries.items()})
-
-    def close(self) -> None:
-        """Give up what has not been compiled."""
-        self.compiler.close()
 
 
 def cuda_platform(options: Options, device: torch.device, driver: Driver | None = None) -> CudaPlatform:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.compile import CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.graph.graph import Graph
 from taskmap.graph.packing import weights_channels_last
+from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
-from taskmap.platform import VECTOR_BYTES
+from taskmap.platform import VECTOR_BYTES, Show, Source
 
 
 class GpuCode:
@@ -35,3 +39,28 @@ class GpuCode:
     def generate(self, kernel: Kernel) -> CudaSource:
         """The CUDA C++ of a lowered kernel."""
         return generate(kernel, self.target)
+
+
+class CompiledKernels:
+    """The part of a ``Builder`` that compiles by NVRTC, whatever becomes of the binaries."""
+
+    __slots__ = ()
+
+    compiler: CudaCompiler
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self.compiler)
+
+    def add(self, source: Source) -> None:
+        """A kernel is wanted."""
+        assert isinstance(source, CudaSource)
+        self.compiler.add(source)
+
+    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
+        """By symbol, why kernels spill registers, or their tensor instructions wait for each other."""
+        return self.compiler.refused(show)
+
+    def close(self) -> None:
+        """Give up what has not been compiled."""
+        self.compiler.close()
