@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -34,12 +35,14 @@ class DeviceMemory:
     driver: Driver
     device: int
     _free: list[tuple[int, int]] = field(init=False, default_factory=list)
+    _given: deque[tuple[int, int]] = field(init=False, default_factory=deque)
     _lock: Lock = field(init=False, default_factory=Lock)
 
     def allocate(self, size: int) -> Memory:
         """A block of at least ``size`` bytes, and what keeps it. Raises DeviceMemoryError."""
         wanted = max(size, 1)
         with self._lock:
+            self._collect()
             fitting = [block for block in self._free if wanted <= block[1] <= 2 * wanted + _SPARE]
             if fitting:
                 best = min(fitting, key=lambda block: block[1])
@@ -50,12 +53,13 @@ class DeviceMemory:
 
     def give(self, address: int, size: int) -> None:
         """A block is free again."""
-        with self._lock:
-            self._free.append((address, size))
+        # Without the lock: the collector may end blocks at any moment, also in a thread that holds it.
+        self._given.append((address, size))
 
     def release(self) -> None:
         """Give the free blocks to the driver, which waits for kernels that use them."""
         with self._lock:
+            self._collect()
             blocks, self._free = self._free, []
         for address, _ in blocks:
             self.driver.call("cuMemFree", address)
@@ -69,6 +73,10 @@ class DeviceMemory:
         """Copy memory of the GPU to the host, once all that was launched before has ended."""
         if size:
             self.driver.call("cuMemcpyDtoH", target, address, size)
+
+    def _collect(self) -> None:
+        while self._given:
+            self._free.append(self._given.popleft())
 
     def _new(self, size: int) -> int:
         with contextlib.suppress(DeviceMemoryError):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -307,6 +308,16 @@ def test_memory_is_used_again_and_given_up_when_there_is_no_more() -> None:
     with pytest.raises(DeviceMemoryError, match="1000 bytes"):
         memory.allocate(1000)
     del big
+
+
+def test_a_block_may_end_while_others_are_taken() -> None:
+    memory = DeviceMemory(Driver(MemoryApi()), 0)
+    block = memory.allocate(1000)
+    with memory._lock:  # as when the collector runs in the middle of ``allocate``
+        ending = Thread(target=memory.give, args=(block[0], 0), daemon=True)
+        ending.start()
+        ending.join(10)
+        assert not ending.is_alive()
 
 
 def test_an_archive_for_the_simulator_runs_here(tmp_path: Path) -> None:
