@@ -31,6 +31,8 @@ _NEAR = 3
 """Known configurations that are measured again beside new ones."""
 _ROUND = 4
 """Samples of each further round."""
+_KEPT = 12
+"""Samples that are carried from one race of an operator to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def tune(
         with closing(Workers(executor)) as workers:
             job = Job(operator, setting, (baseline,), patience=budget.patience, command=tuple(command))
             deadline = began + budget.seconds
-            race = _Race(job, workers, database, here, deadline, show, len(wanted), expected, known.sure)
+            before = () if budget.again else known.heats(baseline)
+            race = _Race(job, workers, database, here, deadline, show, len(wanted), expected, known.sure, before)
             race.run(wanted)
             passing = {config: failure for config, failure in race.failures.items() if not failure.lasts}
         known = _Known.of(database.records(operator), here)
@@ -150,6 +153,18 @@ class _Known:
     def sure(self) -> frozenset[str]:
         """Those that are known from more than a look."""
         return frozenset(c for c, seconds in self.samples.items() if len(seconds) >= _ROUND)
+
+    def heats(self, baseline: str) -> tuple[Heat, ...]:
+        """What is known as heats of a race: the machine may be faster now, or slower, and the baseline tells by how
+        much. Of each configuration the newest samples, so that records do not grow without end."""
+        if baseline not in self.sure:
+            return ()
+        newest = {c: seconds[-_KEPT:] for c, seconds in self.samples.items()}
+        looks = {c: seconds for c, seconds in newest.items() if c not in self.sure}
+        return (
+            Heat({baseline: newest[baseline], **looks}, look=True),
+            Heat({c: seconds for c, seconds in newest.items() if c in self.sure}),
+        )
 
     @classmethod
     def of(cls, records: Iterable[Record], here: Conditions) -> _Known:
@@ -208,6 +223,7 @@ class _Race:
     total: int
     expected: Mapping[str, float]
     sure: frozenset[str]
+    before: tuple[Heat, ...]
     heats: list[Heat] = field(default_factory=list)
     built: dict[str, tuple[str, str]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -217,15 +233,22 @@ class _Race:
     def baseline(self) -> str:
         return self.job.configs[0]
 
+    @property
+    def samples(self) -> dict[str, tuple[float, ...]]:
+        """What is known of the configurations that have not failed, from earlier races too."""
+        found = united((*self.before, *self.heats), self.baseline) if self.heats else {}
+        return {c: seconds for c, seconds in found.items() if c not in self.failures}
+
     def run(self, wanted: Sequence[str]) -> None:
         """First looks in chunks, then rounds of all that are left, at least until the fastest is known from one."""
         self.look(wanted)
         self.keep()
-        while True:
-            samples, sure = united(self.heats, self.baseline), confirmed(self.heats)
-            left = next_round(samples, sure, self.expected)
-            if not left or (time.monotonic() >= self.deadline and leader(samples) in sure):
+        while samples := self.samples:
+            left = next_round(samples, confirmed((*self.before, *self.heats)), self.expected)
+            known = leader(samples) in confirmed(self.heats)
+            if known and (not left or time.monotonic() >= self.deadline):
                 break
+            left = left or survivors(samples)
             if not self.do(self.measuring(left, _ROUND)).samples:
                 break
             self.keep()
@@ -280,8 +303,8 @@ class _Race:
         if outcome.samples:
             self.heats.append(Heat({c: tuple(s) for c, s in outcome.samples.items()}, look))
         if self.show is not None:
-            samples = united(self.heats, self.baseline)
-            done = len({*samples, *self.failures})
+            samples = self.samples
+            done = len({c for heat in self.heats for c in heat.samples} | set(self.failures))
             best = leader(samples) if samples else ""
             self.show(Progress(done, self.total, best, typical(samples[best]) if samples else 0.0))
 
@@ -289,12 +312,11 @@ class _Race:
         """Write what is known to the database, but no look where there is more than that already."""
         conditions = self.conditions or self.here
         now = time.time()
-        looked = self.sure - confirmed(self.heats)
-        samples = united(self.heats, self.baseline)
+        looked = self.sure - confirmed((*self.before, *self.heats))
         records = [
             Record(self.job.operator, c, Verdict.OK, conditions, now, s)
-            for c, s in samples.items()
-            if c not in self.failures and c not in looked
+            for c, s in self.samples.items()
+            if c not in looked
         ]
         records += [
             Record(self.job.operator, c, f.verdict, conditions, now, (), f.reason)

@@ -100,6 +100,30 @@ def test_a_look_that_was_all_there_was_time_for_is_not_believed(tmp_path: Path) 
     assert found.times == {c: 1e-3 if c in (DEFAULT, slow) else 4e-3 for c in FIRST}
 
 
+@pytest.mark.parametrize("then", [0.5e-3, 2e-3])
+def test_a_machine_that_was_faster_or_slower_does_not_decide(tmp_path: Path, then: float) -> None:
+    six = tuple(dict.fromkeys([DEFAULT, *(str(c) for c in SPACE.configs[:6])]))
+    slow = six[-1]
+    with database(tmp_path) as opened:
+        opened.add(
+            Record(operator(), c, Verdict.OK, here(), time.time(), (then * (3 if c == slow else 1),) * 4) for c in six
+        )
+    found = tuned(tmp_path, Budget(20, 10), command=(*FAULTY, "busy=nothing"))
+    assert len(found.times) > len(six)
+    assert found.times == pytest.approx({c: 3e-3 if c == slow else 1e-3 for c in found.times})
+
+
+def test_what_fails_in_a_round_is_given_up(tmp_path: Path) -> None:
+    victim = next(c for c in FIRST if c != DEFAULT)
+    with database(tmp_path) as opened:
+        opened.add(
+            Record(operator(), c, Verdict.OK, here(), time.time(), (1e-4 if c == victim else 1e-3,) * 2) for c in FIRST
+        )
+    found = tuned(tmp_path, command=(*FAULTY, f"crash={victim}"))
+    assert found.failures[victim].verdict is Verdict.CRASHED
+    assert victim not in found.times
+
+
 def test_no_time_at_all_measures_nothing_new(tmp_path: Path) -> None:
     found = tuned(tmp_path, Budget(seconds=0, first=None))
     assert len(found.times) < len(SPACE.configs)
