@@ -26,7 +26,10 @@ class Bare:
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As every finder."""
         first = name.partition(".")[0]
-        if first in sys.stdlib_module_names or first in THERE:
+        standard = first in sys.stdlib_module_names or first.startswith(
+            "_sysconfigdata_"
+        )  # whose name tells the platform
+        if standard or first in THERE:
             return PathFinder.find_spec(name, path, target)
         return None
 

@@ -3,7 +3,7 @@
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 from zlib import crc32
@@ -38,6 +38,16 @@ def seeded(request: pytest.FixtureRequest) -> None:
     for name, seeding in (("numpy", "random.seed"), ("torch", "random.manual_seed")):
         if name in sys.modules:
             attrgetter(seeding)(sys.modules[name])(seed)
+
+
+@pytest.fixture
+def precision() -> Iterator[None]:
+    """A test may set how products of single precision are rounded: afterwards that is as when PyTorch is loaded."""
+    yield
+    torch = pytest.importorskip("torch")
+    torch.set_float32_matmul_precision("highest")  # this and the next stand for each other in part
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    torch.backends.cudnn.allow_tf32 = True
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,14 +353,6 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(networks, "compare", lambda calls, baseline, graphs: called_once(calls, baseline))
     monkeypatch.setattr(networks, "settings", lambda: [networks.Setting("gpt2", 8, torch.float32)])
-
-
-@pytest.fixture
-def precision() -> Iterator[None]:
-    before, others = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(before)
-    torch.backends.cudnn.allow_tf32 = others
 
 
 @pytest.mark.usefixtures("small_networks", "precision")

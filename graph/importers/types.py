@@ -20,6 +20,9 @@ _KNOWN = {
     torch.float8_e4m3fn: e4m3,
     torch.float8_e5m2: e5m2,
 }
+_SATURATES = not torch.tensor(1e3).to(torch.float8_e4m3fn).isnan().item()
+"""Whether this PyTorch converts what is too large for e4m3 to its largest number, as taskmap does; before 2.13 it made
+that a NaN."""
 _TORCH = {ours: theirs for theirs, ours in _KNOWN.items()}
 
 
@@ -47,6 +50,8 @@ def refusal(
     """
     if value.dtype not in _KNOWN or (_KNOWN[value.dtype] in FLOAT8 and not moved):
         return f"element type {str(value.dtype).removeprefix('torch.')}"
+    if value.dtype == torch.float8_e4m3fn and not _SATURATES:
+        return "element type float8_e4m3fn, which this version of PyTorch rounds in another way"
     if value.layout != torch.strided:
         return f"layout {str(value.layout).removeprefix('torch.')}"
     if value.device != device and not (read and value.device == CPU and value.dim() == 0):

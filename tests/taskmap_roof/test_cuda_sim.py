@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,13 +40,6 @@ def relative_error(**options: object) -> float:
     a, b = torch.randn(40, 256, generator=chance), torch.randn(256, 24, generator=chance)
     found = compiled(torch.mm, options={**SIM, "gpu": "sm_80", **options})(a, b)
     return float((found.double() - a.double() @ b.double()).abs().max() / 16)
-
-
-@pytest.fixture
-def precision() -> Iterator[None]:
-    before = torch.backends.cuda.matmul.fp32_precision
-    yield
-    torch.backends.cuda.matmul.fp32_precision = before
 
 
 @pytest.mark.usefixtures("precision")

@@ -15,6 +15,7 @@ from torch.nn import functional
 import taskmap
 from benchmarks.models import MODELS
 from taskmap.errors import InputError
+from taskmap.private_compile import _APART
 from taskmap.report import Report
 from taskmap.report_text import WIDTH
 
@@ -241,6 +242,10 @@ def test_training_leaves_buffers_arguments_and_random_state_alone() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+APART = pytest.mark.skipif(not _APART, reason="before PyTorch 2.13, compilations of one function share")
+
+
+@APART
 def test_compilations_of_others_are_not_touched() -> None:
     seen: list[bool] = []
 
@@ -306,6 +311,7 @@ def test_what_cannot_be_called_is_refused() -> None:
         taskmap.explain(3)  # type: ignore[arg-type]
 
 
+@APART
 def test_the_errors_of_a_model_are_its_own() -> None:
     def f(x: Tensor) -> Tensor:
         torch._dynamo.graph_break()

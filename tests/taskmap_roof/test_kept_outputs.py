@@ -53,8 +53,9 @@ def test_memory_shared_with_another_process_or_resized_is_not_used_again() -> No
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, other = KeptOutputs(), KeptOutputs()
-    monkeypatch.setattr(taskmap.kept_outputs, "MOST", other.bytes + 5 << 20)
+    monkeypatch.setattr(taskmap.kept_outputs, "_ALL", {})  # without those of other tests
+    monkeypatch.setattr(taskmap.kept_outputs, "MOST", 5 << 20)
+    pool = KeptOutputs()
     kept = [pool.take(slot, SHAPE, STRIDES, torch.float32) for slot in range(4)]
     assert pool.bytes == 2 * 1024 * 512 * 4
     del kept
