@@ -26,10 +26,8 @@ class Bare:
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As every finder."""
         first = name.partition(".")[0]
-        standard = first in sys.stdlib_module_names or first.startswith(
-            "_sysconfigdata_"
-        )  # whose name tells the platform
-        if standard or first in THERE:
+        there = first in sys.stdlib_module_names or first in THERE
+        if there or first.startswith("_sysconfigdata_"):  # the rest of its name is the platform's
             return PathFinder.find_spec(name, path, target)
         return None
 

@@ -94,6 +94,7 @@ class Quantised(nn.Module):
         return result
 
 
+@AS_EAGER
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_model_in_eight_bits(target: str) -> None:
     model, x = Quantised(), torch.randn(17, 40)
