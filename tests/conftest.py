@@ -41,13 +41,15 @@ def seeded(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def precision() -> Iterator[None]:
-    """A test may set how products of single precision are rounded: afterwards that is as when PyTorch is loaded."""
-    yield
+def torch_settings() -> Iterator[None]:
+    """A test may set how PyTorch multiplies on GPUs: afterwards that is as when PyTorch is loaded."""
     torch = pytest.importorskip("torch")
-    torch.set_float32_matmul_precision("highest")  # this and the next stand for each other in part
-    torch.backends.cuda.matmul.fp32_precision = "none"
-    torch.backends.cudnn.allow_tf32 = True
+    with torch.backends.__allow_nonbracketed_mutation():  # which torch.testing forbids all that are in its process
+        yield
+        torch.set_float32_matmul_precision("highest")  # this and the next stand for each other in part
+        torch.backends.cuda.matmul.fp32_precision = "none"
+        torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = False
 
 
 @pytest.fixture

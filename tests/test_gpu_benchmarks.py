@@ -227,6 +227,7 @@ class NoConditions:
         return SimpleNamespace(to_dict=lambda: {"code": "1"})
 
 
+@pytest.mark.usefixtures("torch_settings")
 def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernels, "compare", called_once)
     monkeypatch.setattr(kernels, "_CACHE", 1 << 16)
@@ -355,7 +356,7 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(networks, "settings", lambda: [networks.Setting("gpt2", 8, torch.float32)])
 
 
-@pytest.mark.usefixtures("small_networks", "precision")
+@pytest.mark.usefixtures("small_networks", "torch_settings")
 def test_a_network_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert networks.main(["--out", str(tmp_path)]) == 0
     (row,) = json.loads((tmp_path / "gpu_networks.json").read_text())["rows"]
@@ -369,7 +370,7 @@ def test_a_network_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_
     assert json.loads((tmp_path / "gpu_networks.json").read_text())["skipped"] == ["gpt2 batch 8 f32"]
 
 
-@pytest.mark.usefixtures("small_networks", "precision")
+@pytest.mark.usefixtures("small_networks", "torch_settings")
 def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(networks, "_LONGER", 1e9)
     assert networks.main(["--out", str(tmp_path)]) == 0

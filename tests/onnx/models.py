@@ -176,16 +176,17 @@ def detections() -> Example:
     return model(nodes, {"x": (FLOAT, [5])}, ["y", "n"], {"zero": np.float32(0)}), {"x": x}
 
 
-def scan() -> Example:
-    """A Scan over rows, backwards, that keeps a running sum and collects products with a value from outside."""
+def scan(backwards: bool = False) -> Example:
+    """A Scan over rows that keeps a running sum and collects products with a value from outside."""
     body = helper.make_graph(
         [helper.make_node("Add", ["s", "r"], ["s2"]), helper.make_node("Mul", ["r", "w"], ["p"])],
         "body",
         [helper.make_tensor_value_info("s", FLOAT, [3]), helper.make_tensor_value_info("r", FLOAT, [3])],
         [helper.make_tensor_value_info("s2", FLOAT, [3]), helper.make_tensor_value_info("p", FLOAT, [3])],
     )
+    order = [int(backwards)]
     nodes = [
-        helper.make_node("Scan", ["zero", "x"], ["y", "ps"], body=body, num_scan_inputs=1, scan_input_directions=[1])
+        helper.make_node("Scan", ["zero", "x"], ["y", "ps"], body=body, num_scan_inputs=1, scan_input_directions=order)
     ]
     stored = {"zero": np.zeros(3, np.float32), "w": _random(3, seed=1)}
     return model(nodes, {"x": (FLOAT, [4, 3])}, ["y", "ps"], stored), {"x": _random(4, 3)}

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import inliner
+from onnx import inliner, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import load_model
-from tests.onnx.models import EXAMPLES, mlp, shape_chain
+from tests.onnx.models import EXAMPLES, mlp, scan, shape_chain
 
 
 def session(model: onnx.ModelProto) -> Any:
@@ -45,6 +45,12 @@ def test_compiled_equals_the_reference(name: str) -> None:
 def test_definitions_equal_the_reference(name: str) -> None:
     model, inputs = EXAMPLES[name]()
     check(load_model(model, engine=by_definition)(inputs), session(model).run(None, inputs))
+
+
+def test_a_scan_goes_backwards() -> None:
+    model, inputs = scan(backwards=True)
+    rows, (w,) = inputs["x"][::-1], (numpy_helper.to_array(t) for t in model.graph.initializer if t.name == "w")
+    check(load_model(model)(inputs), [rows.sum(0), rows * w])
 
 
 @pytest.mark.parametrize("make", [mlp, shape_chain])

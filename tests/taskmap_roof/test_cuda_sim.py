@@ -42,7 +42,7 @@ def relative_error(**options: object) -> float:
     return float((found.double() - a.double() @ b.double()).abs().max() / 16)
 
 
-@pytest.mark.usefixtures("precision")
+@pytest.mark.usefixtures("torch_settings")
 def test_single_precision_is_rounded_only_where_that_is_allowed() -> None:
     exact, rounded = (0, 1e-6), (1e-4, 3e-3)  # 24 bits, and 11
 
