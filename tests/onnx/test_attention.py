@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from taskmap.errors import ImportGraphError
 from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import load_model
 from tests.onnx.models import model
@@ -94,3 +95,9 @@ def test_the_rest_runs_by_the_function_body(attributes: dict[str, Any]) -> None:
     want: Any = ReferenceEvaluator(proto).run(None, given)
     (got,) = load_model(proto, engine=by_definition)(given)
     np.testing.assert_allclose(got, want[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"scale": -1.0}, {"scale": float("nan")}, {"softcap": -2.0}])
+def test_numbers_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ImportGraphError, match=r"a (scale|soft cap) of"):
+        load_model(attention(case(3, 4), 1, **wrong))(case(3, 4))

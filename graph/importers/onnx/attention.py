@@ -37,6 +37,9 @@ def _attention(call: Call) -> list[Node | None]:
     cap = float(call.attr("softcap", 0.0))
     if not cap >= 0.0:
         raise call.error(f"a soft cap of {cap}")
+    wanted = float(call.attr("scale") or 0.0)
+    if not wanted >= 0.0:  # both factors are multiplied by its square root
+        raise call.error(f"a scale of {wanted}")
     if call.wants(3) or cap > 0.0:
         raise UnsupportedError("attention with a soft cap, or whose scores are a result")
     q, k, v = (_heads(call, i, "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
@@ -66,7 +69,7 @@ def _attention(call: Call) -> list[Node | None]:
     if not plain:
         mask = _Mask(q, k, mask, lengths, past, causal, window).node()
         causal = False
-    scale = float(call.attr("scale") or default_scale(q))
+    scale = wanted or default_scale(q)
     queries = constant_dim(q.shape[2])
     if queries is not None and queries < FEWEST_QUERIES:
         made = _by_products(q, k, v, mask, causal, scale)
