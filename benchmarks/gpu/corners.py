@@ -7,18 +7,17 @@ python -m benchmarks.gpu.corners [--seconds 60] [--out FOLDER] [--simulate sm_90
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import hardware
+from benchmarks.gpu.command import part_options
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measured
+from benchmarks.gpu.record import LOST, Record, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.sim import run as simulator
 from tests.cuda_proof.covering import Candidate, candidates, covering
@@ -43,11 +42,8 @@ def measure(chosen: Candidate, isa: str) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None, every: Callable[[], Any] = subjects) -> int:
     """The command: 0, or 1 where a result is wrong."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("--seconds", type=float, default=60.0, help="after these no new kernel is begun")
-    cli.add_argument("--out", type=Path, default=Path("gpu-results"))
+    cli = part_options(__doc__, 60.0, "kernel")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")
-    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder")
     arguments = cli.parse_args(argv)
     deadline = Deadline(arguments.seconds)
     isa, conditions = arguments.simulate, {"simulated": arguments.simulate}
@@ -55,25 +51,22 @@ def main(argv: list[str] | None = None, every: Callable[[], Any] = subjects) -> 
         simulator.run = hardware.run
         isa, conditions = hardware.machine().target.isa, GpuConditions.now(0, INPUTS, "float64").to_dict()
     record = Record.begun(arguments.out / "gpu_corners.json", conditions, resume=arguments.resume)
-    for chosen in covering(candidates(every(), (isa,))):
-        name = f"{chosen.subject} [{chosen.config}]"
-        if record.has(name):
-            continue
-        if deadline.over:
-            record.skipped.append(name)
-            continue
-        usable = measured(record, name, partial(measure, chosen, isa), lambda: not arguments.simulate and is_lost())
-        row = record.rows[-1]
-        if not row["right"]:
-            print(f"{'FAILED' if 'failed' in row else 'WRONG '}  {json.dumps(row)[:600]}", flush=True)
-        if not usable:
-            return LOST
-    record.write()
+    cases = (
+        (f"{chosen.subject} [{chosen.config}]", partial(measure, chosen, isa))
+        for chosen in covering(candidates(every(), (isa,)))
+    )
+    if not measure_each(record, cases, deadline.over, lambda: not arguments.simulate and is_lost(), _show):
+        return LOST
     wrong = sum(not row["right"] for row in record.rows)
     print(
         f"{len(record.rows)} corners ran on {isa}, {wrong} are wrong; {len(record.skipped)} left out for want of time"
     )
     return record.status or int(not record.rows)
+
+
+def _show(row: dict[str, Any]) -> None:
+    if not row["right"]:
+        print(f"{'FAILED' if 'failed' in row else 'WRONG '}  {json.dumps(row)[:600]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ python -m benchmarks.gpu.instructions [--seconds 60] [--out FOLDER] [--simulate 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import hardware
+from benchmarks.gpu.command import part_options
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.record import LOST, Record
 from benchmarks.gpu.timing import Deadline
@@ -66,7 +65,7 @@ def _checked(function: Callable[..., None], entry: object, variant: tuple[Any, .
 
 def measure(work: Work, store: KernelStore, deadline: Deadline, lost: list[str]) -> dict[str, Any] | None:
     """A check as a record; None when there is no time for it, or the GPU's context has ended."""
-    if deadline.over or lost:
+    if deadline.over() or lost:
         return None
     try:
         work.run(store)
@@ -82,10 +81,7 @@ def measure(work: Work, store: KernelStore, deadline: Deadline, lost: list[str])
 
 def main(argv: list[str] | None = None, chosen: Callable[[Work], bool] = lambda _: True) -> int:
     """The command: 0, or 1 where a result is wrong."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("--seconds", type=float, default=75.0, help="after these no new check is begun")
-    cli.add_argument("--out", type=Path, default=Path("gpu-results"))
-    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder")
+    cli = part_options(__doc__, 75.0, "check")
     cli.add_argument("--workers", type=int, default=12, help="threads: compiling takes longer than running")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")
     arguments = cli.parse_args(argv)

@@ -5,20 +5,19 @@ python -m benchmarks.gpu.kernels --section matmul [--seconds 60] [--out FOLDER] 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.gpu.cases import SECTIONS, Case, Tensors, randn
+from benchmarks.gpu.command import part_options
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measured, summary
+from benchmarks.gpu.record import LOST, Record, measure_each, summary
 from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.models.spec import relative_error
 from taskmap.torch_backend import compile_fx
@@ -91,12 +90,9 @@ def measure(case: Case) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """The command: 0, or 1 where a result is wrong; LOST where a kernel has ended the GPU's context."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cli = part_options(__doc__, 120.0, "case")
     cli.add_argument("--section", choices=sorted(SECTIONS), required=True)
-    cli.add_argument("--seconds", type=float, default=120.0, help="after these no new case is begun")
-    cli.add_argument("--out", type=Path, default=Path("gpu-results"))
     cli.add_argument("--seed", type=int, default=0)
-    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder")
     arguments = cli.parse_args(argv)
     torch.manual_seed(arguments.seed)
     torch.backends.cudnn.benchmark = True
@@ -104,17 +100,9 @@ def main(argv: list[str] | None = None) -> int:
     conditions = GpuConditions.now(arguments.seed, INPUTS, METHOD).to_dict()
     record = Record.begun(arguments.out / f"gpu_{arguments.section}.json", conditions, resume=arguments.resume)
     print(f"inputs: {INPUTS}", flush=True)
-    for case in SECTIONS[arguments.section]():
-        if record.has(case.name):
-            continue
-        if deadline.over:
-            record.skipped.append(case.name)
-            continue
-        usable = measured(record, case.name, partial(measure, case), is_lost)
-        print(line(record.rows[-1]), flush=True)
-        if not usable:
-            return LOST
-    record.write()
+    cases = ((case.name, partial(measure, case)) for case in SECTIONS[arguments.section]())
+    if not measure_each(record, cases, deadline.over, is_lost, lambda row: print(line(row), flush=True)):
+        return LOST
     print(f"{arguments.section}: {summary(record.rows)}, {len(record.skipped)} left out for want of time")
     return record.status
 

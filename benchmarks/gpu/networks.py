@@ -9,22 +9,21 @@ record says so; with --resume a later call goes on.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import taskmap
+from benchmarks.gpu.command import part_options
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measured, summary
+from benchmarks.gpu.record import LOST, Record, measure_each, summary
 from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error, to_float64
 from benchmarks.models.plain import PLAIN
@@ -158,28 +157,16 @@ def _moved(value: Any, dtype: torch.dtype) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """The command: 0, or 1 where a result is wrong; LOST where a kernel has ended the GPU's context."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("--seconds", type=float, default=150.0, help="after these no new network is begun")
-    cli.add_argument("--out", type=Path, default=Path("gpu-results"))
+    cli = part_options(__doc__, 150.0, "network")
     cli.add_argument("--seed", type=int, default=0)
-    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder")
     arguments = cli.parse_args(argv)
     deadline = Deadline(arguments.seconds)
     conditions = GpuConditions.now(arguments.seed, INPUTS, METHOD).to_dict()
     record = Record.begun(arguments.out / "gpu_networks.json", conditions, resume=arguments.resume)
     print(f"inputs: {INPUTS}", flush=True)
-    for setting in settings():
-        name = str(setting)
-        if record.has(name):
-            continue
-        if deadline.over:
-            record.skipped.append(name)
-            continue
-        usable = measured(record, name, partial(measure, setting, arguments.seed, deadline), is_lost)
-        print(line(record.rows[-1]), flush=True)
-        if not usable:
-            return LOST
-    record.write()
+    cases = ((str(setting), partial(measure, setting, arguments.seed, deadline)) for setting in settings())
+    if not measure_each(record, cases, deadline.over, is_lost, lambda row: print(line(row), flush=True)):
+        return LOST
     print(f"networks: {summary(record.rows)}, {len(record.skipped)} left out for want of time")
     return record.status
 

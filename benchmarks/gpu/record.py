@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,32 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def measure_each(
+    record: Record,
+    cases: Iterable[tuple[str, Callable[[], Row]]],
+    over: Callable[[], bool],
+    is_lost: Callable[[], bool],
+    show: Callable[[Row], None],
+) -> bool:
+    """Every case that is not in the record, by name, until the time is ``over``; what is left then is named there.
+
+    ``is_lost`` says whether a kernel has ended the GPU's context: then the process can do no more, and this is False.
+    """
+    for name, measure in cases:
+        if record.has(name):
+            continue
+        if over():
+            record.skipped.append(name)
+            continue
+        usable = measured(record, name, measure, is_lost)
+        show(record.rows[-1])
+        if not usable:
+            return False
+    record.write()
+    return True
+
+
 def measured(record: Record, name: str, measure: Callable[[], Row], is_lost: Callable[[], bool]) -> bool:
-    """One case into the record; False when the process can do no more."""
     record.begin(name)
     try:
         record.end({**measure(), "name": name})

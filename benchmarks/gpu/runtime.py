@@ -5,7 +5,6 @@ python -m benchmarks.gpu.runtime [--seconds 30] [--out FOLDER]
 
 from __future__ import annotations
 
-import argparse
 import runpy
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,10 @@ import torch
 from torch import nn
 
 from benchmarks.gpu import hardware
+from benchmarks.gpu.command import part_options
 from benchmarks.gpu.conditions import ROOT, GpuConditions
 from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measured
+from benchmarks.gpu.record import LOST, Record, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.ir.errors import DeviceError, DeviceMemoryError, IndexOutOfRangeError, NoDeviceError
@@ -270,10 +269,7 @@ def _crash() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """The command: 0, or 1 where something is wrong; LOST where a kernel has ended the GPU's context."""
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("--seconds", type=float, default=60.0, help="after these no new check is begun")
-    cli.add_argument("--out", type=Path, default=Path("gpu-results"))
-    cli.add_argument("--resume", action="store_true", help="go on with what is in the folder")
+    cli = part_options(__doc__, 60.0, "check")
     cli.add_argument("--crash", action="store_true", help="run a kernel that ends the GPU's context, and nothing else")
     arguments = cli.parse_args(argv)
     if arguments.crash:
@@ -283,26 +279,17 @@ def main(argv: list[str] | None = None) -> int:
     conditions = GpuConditions.now(0, "standard normal", "PyTorch's eager mode").to_dict()
     record = Record.begun(arguments.out / "gpu_runtime.json", conditions, resume=arguments.resume)
     place = on_gpu(torch.device("cuda", torch.cuda.current_device()))
-    for check in CHECKS:
-        name = check.__name__
-        if record.has(name):
-            continue
-        if deadline.over:
-            record.skipped.append(name)
-            continue
-        torch._dynamo.reset()
-        usable = measured(record, name, partial(_passes, check, place), is_lost)
-        row = record.rows[-1]
-        print(
-            f"{'right ' if row['right'] else 'FAILED'}  {name}{': ' + row['failed'][:600] if 'failed' in row else ''}"
-        )
-        if not usable:
-            return LOST
-    record.write()
-    return record.status
+    cases = ((check.__name__, partial(_passes, check, place)) for check in CHECKS)
+    return record.status if measure_each(record, cases, deadline.over, is_lost, _show) else LOST
+
+
+def _show(row: dict[str, Any]) -> None:
+    why = f": {row['failed'][:600]}" if "failed" in row else ""
+    print(f"{'right ' if row['right'] else 'FAILED'}  {row['name']}{why}")
 
 
 def _passes(check: Callable[[Place], None], place: Place) -> dict[str, Any]:
+    torch._dynamo.reset()
     check(place)
     return {"right": True}
 

@@ -167,7 +167,6 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self._end = time.perf_counter() + seconds
 
-    @property
     def over(self) -> bool:
         """Whether it has passed."""
         return self.left < 0
