@@ -24,30 +24,33 @@ _PAUSE_SECONDS = 0.02
 
 def memory_works(path: Path) -> bool:
     """Whether processes share memory by a file beside ``path``, whose folder can be written. Raises OSError."""
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(descriptor, 1)
-        mmap.mmap(descriptor, 1).close()
-    except OSError:
-        return False
-    else:
+    with _beside(path) as descriptor:
+        try:
+            os.ftruncate(descriptor, 1)
+            mmap.mmap(descriptor, 1).close()
+        except OSError:
+            return False
         return True
-    finally:
-        os.close(descriptor)
 
 
 def locks_work(path: Path) -> bool:
     """Whether the file system keeps locks on files beside ``path``, whose folder can be written. Raises OSError."""
-    # Never on the database itself: closing a file ends all locks that this process has on it.
+    with _beside(path) as descriptor:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # another process has it: they work
+            return True
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[int]:
+    # Never the database itself: closing a file ends all locks that this process has on it.
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # another process has it: they work
-        return True
-    except OSError:
-        return False
-    else:
-        return True
+        yield descriptor
     finally:
         os.close(descriptor)
 
