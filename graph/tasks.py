@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
 from taskmap.graph.classify import definition
 from taskmap.graph.graph import Node
 from taskmap.graph.layout import Placement
-from taskmap.ir.nodes import Buffer, Dim, Expr, Var
+from taskmap.ir.key import structure
+from taskmap.ir.nodes import Buffer, Var
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.visit import free_vars, replace_buffers, walk_exprs
+from taskmap.ir.visit import replace_buffers
 
 LONGEST_NAME = 40
 
@@ -43,7 +45,8 @@ def build_task(
     task_inputs = tuple(buffers[n] for n in inputs)
     task_outputs = tuple(buffers[n] for n in outputs)
     at = None if anchor is None else nodes.index(anchor)
-    return Task(name, task_inputs, tuple(stages), task_outputs, _symbolic(task_inputs, stages), at)
+    task = Task(name, task_inputs, tuple(stages), task_outputs, anchor=at)
+    return replace(task, dims=_symbolic(task))
 
 
 def members_and_inlined(members: Sequence[Node], inlined: Container[Node]) -> list[Node]:
@@ -76,16 +79,6 @@ def _placed(name: str, node: Node, placement: Placement) -> Buffer:
     return Buffer(name, node.dtype, node.shape, strides=placement.strides, offset=placement.offset)
 
 
-def _symbolic(inputs: Iterable[Buffer], stages: Sequence[Stage]) -> tuple[Var, ...]:
-    """The symbolic sizes that the task mentions, oldest first."""
-    found: dict[Var, None] = {}
-    for buffer in (*inputs, *(s.out for s in stages)):
-        for dim in (*buffer.shape, *(buffer.strides or ()), buffer.offset):
-            found.update(dict.fromkeys(_vars(dim)))
-    for stage in stages:
-        found.update(dict.fromkeys(free_vars(stage.body) - set(stage.axes)))
-    return tuple(sorted(found, key=lambda v: v.uid))
-
-
-def _vars(dim: Dim) -> list[Var]:
-    return [e for e in walk_exprs(dim) if isinstance(e, Var)] if isinstance(dim, Expr) else []
+def _symbolic(task: Task) -> tuple[Var, ...]:
+    """The symbolic sizes that the task mentions anywhere, attributes included, oldest first."""
+    return tuple(sorted(structure(task).free, key=lambda v: v.uid))

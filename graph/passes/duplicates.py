@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from taskmap.graph.classify import definition
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.passes.base import escaping, rewrite
-from taskmap.ir.key import task_key
+from taskmap.ir.key import Structure, structure
 from taskmap.ir.nodes import Buffer
 from taskmap.ir.task import Stage, Task
 
@@ -25,9 +25,9 @@ class MergeDuplicates:
         """The graph with one node for each value."""
         apart = {n.id for n in escaping(graph)}
         seen: dict[object, list[Node]] = {}
-        keys: dict[Node, str] = {}
+        keys: dict[Node, Structure] = {}
 
-        def key(node: Node) -> str:
+        def key(node: Node) -> Structure:
             if node not in keys:
                 keys[node] = structural_key(node)
             return keys[node]
@@ -46,9 +46,9 @@ class MergeDuplicates:
         return rewrite(graph, visit)
 
 
-def structural_key(node: Node) -> str:
-    """Text that is equal for nodes whose definitions are."""
+def structural_key(node: Node) -> Structure:
+    """Equal for nodes whose definitions are, and name the same sizes."""
     define = definition(node)
     out = Buffer("out", define.dtype, define.shape)
     stage = Stage(out, define.axes, define.body, node.op, tuple(sorted(node.attrs.items())))
-    return task_key(Task("", define.inputs, (stage,), (out,)))
+    return structure(Task("", define.inputs, (stage,), (out,)))

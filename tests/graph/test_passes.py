@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from taskmap.graph.build import elementwise
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.ops.activations import relu
 from taskmap.graph.ops.arithmetic import add, mul
@@ -22,6 +23,7 @@ from taskmap.graph.passes.duplicates import MergeDuplicates
 from taskmap.graph.passes.scales import FoldScales
 from taskmap.graph.passes.views import FoldViews
 from taskmap.graph.reference import run
+from taskmap.ir.construct import as_expr, cast
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import ALL_DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 
@@ -156,6 +158,22 @@ class TestDuplicates:
         assert len(ops_behind(y)) == 2
         (z,) = result(MergeDuplicates(), [x], add(mul(x, 2.0), mul(x, 3.0)))
         assert len(ops_behind(z)) == 3
+
+    def test_values_of_different_sizes_stay_apart(self) -> None:
+        n, m = Var("n"), Var("m")
+        x, y, z = given((4,), (n,), (m,))
+
+        def scaled(size: Dim) -> Node:
+            return elementwise("scale", [x], lambda v: v * cast(as_expr(size, i64), f32))
+
+        def behind(a: Dim, b: Dim) -> list[str]:
+            graph = Graph([x, y, z], [add(scaled(a), scaled(b))], {n: ("size", 1, 0), m: ("size", 2, 0)})
+            (out,) = MergeDuplicates().run(graph).outputs
+            return [] if out is None else ops_behind(out)
+
+        assert behind(n, m) == ["scale", "scale", "add"]
+        assert behind(n, n) == ["scale", "add"]
+        assert behind(n + 1, m + 1) == ["scale", "scale", "add"]
 
     def test_two_results_stay_two(self) -> None:
         (x,) = given((4, 6))

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from taskmap.ir.construct import reduce
-from taskmap.ir.errors import TypeMismatchError
+from taskmap.ir.construct import as_expr, cast, reduce
+from taskmap.ir.errors import TypeMismatchError, VerifyError
 from taskmap.ir.key import kernel_key, structure, task_key
 from taskmap.ir.layout import row_major
 from taskmap.ir.mapping import from_function, repeat, spatial
-from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, For, Kernel, LoopKind, Scope, Store, Var
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, f16, f32
 from taskmap.ir.visit import fresh
+from taskmap.ir.workers import BLOCKS, THREAD
 from tests.ir.random_kernels import kernels
 
 
@@ -84,9 +85,47 @@ def test_symbolic_sizes_are_numbered_and_their_identity_counts() -> None:
     assert structure(x[n, n]) != structure(y[n, n])
 
 
+def test_a_free_variable_counts_by_identity_and_a_bound_one_does_not() -> None:
+    x = Buffer("x", f32, (8,))
+
+    def sum_over(axis: Var, size: Var) -> Expr:
+        return reduce("sum", [(axis, 8)], x[axis] * cast(size, f32))
+
+    assert structure(sum_over(Var("i"), n)) == structure(sum_over(Var("j"), n))
+    assert structure(sum_over(Var("i"), n)) != structure(sum_over(Var("i"), m))
+    assert structure(n - m) != structure(m - n)
+    assert structure(task(rows=n)) == structure(task(rows=n))
+    assert structure(task(rows=n)) != structure(task(rows=m))
+    body = (For(Var("i"), n, LoopKind.SERIAL, ()),)
+    assert structure(body) == structure(fresh(body)) != structure((replace(body[0], extent=m),))
+
+
+@pytest.mark.parametrize("where", [{"rows": n}, {"attrs": (("stride", (n, 2)),)}, {"strides": (n, 1)}], ids=str)
+def test_a_task_has_no_key_while_it_names_a_size_that_it_does_not_take(where: dict[str, Any]) -> None:
+    assert task_key(task(**where, dims=(n,)))
+    with pytest.raises(VerifyError, match="names n, which it does not take"):
+        task_key(task(**where, dims=(m,)))
+
+
+def test_the_order_of_the_sizes_counts() -> None:
+    square = {"rows": n, "strides": (m, 1)}
+    assert task_key(task(**square, dims=(n, m))) != task_key(task(**square, dims=(m, n)))
+
+
+def test_the_workers_of_a_launch_are_told_apart() -> None:
+    def kernel(at: Var) -> Kernel:
+        x = Buffer("x", f32, (64,))
+        return Kernel("k", (x,), (x,), (), (Store(x, (at,), as_expr(1.0, f32)),), (64,), 64)
+
+    assert kernel_key(kernel(THREAD)) != kernel_key(kernel(BLOCKS[0]))
+    with pytest.raises(VerifyError, match="names n, which it does not take"):
+        kernel_key(kernel(n))
+
+
 def test_attributes_may_hold_ir_and_nothing_without_a_canonical_form() -> None:
     scaled = (("scale", (n + 1, {"k": f16, "s": Scope.LOCAL, "none": None})),)
-    assert task_key(task(attrs=scaled)) == task_key(task(attrs=(("scale", (n + 1, dict(scaled[0][1][1]))),)))
+    again = (("scale", (n + 1, dict(scaled[0][1][1]))),)
+    assert task_key(task(attrs=scaled, dims=(n,))) == task_key(task(attrs=again, dims=(n,)))
     with pytest.raises(TypeMismatchError, match="cannot be part of a structural key"):
         task_key(task(attrs=(("f", lambda: None),)))
 
@@ -95,7 +134,7 @@ def test_subexpressions_are_written_once() -> None:
     e: Expr = n + m
     for _ in range(60):
         e = e * e
-    assert len(structure(e).splitlines()) < 70
+    assert len(structure(e).text.splitlines()) < 70
 
 
 def _kernel(owner: Any = None, layout: Any = None, **changes: Any) -> Kernel:

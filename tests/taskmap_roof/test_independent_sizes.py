@@ -1,0 +1,44 @@
+"""Several symbolic sizes at once, each with values of its own: no two of them are ever taken for one."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .compare import assert_like, compiled
+
+
+def test_the_gradient_of_a_mean_divides_by_both_sizes() -> None:
+    run = compiled(F.mse_loss)
+    for shape in ((3, 4), (5, 7), (6, 9)):
+        x, y = torch.randn(shape, requires_grad=True), torch.randn(shape)
+        run(x, y).backward()
+        mine, x.grad = x.grad, None
+        F.mse_loss(x, y).backward()
+        assert mine is not None
+        assert x.grad is not None
+        assert_like(mine, x.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_the_input_gradient_of_group_norm() -> None:
+    layer = nn.GroupNorm(2, 4)
+    run = compiled(layer)
+    for shape in ((2, 4, 3, 5), (3, 4, 5, 7), (5, 4, 7, 3), (7, 4, 2, 5)):
+        x, up = torch.randn(shape, requires_grad=True), torch.randn(shape)
+        run(x).backward(up)
+        mine, x.grad = x.grad, None
+        layer(x).backward(up)
+        assert mine is not None
+        assert x.grad is not None
+        assert_like(mine, x.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_values_divided_by_different_sizes_differ() -> None:
+    def f(v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return v / x.shape[0] - v / y.shape[0]
+
+    run = compiled(f, dynamic=True)
+    for rows, columns in ((3, 5), (5, 3), (7, 2)):
+        inputs = torch.randn(11), torch.randn(rows, 2), torch.randn(columns, 2)
+        assert_like(run(*inputs), f(*inputs), rtol=1e-5, atol=1e-6)
