@@ -8,7 +8,7 @@ later by layout planning and is not part of the graph.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from taskmap.ir.nodes import Dim, Var
@@ -99,13 +99,13 @@ class Graph:
         return "\n".join([*lines, f"return {returned}"])
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
+def topological(roots: Iterable[Node], ends: Callable[[Node], bool] | None = None) -> list[Node]:
     """Nodes reachable from ``roots`` through inputs, every node after its inputs; iterative, so depth does not
-    matter.
+    matter. The walk does not go past nodes for which ``ends`` holds; they are listed.
     """
     order: dict[Node, None] = {}
     for root in roots:
-        stack: list[tuple[Node, Iterator[Node]]] = [(root, iter(root.inputs))]
+        stack: list[tuple[Node, Iterator[Node]]] = [(root, _sources(root, ends))]
         seen = {root}
         while stack:
             node, rest = stack[-1]
@@ -118,5 +118,9 @@ def topological(roots: Iterable[Node]) -> list[Node]:
                 stack.pop()
             else:
                 seen.add(child)
-                stack.append((child, iter(child.inputs)))
+                stack.append((child, _sources(child, ends)))
     return list(order)
+
+
+def _sources(node: Node, ends: Callable[[Node], bool] | None) -> Iterator[Node]:
+    return iter(() if ends is not None and ends(node) else node.inputs)

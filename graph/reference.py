@@ -29,7 +29,7 @@ def run(graph: Graph, inputs: Sequence[Any], extern: Extern | None = None) -> li
     values: dict[Node, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes():
         if node not in values:
-            values[node] = _value(node, [values[n] for n in node.inputs], dims, extern)
+            values[node] = node_value(node, [values[n] for n in node.inputs], dims, extern)
     return [None if n is None else values[n] for n in graph.outputs]
 
 
@@ -50,7 +50,8 @@ def _int(value: object) -> int:
     return value
 
 
-def _value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern: Extern | None) -> Any:
+def node_value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern: Extern | None) -> Any:
+    """The value of one node from the values of its inputs. Raises GraphError as ``run``."""
     if node.define is not None:
         return evaluate(node.define, arguments, dims)
     if node.op == "constant":

@@ -18,7 +18,7 @@ from taskmap.graph.graph import Graph, Node, Origin
 from taskmap.graph.importers.onnx.call import HostStep
 from taskmap.graph.importers.onnx.control import ControlStep
 from taskmap.graph.importers.onnx.elements import from_held, from_torch, held_in
-from taskmap.graph.importers.onnx.folding import depends_on
+from taskmap.graph.importers.onnx.folding import depends_on, varying
 from taskmap.graph.importers.onnx.frames import graph_frame
 from taskmap.graph.importers.onnx.reader import Finished, Reader, Stopped
 from taskmap.graph.importers.onnx.state import Frame, copied, drop_dead, tensors_of
@@ -253,7 +253,9 @@ class Program:
             run, lookup, graph = self._compiled(wanted, inputs, dims)
             return Segment(run, lookup, finished=outcome.outputs, graph=graph)
         drop_dead(frames)
-        live = [t for t in tensors_of(frames) if t.known is None and t.made is not None and depends_on(t.made)]
+        held = [t for t in tensors_of(frames) if t.known is None and t.made is not None]
+        varies = varying(t.made for t in held if t.made is not None)
+        live = [t for t in held if t.made in varies]
         step = outcome.step
         used = _step_tensors(step)
         needed = [t for t in outcome.needs if t not in live]
@@ -272,6 +274,7 @@ class Program:
     ) -> tuple[Run | None, Lookup, Graph | None]:
         places: dict[Tensor, tuple[str, int]] = {}
         outputs: dict[Node, int] = {}
+        positions = {node: i for i, node in enumerate(inputs)}
         for tensor in wanted:
             if tensor.known is not None and not tensor.is_symbolic:
                 continue
@@ -279,7 +282,7 @@ class Program:
                 raise ImportGraphError("a symbolic size leaves the graph as data")
             node = tensor.node()
             if node.op == "input":
-                places[tensor] = ("input", inputs.index(node))
+                places[tensor] = ("input", positions[node])
             else:
                 places[tensor] = ("result", outputs.setdefault(node, len(outputs)))
         if not outputs:

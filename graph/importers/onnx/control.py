@@ -12,7 +12,6 @@ from onnx import GraphProto
 
 from taskmap.graph.importers.onnx.call import Call, ValuesNeededError
 from taskmap.graph.importers.onnx.elements import PLAIN
-from taskmap.graph.importers.onnx.folding import fold
 from taskmap.graph.importers.onnx.frames import graph_frame
 from taskmap.graph.importers.onnx.model import Library, all_nodes
 from taskmap.graph.importers.onnx.state import Frame, Unrolled, lookup, names_read
@@ -279,7 +278,7 @@ def next_iteration(reader: Reader, frame: Frame, outputs: list[Value | None]) ->
     if not loop.is_scan:
         condition = outputs[0]
         if isinstance(condition, Tensor):
-            known = fold(condition)
+            known = reader.folding.fold(condition)
             if known is None:
                 raise ValuesNeededError([condition])
             keep_on = bool(known.reshape(-1)[0])

@@ -17,16 +17,23 @@ from taskmap.ir.construct import constant_dim
 from taskmap.ir.evaluate import evaluate
 
 
-def without_empties(node: Node) -> Node:
-    """``node`` with every operator that makes a tensor without elements replaced by that tensor, and every operator
-    that reads one run by numpy."""
-    nodes = topological([node])
-    if not any(is_empty(n.shape) for n in nodes):
+class Empties:
+    """Replaces operators that make or read a tensor without elements; what was looked at once is not walked again."""
+
+    def __init__(self) -> None:
+        self._clean: set[Node] = set()
+
+    def without(self, node: Node) -> Node:
+        """``node`` with every operator that makes a tensor without elements replaced by that tensor, and every operator
+        that reads one run by numpy."""
+        nodes = topological([node], self._clean.__contains__)
+        if any(is_empty(n.shape) for n in nodes):
+            made: dict[Node, Node] = {}
+            for n in nodes:
+                made[n] = n if n in self._clean else _visit(n, tuple(made[s] for s in n.inputs))
+            nodes, node = list(made.values()), made[node]
+        self._clean.update(nodes)
         return node
-    made: dict[Node, Node] = {}
-    for n in nodes:
-        made[n] = _visit(n, tuple(made[s] for s in n.inputs))
-    return made[node]
 
 
 def _visit(node: Node, inputs: tuple[Node, ...]) -> Node:

@@ -134,7 +134,7 @@ def checked(proto: ModelProto, folder: Path | None) -> Model:
         raise ImportGraphError("the model defines a function twice")
     library = Library(opsets, functions, folder)
     missing: dict[str, None] = {}
-    _check_graph(proto.graph, library, frozenset(), missing, 0)
+    _check_graph(proto.graph, library, (), missing, 0)
     _check_functions(functions, library, missing)
     if missing:
         raise UnsupportedError(
@@ -163,7 +163,7 @@ def _check_versions(opsets: Mapping[str, int]) -> None:
 
 
 def _check_graph(
-    graph: GraphProto, library: Library, outer: frozenset[str], missing: dict[str, None], depth: int
+    graph: GraphProto, library: Library, outer: tuple[set[str], ...], missing: dict[str, None], depth: int
 ) -> None:
     if depth > DEEPEST:
         raise ImportGraphError("the graphs of the model are nested too deep")
@@ -183,7 +183,7 @@ def _check_graph(
             define(tensor.name, "the initializers")
     _check_nodes(graph.node, library, own, define, outer, missing, depth)
     for port in graph.output:
-        if port.name not in own and port.name not in outer:
+        if not any(port.name in names for names in (own, *outer)):
             raise ImportGraphError(f"the output {shown(port.name)} is made by no node")
 
 
@@ -192,7 +192,7 @@ def _check_nodes(
     library: Library,
     own: set[str],
     define: Any,
-    outer: frozenset[str],
+    outer: tuple[set[str], ...],
     missing: dict[str, None],
     depth: int,
 ) -> None:
@@ -201,13 +201,13 @@ def _check_nodes(
     for node in nodes:
         _check_text(node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
         for name in node.input:
-            if name and name not in own and name not in outer:
+            if name and name not in own and not any(name in names for names in outer):
                 _refuse_unknown(name, node, nodes)
         if (reason := _lacks(node, library)) is not None:
             missing[reason] = None
         for attribute in node.attribute:
             for inner in graphs_of(attribute):
-                _check_graph(inner, library, outer | own, missing, depth + 1)
+                _check_graph(inner, library, (own, *outer), missing, depth + 1)
         for name in node.output:
             if name:
                 define(name, f"the outputs of {described(node)}")
@@ -257,7 +257,7 @@ def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Libra
                 raise ImportGraphError(f"the name {shown(name)} is given to two values", where=what)
             own.add(name)
 
-        _check_nodes(function.node, library, own, define, frozenset(), missing, 0)
+        _check_nodes(function.node, library, own, define, (), missing, 0)
         for name in function.output:
             if name not in own:
                 raise ImportGraphError(f"the output {shown(name)} of a function is made by no node")

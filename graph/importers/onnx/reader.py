@@ -19,8 +19,8 @@ from taskmap.graph.importers.onnx.call import Call, Check, HostStep, ValuesNeede
 from taskmap.graph.importers.onnx.control import ControlStep, begin, next_iteration
 from taskmap.graph.importers.onnx.control_names import CONTROL
 from taskmap.graph.importers.onnx.elements import MASKS, PLAIN, elem_name, held_in
-from taskmap.graph.importers.onnx.empties import without_empties
-from taskmap.graph.importers.onnx.folding import fold
+from taskmap.graph.importers.onnx.empties import Empties
+from taskmap.graph.importers.onnx.folding import Folding
 from taskmap.graph.importers.onnx.function_bodies import body_of
 from taskmap.graph.importers.onnx.model import Library, described, domain_of, function_library
 from taskmap.graph.importers.onnx.protos import attribute_value, shown
@@ -97,6 +97,8 @@ class Reader:
     def __init__(self, frames: list[Frame]) -> None:
         self.frames = frames
         self.checks: list[Check] = []
+        self.folding = Folding()
+        self.empties = Empties()
 
     def run(self) -> Finished | Stopped:
         """Reads until the end or until something must be computed first.
@@ -203,7 +205,7 @@ class Reader:
         version = schema.since_version if schema is not None else 0
         if any(a.ref_attr_name for a in node.attribute):
             node = _resolved(node, frame)
-        return Call(node, domain, version, inputs, attributes, frame.library, fold, self.checks)
+        return Call(node, domain, version, inputs, attributes, frame.library, self.folding.fold, self.checks)
 
     def _enter(
         self,
@@ -276,7 +278,7 @@ class Reader:
         if elem in MASKS and call.op in WRAPPING:
             mask = MASKS[elem]
             node = pointwise("wrap", (node,), lambda a: binary("and", a, const(mask, a.dtype)))
-        node = without_empties(node)
+        node = self.empties.without(node)
         if index == 0 and call.op in SHAPE_KEEPING and isinstance(call.inputs[0], Tensor):
             _check_kept(call, call.inputs[0].shape, node.shape)
         _mark(node, call.origin)
