@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -16,6 +17,8 @@ from taskmap.backend.cpu.host import Isa, detect_host, parse_isa
 from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, UnsupportedError
 
 Family = Literal["gcc", "clang"]
+
+_log = logging.getLogger(__name__)
 
 _INSTALL = "Install a C compiler (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc), or set TASKMAP_CC to one."
 
@@ -41,6 +44,9 @@ _COMPILE_FLAGS = (
     "-Wall",
     "-Wno-unused",  # not every unit uses every helper of its prelude
 )
+# gcc 12 gives a wrong sum of products of narrow integers that come from comparisons (SLP over a reduction). Kernels are
+# written in vectors already: without the pass, only the copying of weights into panels has other instructions.
+_FAMILY_FLAGS: dict[Family, tuple[str, ...]] = {"gcc": ("-fno-tree-slp-vectorize",), "clang": ()}
 # The C library is linked only where a kernel calls it. The OpenMP runtime is never linked: the loader finds its symbols
 # in the runtime that the process already has, whatever file that is (see library.ensure_openmp).
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
@@ -80,6 +86,7 @@ class Toolchain:
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
+            *_FAMILY_FLAGS[self.family],
             *_ISA_FLAGS[self.isa],
             "-fopenmp" if self.openmp else "-fopenmp-simd",
             "-ffp-contract=fast" if self.contract or self.fast_math else "-ffp-contract=off",
@@ -120,7 +127,8 @@ def find_toolchain(
 ) -> Toolchain:
     """The first compiler of $TASKMAP_CC, $CC, cc, gcc, clang, set up for `isa` (default: the host's).
 
-    A TASKMAP_CC that cannot be run is an error; a CC that cannot be run is passed over, since it was not set for us.
+    A TASKMAP_CC that cannot be run is an error; a CC that cannot be run is passed over with one logged warning, since
+    it was not set for us.
     Raises CompilerNotFoundError, CompilerFailedError when the compiler does not say what it is, and UnsupportedError
     when the host has no such `isa`.
     """
@@ -141,31 +149,60 @@ def _find_command(environ: Mapping[str, str]) -> tuple[str, ...]:
     search = environ.get("PATH", os.defpath)
     wanted = environ.get("TASKMAP_CC", "").strip()
     if wanted:
+        return _chosen_command(wanted, search)
+    theirs = environ.get("CC", "").strip()
+    for candidate in (theirs, "cc", "gcc", "clang"):
         try:
-            program, *arguments = shlex.split(wanted)
-        except ValueError as error:
-            raise CompilerNotFoundError(
-                f"cannot read the command {wanted!r}",
-                where="environment variable TASKMAP_CC",
-                why=f"{error}.",
-                hint="Write it as in a shell, a path with spaces in quotes.",
-            ) from error
-        path = shutil.which(program, path=search)
-        if path is None:
-            raise CompilerNotFoundError(
-                f"cannot run the C compiler {program!r}", where="environment variable TASKMAP_CC", hint=_INSTALL
-            )
-        return (os.path.abspath(path), *arguments)
-    for candidate in (environ.get("CC", ""), "cc", "gcc", "clang"):
-        try:
-            program, *arguments = shlex.split(candidate) or [""]
+            found = _runnable(candidate, search)
         except ValueError:
             continue
-        path = shutil.which(program, path=search) if program else None
-        if path is not None:
-            return (os.path.abspath(path), *arguments)
+        if found is not None:
+            if theirs and candidate != theirs:
+                _warn_of_cc(theirs, found[0])
+            return found
     raise CompilerNotFoundError(
         "no C compiler found", why=f"none of cc, gcc and clang is in PATH ({search}).", hint=_INSTALL
+    )
+
+
+def _chosen_command(wanted: str, search: str) -> tuple[str, ...]:
+    """The command that TASKMAP_CC gives."""
+    try:
+        found = _runnable(wanted, search)
+    except ValueError as error:
+        raise CompilerNotFoundError(
+            f"cannot read the command {wanted!r}",
+            where="environment variable TASKMAP_CC",
+            why=f"{error}.",
+            hint="Write it as in a shell, a path with spaces in quotes.",
+        ) from error
+    if found is not None:
+        return found
+    program = shlex.split(wanted)[0]
+    if os.path.dirname(program):
+        why = "there is no such file." if not os.path.exists(program) else "the file is not a program that you may run."
+    else:
+        why = f"no folder of PATH ({search}) has a program of that name."
+    other = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name, path=search))), None)
+    raise CompilerNotFoundError(
+        f"cannot run the C compiler {program!r}",
+        where="environment variable TASKMAP_CC",
+        why=why,
+        hint=f"Correct TASKMAP_CC, or unset it: {other} is here." if other else f"Correct TASKMAP_CC. {_INSTALL}",
+    )
+
+
+def _runnable(command: str, search: str) -> tuple[str, ...] | None:
+    """A shell's command with its program's path, or None where there is none; ValueError for an open quote."""
+    program, *arguments = shlex.split(command) or [""]
+    path = shutil.which(program, path=search) if program else None
+    return None if path is None else (os.path.abspath(path), *arguments)
+
+
+@lru_cache(maxsize=8)
+def _warn_of_cc(theirs: str, found: str) -> None:
+    _log.warning(
+        "taskmap cannot run the C compiler that the environment variable CC names (%s); it uses %s", theirs, found
     )
 
 

@@ -45,17 +45,36 @@ def test_order_of_discovery(tmp_path: Path) -> None:
     assert "apt install gcc" in str(error.value)
 
 
-def test_a_chosen_compiler_that_is_missing_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["no-such-cc", "/no/such/cc", "{0}/text"])
+def test_a_chosen_compiler_that_is_missing_is_an_error(tmp_path: Path, name: str) -> None:
+    """The hint says what is wrong with the name and which compiler is here, not to install one."""
     compiler(tmp_path / "cc", "1.0")
-    with pytest.raises(CompilerNotFoundError, match="'no-such-cc'") as error:
-        find_toolchain(environ={"PATH": str(tmp_path), "TASKMAP_CC": "no-such-cc"})
-    assert "TASKMAP_CC" in str(error.value)
+    (tmp_path / "text").write_text("no program")
+    name = name.format(tmp_path)
+    with pytest.raises(CompilerNotFoundError, match=f"'{name}'") as error:
+        find_toolchain(environ={"PATH": str(tmp_path), "TASKMAP_CC": name})
+    assert "TASKMAP_CC" in str(error.value.where)
+    assert {"no": "PATH", "/n": "no such file", "/t": "may run"}[name[:2]] in str(error.value.why)
+    assert f"unset it: {tmp_path}/cc is here" in str(error.value.hint)
+    assert "nstall" not in str(error.value)
 
 
-def test_a_missing_cc_is_passed_over(tmp_path: Path) -> None:
+def test_without_any_compiler_a_wrong_choice_is_told_to_install_one(tmp_path: Path) -> None:
+    with pytest.raises(CompilerNotFoundError, match=r"Correct TASKMAP_CC\. Install a C compiler"):
+        find_toolchain(environ={"PATH": str(tmp_path), "TASKMAP_CC": "nope"})
+
+
+def test_a_missing_cc_is_passed_over_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     compiler(tmp_path / "cc", "1.0")
-    found = find_toolchain(environ={"PATH": str(tmp_path), "CC": "no-such-cc -m64"})
-    assert found.command == (str(tmp_path / "cc"),)
+    for _ in range(2):
+        found = find_toolchain(environ={"PATH": str(tmp_path), "CC": "no-such-cc -m64"})
+        assert found.command == (str(tmp_path / "cc"),)
+    (said,) = caplog.messages
+    assert "CC names (no-such-cc -m64)" in said
+    assert str(tmp_path / "cc") in said
+    caplog.clear()
+    find_toolchain(environ={"PATH": str(tmp_path), "CC": "cc -m64"})
+    assert not caplog.messages
 
 
 def test_arguments_of_the_command_count_as_flags(tmp_path: Path) -> None:
