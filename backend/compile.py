@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import time
@@ -24,6 +25,7 @@ from taskmap.ir.errors import CompilerFailedError
 Progress = Callable[[int, int], None]
 """Called with the number of kernels that are ready and the number wanted, in the thread that asked for them."""
 
+_log = logging.getLogger(__name__)
 _UNITS_PER_JOB = 2  # units never take equally long: a second round evens that out
 _ENOUGH = 24_000  # characters of C that are worth a compiler of their own
 _SHOWN_LINES = 12
@@ -117,6 +119,7 @@ class KernelCompiler:
         started = time.perf_counter()
         found = self._session.find(source)
         self._counters.add(kernels_found=found, lookup_seconds=time.perf_counter() - started)
+        _log.debug("%s: %s", source.symbol, "in the store" if found else "to be compiled")
         if found:
             return
         self._pending.append(source)

@@ -5,7 +5,9 @@ Importing this package loads neither torch nor onnx nor cuda: each public name l
 """
 
 import os
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,10 +47,35 @@ __all__ = [
     "build", "compile_onnx", "explain", "load", "metrics", "simulate",
 ]  # fmt: skip
 
-# In a checkout the rooms ir/, graph/, schedules/ and backend/ stand beside this folder, not in it as when installed.
+
+class _CheckoutRooms:
+    """Finds the packages ir, graph, schedules and backend of a checkout, where they stand beside this folder.
+
+    Nothing else of the checkout belongs to the package: were its root in ``__path__``, a walk over the packages, as
+    PyTorch makes for TORCH_LOGS=taskmap, would find this folder again as taskmap.taskmap, without an end.
+    """
+
+    names = ("backend", "graph", "ir", "schedules")
+
+    def __init__(self, entry: str) -> None:
+        self.root, marker = os.path.split(entry)
+        if marker != _MARKER:
+            raise ImportError(entry)
+
+    def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
+        """The spec of a room; None for any other name."""
+        return PathFinder.find_spec(fullname, [self.root]) if fullname.rpartition(".")[2] in self.names else None
+
+    def iter_modules(self, prefix: str = "") -> list[tuple[str, bool]]:
+        """The rooms, as pkgutil asks for them: names, and that each is a package."""
+        return [(prefix + name, True) for name in self.names]
+
+
+_MARKER = "<rooms of taskmap>"
 _checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if all(os.path.exists(os.path.join(_checkout, name)) for name in ("pyproject.toml", "schedules")):
-    __path__.append(_checkout)
+    sys.path_hooks.append(_CheckoutRooms)
+    __path__.append(os.path.join(_checkout, _MARKER))
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.openmp_threads import openmp_threads
 from taskmap.backend.store import KernelStore
 from taskmap.dump import Dump, new_dump
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, InvalidOptionError, UnsupportedError
@@ -183,7 +184,7 @@ class _Function:
         arguments = [*addresses, *sizes]
         if self.needs_error:
             arguments.append(ctypes.addressof(error))
-        with _threads(self.threads):
+        with openmp_threads(self.threads):
             self._function(*arguments)
         if error.value:
             raise out_of_range(self.name)
@@ -195,21 +196,3 @@ def out_of_range(name: str) -> IndexOutOfRangeError:
         f"an index is out of range in kernel {name!r}",
         why="an index tensor holds a value outside the dimension that it indexes.",
     )
-
-
-class _threads:  # noqa: N801  a context manager that reads as a function
-    """OpenMP uses this many threads inside; None leaves it as it is."""
-
-    def __init__(self, count: int | None) -> None:
-        self.count = count
-        self.before = 0
-
-    def __enter__(self) -> None:
-        if self.count is not None:
-            openmp = ctypes.CDLL(None)
-            self.before = openmp.omp_get_max_threads()
-            openmp.omp_set_num_threads(self.count)
-
-    def __exit__(self, *exc: object) -> None:
-        if self.count is not None:
-            ctypes.CDLL(None).omp_set_num_threads(self.before)

@@ -20,6 +20,7 @@ from taskmap.graph.importers.fx import import_fx
 from taskmap.headroom import headroom
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ledger import LEDGER
+from taskmap.logs import said
 from taskmap.random_order import number_random
 
 
@@ -51,6 +52,7 @@ def _compile(
             reason = str(error)
     if reason is not None:
         LEDGER.add("fallbacks")
+        said("%s graph runs through PyTorch as a whole: %s", kind, reason)
         if session.record is not None:
             session.record.append(Fallback(kind, reason))
         dump.write("fallback.txt", reason)

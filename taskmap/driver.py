@@ -35,6 +35,7 @@ from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ledger import LEDGER
+from taskmap.logs import detail, said, stage
 from taskmap.options import Options
 from taskmap.placing import CPU, chosen_target
 from taskmap.platform import Builder, Platform, Ready, Show
@@ -142,6 +143,7 @@ def compile_graph(
     restore_random_order(planned)
     if session.choices is not None:
         session.choices.hints.update(graph.hints)
+    stage(name, "graph", lambda: graph)
     dump.write("plan.txt", describe(planned))
     tune(planned, session)
     with closing(session.platform.builder()) as builder:
@@ -158,10 +160,18 @@ def compile_graph(
             ready = builder.finish(memory, parts.prepare is not None, dump, show)
     for symbol, taken in ready.resources.items():
         dump.write(f"{symbol}_resources.txt", taken)
+    stage(name, "plan", lambda: describe(planned))
+    stage(
+        name,
+        "kernels",
+        lambda: "\n\n".join(dict.fromkeys(f"// {k.schedule}\n{k.source.text}" for k in kernels.values())),
+    )
     call = _callable(parts, ready, session.platform, graph.constant_inputs if name == "inference" else None)
     LEDGER.add("graphs")
-    LEDGER.add("externs", sum(isinstance(step, Node) for step in planned.steps))
     compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call, ready.resources)
+    externs = sum(isinstance(step, Node) for step in planned.steps)
+    said("%s graph: %d kernels, %d steps through PyTorch", name, len(kernels), externs)
+    LEDGER.add("externs", externs)
     if session.record is not None:
         session.record.append(compilation)
     return compilation
@@ -221,6 +231,7 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict
                 if not groups:
                     raise
                 LEDGER.add("groups_split")
+                detail("%s is taken apart, because no schedule takes it whole: %s", step.name, error)
                 dump.write(f"split_{step.name}.txt", error)
                 kernels.update({group: _kernel_of(group, session, dump) for group in groups})
             for group in groups:
@@ -270,15 +281,18 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     key = task_key(group.task)
     if key in session.kernels:
         LEDGER.add("tasks_shared")
+        detail("%s: the kernel of an equal task, %s", group.name, session.kernels[key].source.symbol)
         return session.kernels[key]
     config = _tuned(group.task, session)
     if config is not None:
         LEDGER.add("tasks_tuned")
+        detail("%s: tuned, %s", group.name, config)
     entry = _entry(key, session.target, config)
     # Where every stage is to be seen or verified, every stage is run.
     found = None if dump.wanted or session.options.verify_passes else session.tasks.find(entry)
     if found is not None:
         LEDGER.add("tasks_found")
+        detail("%s: scheduled by an earlier process, %s, %s", group.name, found.source.symbol, found.schedule)
         session.kernels[key] = found
         return found
     try:
@@ -294,6 +308,7 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
             hint="This is a defect of taskmap. The option 'dump_dir' shows every stage up to it.",
         ) from error
     LEDGER.add("tasks_scheduled")
+    detail("%s: scheduled, %s, %s", group.name, made.source.symbol, made.schedule)
     session.tasks.add(entry, made)
     session.kernels[key] = made
     return made

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import profiler as _profiler
 
 from taskmap.backend.sizes import sizes_function
 from taskmap.binding import Binding, ExternBinding, TensorSpec, View
@@ -18,6 +19,7 @@ from taskmap.kept_outputs import SMALLEST, KeptOutputs
 from taskmap.ledger import LEDGER
 from taskmap.on_gpu import on_gpu
 from taskmap.platform import Runs
+from taskmap.profiling import with_ranges
 
 CPU = torch.device("cpu")
 _EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
@@ -44,6 +46,7 @@ class CompiledGraph:
         self._alignment = alignment
         self._empty = _allocator(device)
         self._specs = _Specs(binding)
+        self._with_ranges: Runs | None = None
         self.kept = KeptOutputs()
         self._large = self._specs.large() if device.type == "cpu" else frozenset()
         self.read_dims = _dims_reader(binding)
@@ -86,9 +89,10 @@ class CompiledGraph:
             shape, strides, _ = places[slot]
             make = self._empty if slot not in self._large else partial(self.kept.take, slot)
             values[slot] = make(shape, strides, dtype)
+        executable = self._ranged() if _profiler._is_profiler_enabled else self.executable
         if not binding.externs:
             io = array("q", [values[s].data_ptr() for s in binding.io])
-            self.executable(io, dims, constants)
+            executable(io, dims, constants)
             return
         io = array("q", [_address(values[s]) for s in binding.io])
 
@@ -97,7 +101,13 @@ class CompiledGraph:
             for entry, slot in enumerate(binding.io):
                 io[entry] = _address(values[slot])
 
-        self.executable(io, dims, constants, extern)
+        executable(io, dims, constants, extern)
+
+    def _ranged(self) -> Runs:
+        """The executable for calls under torch.profiler."""
+        if self._with_ranges is None:
+            self._with_ranges = with_ranges(self.executable)
+        return self._with_ranges
 
     def results(self, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> list[Any]:
         """What the graph returns, given all slots."""

@@ -1,51 +1,21 @@
-"""ONNX models into taskmap's graph: opsets 7 and newer, one file for each family of operators."""
+"""ONNX models into taskmap's graph: opsets 7 and newer, one file for each family of operators.
 
-from taskmap.graph.importers.onnx import (
-    activations,
-    attention,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear_models,
-    matmul,
-    ngrams,
-    norms,
-    pooling,
-    quantization,
-    ranking,
-    recurrent,
-    reductions,
-    resize,
-    sequences,
-    shapes,
-    trees,
-    vision,
-)
-from taskmap.graph.importers.onnx.model import Model, Port, load
+The names load on first use, and with them the families: importing a package loads no framework.
+"""
 
-FAMILIES = (
-    activations,
-    attention,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear_models,
-    matmul,
-    ngrams,
-    norms,
-    pooling,
-    quantization,
-    ranking,
-    recurrent,
-    reductions,
-    resize,
-    sequences,
-    shapes,
-    trees,
-    vision,
-)
-"""The files that fill the table of lowerings."""
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskmap.graph.importers.onnx.families import FAMILIES as FAMILIES
+    from taskmap.graph.importers.onnx.families import Model as Model
+    from taskmap.graph.importers.onnx.families import Port as Port
+    from taskmap.graph.importers.onnx.families import load as load
 
 __all__ = ["FAMILIES", "Model", "Port", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("taskmap.graph.importers.onnx.families"), name)

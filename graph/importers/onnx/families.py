@@ -1,0 +1,51 @@
+"""The families of ONNX operators; importing this file fills the table of lowerings."""
+
+from taskmap.graph.importers.onnx import (
+    activations,
+    attention,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear_models,
+    matmul,
+    ngrams,
+    norms,
+    pooling,
+    quantization,
+    ranking,
+    recurrent,
+    reductions,
+    resize,
+    sequences,
+    shapes,
+    trees,
+    vision,
+)
+from taskmap.graph.importers.onnx.model import Model as Model
+from taskmap.graph.importers.onnx.model import Port as Port
+from taskmap.graph.importers.onnx.model import load as load
+
+FAMILIES = (
+    activations,
+    attention,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear_models,
+    matmul,
+    ngrams,
+    norms,
+    pooling,
+    quantization,
+    ranking,
+    recurrent,
+    reductions,
+    resize,
+    sequences,
+    shapes,
+    trees,
+    vision,
+)
+"""The files that fill the table of lowerings."""
