@@ -22,6 +22,7 @@ from taskmap.graph.importers.onnx import (
     trees,
     vision,
 )
+from taskmap.graph.importers.onnx.microsoft.table import FAMILIES as MICROSOFT
 from taskmap.graph.importers.onnx.model import Model as Model
 from taskmap.graph.importers.onnx.model import Port as Port
 from taskmap.graph.importers.onnx.model import load as load
@@ -47,5 +48,6 @@ FAMILIES = (
     shapes,
     trees,
     vision,
+    *MICROSOFT,
 )
 """The files that fill the table of lowerings."""

@@ -8,6 +8,7 @@ from typing import Any
 from onnx import FunctionProto, TypeProto, helper
 
 from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.composition import composed_body
 from taskmap.graph.importers.onnx.long_recurrences import long_body
 from taskmap.graph.importers.onnx.model import Library, schema_of
 from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
@@ -20,7 +21,7 @@ def body_of(call: Call) -> tuple[FunctionProto, Library]:
 
     Raises UnsupportedError where the standard has none for this operator and these types.
     """
-    own = long_body(call)
+    own = long_body(call) or composed_body(call)
     if own is not None:
         return own, call.library
     asked = call.library.version(call.domain)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, defs
 
+from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS
 from taskmap.graph.importers.onnx.control_names import CONTROL
 from taskmap.graph.importers.onnx.elements import TensorType
 from taskmap.graph.importers.onnx.protos import shown
@@ -45,12 +47,13 @@ class Library:
         return schema_of(node.op_type, self.version(domain_of(node)), domain_of(node))
 
 
+@lru_cache(maxsize=8192)
 def schema_of(name: str, version: int, domain: str) -> defs.OpSchema | None:
-    """The standard's definition of an operator, or None."""
+    """The standard's definition of an operator, else ONNX Runtime's contract, or None."""
     try:
         return defs.get_schema(name, version, domain)
     except defs.SchemaError:
-        return None
+        return CONTRACTS.get((domain, name))
 
 
 def has_body(schema: Any) -> bool:
@@ -242,7 +245,8 @@ def _lacks(node: NodeProto, library: Library) -> str | None:
     is_control = domain == "" and node.op_type in CONTROL
     if is_control or find(domain, node.op_type, schema.since_version) is not None:
         return None
-    return None if has_body(schema) else label
+    is_composed = schema is CONTRACTS.get((domain, node.op_type)) and (domain, node.op_type) in DEFINITIONS
+    return None if is_composed or has_body(schema) else label
 
 
 def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Library, missing: dict[str, None]) -> None:

@@ -10,6 +10,7 @@ from onnx import AttributeProto, TensorProto, defs
 
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import elem_name
+from taskmap.graph.importers.onnx.model import schema_of
 from taskmap.graph.importers.onnx.protos import shown
 from taskmap.graph.importers.onnx.values import Tensor
 
@@ -78,9 +79,15 @@ _ELEMS = {
 }
 
 
+def _schema(name: str, version: int, domain: str) -> defs.OpSchema:
+    schema = schema_of(name, version, domain)
+    assert schema is not None, f"{name} was checked when the model was loaded"
+    return schema
+
+
 @lru_cache(maxsize=4096)
 def _parameters(name: str, version: int, domain: str) -> tuple[list[tuple[str, frozenset[str]]], bool, int, int]:
-    schema = defs.get_schema(name, version, domain)
+    schema = _schema(name, version, domain)
     inputs = [(p.type_str, frozenset(p.types)) for p in schema.inputs]
     last = bool(schema.inputs) and schema.inputs[-1].option == VARIADIC
     return inputs, last and not schema.inputs[-1].is_homogeneous, schema.min_input, schema.max_input
@@ -109,7 +116,7 @@ def check_attributes(call: Call) -> None:
 
 @lru_cache(maxsize=4096)
 def _attributes(name: str, version: int, domain: str) -> dict[str, int]:
-    schema: Any = defs.get_schema(name, version, domain)
+    schema: Any = _schema(name, version, domain)
     return {n: int(a.type) for n, a in schema.attributes.items()}
 
 
@@ -137,7 +144,7 @@ def check_inputs(call: Call) -> None:
 
 def output_elem(call: Call, index: int) -> int | None:
     """The element type of result ``index`` if it follows from the inputs, else None."""
-    schema = defs.get_schema(call.op, call.version, call.domain)
+    schema = _schema(call.op, call.version, call.domain)
     if not schema.outputs:
         return None
     variable = schema.outputs[min(index, len(schema.outputs) - 1)].type_str

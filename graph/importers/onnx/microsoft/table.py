@@ -1,0 +1,15 @@
+"""The files of ONNX Runtime's operators: importing this one fills the table of contracts."""
+
+from taskmap.graph.importers.onnx.microsoft import (
+    attention,
+    convolutions,
+    few_bits,
+    fused,
+    grouped_attention,
+    norms,
+    quantised,
+    quantised_products,
+)
+
+FAMILIES = (attention, convolutions, few_bits, fused, grouped_attention, norms, quantised, quantised_products)
+"""The files that fill the table of contracts."""
