@@ -132,3 +132,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_results_are_those_of_onnxruntime(case: Case) -> None:
     compare(case)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[15], CASES[-6]], ids=str)
+def test_compiled(case: Case) -> None:
+    compare(case, compiled=True)

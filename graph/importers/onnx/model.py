@@ -14,7 +14,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS
 from taskmap.graph.importers.onnx.control_names import CONTROL
 from taskmap.graph.importers.onnx.elements import TensorType
-from taskmap.graph.importers.onnx.protos import shown
+from taskmap.graph.importers.onnx.ordering import ordered
+from taskmap.graph.importers.onnx.protos import graphs_of, shown
 from taskmap.graph.importers.onnx.table import find
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 
@@ -128,6 +129,7 @@ def checked(proto: ModelProto, folder: Path | None) -> Model:
         raise ImportGraphError(
             "the file is not an ONNX model", why="it has no graph, or names no operator set.", hint="Is it complete?"
         )
+    proto = ordered(proto)
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
         opsets["" if entry.domain == "ai.onnx" else entry.domain] = int(entry.version)
@@ -227,7 +229,7 @@ def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> N
     maker = next((n for n in nodes if name in n.output), None)
     why = "no input, initializer or node has that name."
     if maker is not None:
-        why = f"{described(maker)} makes it later: the nodes form a cycle, or are not in the order of computation."
+        why = f"{described(maker)} makes it later: the nodes form a cycle."
     raise ImportGraphError(f"{described(node)} reads {shown(name)}, which is not there", why=why)
 
 
@@ -297,11 +299,6 @@ def function_library(function: FunctionProto, base: Library) -> Library:
     return Library(opsets, base.functions, base.folder)
 
 
-def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
-    """The graphs in an attribute."""
-    return [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
-
-
 def all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
     """The nodes, and those of the graphs inside them."""
     for node in nodes:
@@ -329,13 +326,24 @@ def _port(value: ValueInfoProto) -> Port:
 
 
 def tensor_type(proto: TypeProto.Tensor) -> TensorType:
-    """The element type and shape of a tensor's type. Raises ImportGraphError for negative sizes."""
+    """The element type and shape of a tensor's type; a size of -1 and a name that is none are of any size.
+
+    Raises ImportGraphError for other negative sizes.
+    """
     if not proto.HasField("shape"):
         return TensorType(proto.elem_type, None)
     sizes: list[int | str | None] = []
     for dim in proto.shape.dim:
         which = dim.WhichOneof("value")
-        if which == "dim_value" and dim.dim_value < 0:
+        if which == "dim_value" and dim.dim_value < -1:
             raise ImportGraphError(f"an input has the size {dim.dim_value}")
-        sizes.append(dim.dim_value if which == "dim_value" else dim.dim_param or None)
+        if which == "dim_value":
+            sizes.append(None if dim.dim_value == -1 else dim.dim_value)
+        else:
+            sizes.append(dim.dim_param if _is_name(dim.dim_param) else None)
     return TensorType(proto.elem_type, tuple(sizes))
+
+
+def _is_name(text: str) -> bool:
+    """Whether the name of a dimension means one size wherever it occurs: converters write "?", "-1" and "None"."""
+    return text not in ("None", "none", "-1") and any(c.isalnum() for c in text)

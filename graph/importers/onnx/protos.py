@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import AttributeProto, SparseTensorProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, numpy_helper
 
 from taskmap.graph.importers.onnx.elements import numpy_type
 from taskmap.ir.errors import ImportGraphError
@@ -127,6 +127,11 @@ def sparse_array(sparse: SparseTensorProto, folder: Path | None) -> Array:
     except (IndexError, ValueError) as error:
         raise ImportGraphError("the indices of a sparse tensor do not fit its shape", why=str(error)) from error
     return dense
+
+
+def graphs_of(attribute: AttributeProto) -> list[GraphProto]:
+    """The graphs in an attribute."""
+    return [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
 
 
 def attribute_value(attribute: AttributeProto, folder: Path | None) -> Any:

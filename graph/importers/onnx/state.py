@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from taskmap.graph.importers.onnx.model import Library, graphs_of
+from taskmap.graph.importers.onnx.model import Library
+from taskmap.graph.importers.onnx.protos import graphs_of
 from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
 
 Replace = Callable[[Tensor], Tensor]

@@ -13,14 +13,14 @@ from taskmap.ir.construct import constant_dim
 FLOAT, INT64 = int(TensorProto.FLOAT), int(TensorProto.INT64)
 
 
-def heads(b: Body, x: str, count: int) -> str:
+def heads(b: Body, x: str, count: int, size: int) -> str:
     """[batch, length, count * size] as [batch, count, length, size]."""
-    return b("Transpose", b.reshape(x, 0, 0, count, -1), perm=[0, 2, 1, 3])
+    return b("Transpose", b.reshape(x, 0, 0, count, size), perm=[0, 2, 1, 3])
 
 
-def joined(b: Body, x: str) -> str:
-    """[batch, heads, length, size] as [batch, length, heads * size]."""
-    return b.reshape(b("Transpose", x, perm=[0, 2, 1, 3]), 0, 0, -1)
+def joined(b: Body, x: str, width: int) -> str:
+    """[batch, heads, length, size] as [batch, length, heads * size], which is ``width``."""
+    return b.reshape(b("Transpose", x, perm=[0, 2, 1, 3]), 0, 0, width)
 
 
 def added_mask(b: Body, allowed: str, value: float, elem: int) -> str:
@@ -74,14 +74,14 @@ def _within_lengths(b: Body, name: str, k: str, past: str) -> str:
     return b("And", allowed, b("GreaterOrEqual", place, b.reshape(starts, -1, 1, 1, 1))) if starts else allowed
 
 
-def attend(b: Body, q: str, k: str, v: str, mask: str, past: tuple[str, str] = ("", "")) -> list[str]:
-    """Attention of the call's scale: its result [batch, length, size], the keys and the values with those before."""
+def attend(b: Body, q: str, k: str, v: str, mask: str, past: tuple[str, str], width: int) -> list[str]:
+    """Attention of the call's scale: its result [batch, length, width], the keys and the values with those before."""
     settings: dict[str, float | int] = {}
     if b.attr("scale", 0.0):
         settings["scale"] = float(b.attr("scale", 0.0))
     causal = int(b.attr("unidirectional", 0))
     made = b.several(3, "Attention", q, k, v, mask, *past, is_causal=causal, **settings)
-    return [joined(b, made[0]), *made[1:]]
+    return [joined(b, made[0], width), *made[1:]]
 
 
 def projected(b: Body, qkv: str, width: int, shared: bool) -> None:
@@ -92,14 +92,14 @@ def projected(b: Body, qkv: str, width: int, shared: bool) -> None:
     sizes = [int(n) for n in b.attr("qkv_hidden_sizes", [])] or [width // 3] * 3
     if len(sizes) != 3 or sum(sizes) != width or count < 1 or any(n % count or n < 1 for n in sizes):
         raise b.call.error(f"{count} heads, and hidden sizes {sizes} of {width} in all")
-    q, k, v = (heads(b, part, count) for part in b.split(qkv, 2, sizes))
+    q, k, v = (heads(b, p, count, n // count) for p, n in zip(b.split(qkv, 2, sizes), sizes, strict=True))
     past = ("", "")
     if b["past"]:
         both = b.split("past", 0, [1, 1])
         past = (b("Squeeze", both[0], b.ints(0)), b("Squeeze", both[1], b.ints(0)))
     elem = b.elem("bias") if shared else b.elem("input")
     mask = b.plus(padding(b, "mask_index", k, b["past"], elem), b["attention_bias"])
-    made, keys, values = attend(b, q, k, v, mask, past)
+    made, keys, values = attend(b, q, k, v, mask, past, sizes[2])
     present = ""
     if b.call.wants(1):
         present = b("Concat", b("Unsqueeze", keys, b.ints(0)), b("Unsqueeze", values, b.ints(0)), axis=0)
@@ -119,22 +119,33 @@ def _attention(b: Body) -> None:
     projected(b, qkv, b.size("weights", 1), False)
 
 
-def _parts(b: Body, count: int) -> tuple[str, str, str]:
-    """Queries, keys and values as [batch, heads, length, size], without the bias."""
+def _parts(b: Body, count: int) -> tuple[str, str, str, int]:
+    """Queries, keys and values as [batch, heads, length, size], without the bias; and the size of a value."""
 
     def unpacked(x: str, parts: int) -> list[str]:
         pieces = b.split(x, 3, [1] * parts)
         return [b("Transpose", b("Squeeze", p, b.ints(3)), perm=[0, 2, 1, 3]) for p in pieces]
 
+    def apart(name: str) -> str:
+        return name if len(b.shape(name)) == 4 else heads(b, name, count, _head_size(b, name, count))
+
     if len(b.shape("query")) == 5:
         q, k, v = unpacked("query", 3)
-        return q, k, v
-    q = heads(b, "query", count)
+        return q, k, v, b.size("query", 4)
+    q = apart("query")
     if len(b.shape("key")) == 5:
         k, v = unpacked("key", 2)
-        return q, k, v
-    k, v = (name if len(b.shape(name)) == 4 else heads(b, name, count) for name in ("key", "value"))
-    return q, k, v
+        return q, k, v, b.size("key", 4)
+    return q, apart("key"), apart("value"), _head_size(b, "value", count)
+
+
+def _head_size(b: Body, name: str, count: int) -> int:
+    width = b.size(name, -1)
+    if len(b.shape(name)) == 4:
+        return width
+    if width % count:
+        raise b.call.error(f"{count} heads of {width} elements in all")
+    return width // count
 
 
 def _with_bias(b: Body, count: int, q: str, k: str, v: str) -> tuple[str, str, str]:
@@ -157,10 +168,10 @@ def _multi_head(b: Body) -> None:
     count = int(b.call.required("num_heads"))
     if count < 1:
         raise b.call.error(f"{count} heads")
-    q, k, v = _parts(b, count)
+    q, k, v, size = _parts(b, count)
     if b["bias"]:
         q, k, v = _with_bias(b, count, q, k, v)
     past = (b["past_key"], b["past_value"])
     mask = b.plus(padding(b, "key_padding_mask", k, past[0], b.elem("query")), b["attention_bias"])
-    made, keys, values = attend(b, q, k, v, mask, past)
+    made, keys, values = attend(b, q, k, v, mask, past, count * size)
     b.returns(made, keys, values, "")

@@ -35,17 +35,16 @@ def _rotary(b: Body) -> None:
         length = b.sizes("input", rank - 2, rank - 1) if rank == 4 else b.sizes("input", 1, 2)
         row = b("Unsqueeze", b("Add", _counted(b, length), "position_ids"), b.ints(0))
         places = b("Expand", row, b("Concat", b.sizes("input", 0, 1), length, axis=0))
-    count = int(b.attr("num_heads", 0))
-    if rank == 3 and not count:
-        count = b.size("input", 2) // (turned or 2 * b.size("cos_cache", 1))
-    b.returns(_turned(b, "input", places, count if rank == 3 else 0, int(b.attr("interleaved", 0)), turned))
-
-
-def _turned(b: Body, x: str, places: str, count: int, interleaved: int, turned: int = 0) -> str:
-    settings = {"interleaved": interleaved, "rotary_embedding_dim": turned}
-    if count:
-        settings["num_heads"] = count
-    return b("RotaryEmbedding", x, "cos_cache", "sin_cache", places, **settings)
+    settings = {"interleaved": int(b.attr("interleaved", 0)), "rotary_embedding_dim": turned}
+    if rank == 4:
+        b.returns(b("RotaryEmbedding", "input", "cos_cache", "sin_cache", places, **settings))
+        return
+    width, count = b.size("input", 2), int(b.attr("num_heads", 0))
+    count = count or width // (turned or 2 * b.size("cos_cache", 1))
+    if count < 1 or width % count:
+        raise b.call.error(f"{count} heads of {width} elements in all")
+    apart = heads(b, "input", count, width // count)
+    b.returns(joined(b, b("RotaryEmbedding", apart, "cos_cache", "sin_cache", places, **settings), width))
 
 
 _CACHE = "k_quant_type:s v_quant_type:s kv_cache_bit_width:i sliding_window_cache:i"
@@ -72,27 +71,27 @@ def _group_query(b: Body) -> None:
     size = b.size("query", 2) // (count if k else count + 2 * shared)
     if not k:
         q, k, v = b.split("query", 2, [count * size, shared * size, shared * size])
-    q, k = _normed(b, q, "q", size), _normed(b, k, "k", size)
+    q, k = _normed(b, q, "q", count, size), _normed(b, k, "k", shared, size)
     queries = b.sizes(q, 1, 2)
     total = b("Add", b.cast("seqlens_k", INT64), b.constant(np.int64(1)))  # [batch]: keys in all
     first = _first(b, total, queries)
     places = b("Add", b("Unsqueeze", first, b.ints(1)), _counted(b, queries))  # [batch, queries]
+    q, k, v = (heads(b, x, n, size) for x, n in ((q, count), (k, shared), (v, shared)))
     if b.attr("do_rotary", 0):
-        at = b["position_ids"] or places
-        q, k = (_turned(b, x, at, n, int(b.attr("rotary_interleaved", 0))) for x, n in ((q, count), (k, shared)))
-    q, k, v = heads(b, q, count), heads(b, k, shared), heads(b, v, shared)
+        at, kind = b["position_ids"] or places, int(b.attr("rotary_interleaved", 0))
+        q, k = (b("RotaryEmbedding", x, "cos_cache", "sin_cache", at, interleaved=kind) for x in (q, k))
     keys, values = (_cached(b, name, new, first) for name, new in (("past_key", k), ("past_value", v)))
     mask = _mask(b, places, total, keys)
-    b.returns(_attended(b, q, keys, values, mask, count), keys, values, "")
+    b.returns(_attended(b, q, keys, values, mask, count, size), keys, values, "")
 
 
-def _normed(b: Body, x: str, which: str, size: int) -> str:
+def _normed(b: Body, x: str, which: str, count: int, size: int) -> str:
     weight = b[f"{which}_norm_weight"]
     if not weight:
         return x
     epsilon = b.attr(f"{which}_norm_epsilon", b.attr("qk_norm_epsilon", 1e-6))
-    normal = b("RMSNormalization", b.reshape(x, 0, 0, -1, size), weight, axis=-1, epsilon=epsilon)
-    return b.reshape(normal, 0, 0, -1)
+    normal = b("RMSNormalization", b.reshape(x, 0, 0, count, size), weight, axis=-1, epsilon=epsilon)
+    return b.reshape(normal, 0, 0, count * size)
 
 
 def _has_past(b: Body) -> bool:
@@ -103,8 +102,7 @@ def _first(b: Body, total: str, queries: str) -> str:
     """The place of the first query of each row, [batch]: behind the cache, or 0 where all is new."""
     if not _has_past(b):
         return b("Sub", total, total)
-    whole = b("Equal", b.cast("total_sequence_length", INT64), b("Squeeze", queries, b.ints(0)))
-    return b("Where", whole, b.constant(np.int64(0)), b("Sub", total, queries))
+    return b("Max", b("Sub", total, queries), b.constant(np.int64(0)))
 
 
 def _cached(b: Body, past: str, new: str, first: str) -> str:
@@ -135,7 +133,7 @@ def _mask(b: Body, places: str, total: str, keys: str) -> str:
     return b("Add", mask, short)
 
 
-def _attended(b: Body, q: str, keys: str, values: str, mask: str, count: int) -> str:
+def _attended(b: Body, q: str, keys: str, values: str, mask: str, count: int, size: int) -> str:
     """Attention; a sink is one key more, whose score is the sink and whose value is 0."""
     settings: dict[str, float] = {}
     if b.attr("scale", 0.0):
@@ -150,7 +148,7 @@ def _attended(b: Body, q: str, keys: str, values: str, mask: str, count: int) ->
         keys, values = (_with_zero(b, x) for x in (keys, values))
     if cap > 0.0:
         settings["softcap"] = cap
-    return joined(b, b("Attention", q, keys, values, mask, **settings))
+    return joined(b, b("Attention", q, keys, values, mask, **settings), count * size)
 
 
 def _with_zero(b: Body, x: str) -> str:
