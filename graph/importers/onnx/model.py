@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, defs
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, defs
 
 from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS
 from taskmap.graph.importers.onnx.control_names import CONTROL
