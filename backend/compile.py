@@ -55,6 +55,11 @@ class TranslationUnit:
     kernels: tuple[KernelSource, ...]
 
     @property
+    def computes_with_integers(self) -> bool:
+        """Whether any of its kernels does."""
+        return any(kernel.computes_with_integers for kernel in self.kernels)
+
+    @property
     def text(self) -> str:
         """C source. Line numbers start anew in each kernel, so that a diagnostic names the kernel by its symbol."""
         kernels = (f'#line 1 "{kernel.symbol}"\n{kernel.text}\n' for kernel in self.kernels)
@@ -146,15 +151,19 @@ class KernelCompiler:
 
     def _start(self, count: int) -> None:
         self._started = self._started or time.perf_counter()
-        self._session.start(partition(self._pending, count), self._jobs)
+        self._session.start(partition(self._pending, count, self._session.separates), self._jobs)
         self._pending = []
 
 
-def partition(kernels: Sequence[KernelSource], count: int) -> list[TranslationUnit]:
-    """About `count` units of equal length, longest first; more where there are more preludes that cannot be united."""
-    groups: defaultdict[str | None, list[KernelSource]] = defaultdict(list)
+def partition(kernels: Sequence[KernelSource], count: int, separate: bool = False) -> list[TranslationUnit]:
+    """About `count` units of equal length, longest first; more where there are more preludes that cannot be united.
+
+    separate: kernels that compute with integers are in units of their own.
+    """
+    groups: defaultdict[tuple[str | None, bool], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
-        groups[kernel.prelude if isinstance(kernel.prelude, str) else None].append(kernel)
+        whole = kernel.prelude if isinstance(kernel.prelude, str) else None
+        groups[whole, separate and kernel.computes_with_integers].append(kernel)
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
     for group in groups.values():
@@ -176,7 +185,8 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 
 
 def _stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
-    parts = key_parts(source, compiler=toolchain.identity, flags=toolchain.flags, isa=toolchain.isa)
+    flags = toolchain.flags_for(source.computes_with_integers)
+    parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
 
 
@@ -198,6 +208,11 @@ class _Session:
         self._executor: ThreadPoolExecutor | None = None
         self._scratch = ExitStack()
         self._folder = Path()
+
+    @property
+    def separates(self) -> bool:
+        """Whether kernels that compute with integers need flags of their own."""
+        return self._toolchain.safer.integers != self._toolchain.safer.floats
 
     def loaded(self, symbols: Iterable[str]) -> LoadedKernels:
         return LoadedKernels({s: self._addresses[s] for s in symbols}, tuple(self._libraries.values()))
@@ -277,7 +292,8 @@ class _Session:
         """Compile and link one unit in a new `folder`; the shared object."""
         folder.mkdir()
         compiled, linked = folder / "unit.o", folder / "unit.so"
-        self._run(self._toolchain.compile_command(compiled.name), unit, folder, children)
+        command = self._toolchain.compile_command(compiled.name, integers=unit.computes_with_integers)
+        self._run(command, unit, folder, children)
         command = self._toolchain.link_command(compiled.name, linked.name)
         self._run(command, unit, folder, children)
         if not linked.is_file():

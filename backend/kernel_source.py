@@ -11,6 +11,8 @@ from dataclasses import dataclass
 RUNTIME_ABI = 1
 """Version of what kernels assume of their caller; counted up when a stored kernel may no longer be called."""
 
+_INTEGERS = re.compile(r"\b(?:[iu](?:8|16|32)|b8)(?:x\d+)?\b|\bi64x(?!1\b)|\bi64 \*|\(\(i64\)\(")
+"""Integers other than addresses and counts, which are scalars of type i64, in generated C."""
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -33,6 +35,11 @@ class KernelSource:
     def __post_init__(self) -> None:
         if not _SYMBOL.fullmatch(self.symbol):
             raise ValueError(f"not a C identifier: {self.symbol!r}")
+
+    @property
+    def computes_with_integers(self) -> bool:
+        """False only where every element that the text reads, computes and writes is a float."""
+        return _INTEGERS.search(self.text) is not None
 
 
 def key_parts(

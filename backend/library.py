@@ -43,7 +43,7 @@ def ensure_openmp() -> bool:
     if hasattr(ctypes.CDLL(None), "GOMP_parallel"):
         _survive_fork()
         return True
-    for name in (*_mapped_runtimes(), "libgomp.so.1"):
+    for name in openmp_runtimes():
         try:
             runtime = ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
         except OSError:
@@ -66,11 +66,12 @@ def _survive_fork() -> None:
         os.register_at_fork(before=lambda: pause(_PAUSE_HARD))
 
 
-def _mapped_runtimes() -> list[str]:
-    """OpenMP runtimes that are loaded, but visible only to those who loaded them."""
+def openmp_runtimes() -> list[str]:
+    """OpenMP runtimes: those that are loaded, but visible only to those who loaded them; then the system's."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
+        maps = ""
     paths = {line.split(maxsplit=5)[5] for line in maps.splitlines() if "omp" in line and len(line.split()) > 5}
-    return sorted(path for path in paths if Path(path).name.startswith(("libgomp", "libiomp5", "libomp")))
+    mapped = sorted(path for path in paths if Path(path).name.startswith(("libgomp", "libiomp5", "libomp")))
+    return [*mapped, "libgomp.so.1"]

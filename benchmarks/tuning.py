@@ -31,7 +31,6 @@ from tqdm import tqdm
 from benchmarks.models import MODELS
 from benchmarks.report import Check, Report, parser, start
 from benchmarks.tuning_spent import Spent
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.driver import new_session
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -40,6 +39,7 @@ from taskmap.progress import Show
 from taskmap.schedules import Problem, problem, read_problem, space_of
 from taskmap.target import host_target
 from taskmap.torch_backend import compile_captured
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.choice import Choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
@@ -154,7 +154,7 @@ def _problems_of(name: str, small: bool, folder: Path) -> Counter[Problem]:
 def _tune_all(wanted: Sequence[Problem], a: argparse.Namespace, folder: Path, spent: Spent) -> dict[Problem, Tuned]:
     """What became of each operator for which there was time."""
     target = host_target(Options(threads=a.threads), a.threads)
-    here, setting = conditions(find_toolchain(), a.threads), Setting(a.threads, cache_dir=str(folder))
+    here, setting = conditions(trusted_toolchain(), a.threads), Setting(a.threads, cache_dir=str(folder))
     deadline = time.monotonic() + a.budget
     tuned: dict[Problem, Tuned] = {}
     database = Database(database_path(str(folder)))

@@ -13,11 +13,11 @@ import time
 
 from distributed import Client, LocalCluster
 
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.types import f32
 from taskmap.options import Options
 from taskmap.schedules.cpu.matmul_problem import MatmulProblem
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.job import Setting
@@ -34,7 +34,7 @@ def main(address: str | None) -> None:
         if cluster is not None:
             threading.Thread(target=kill_one, args=(cluster,), daemon=True).start()
         target = host_target(Options(threads=THREADS), THREADS)
-        here = conditions(find_toolchain(), THREADS)
+        here = conditions(trusted_toolchain(), THREADS)
         database = Database(database_path())
         for problem in PROBLEMS:
             executor = client.get_executor(pure=False)

@@ -103,6 +103,10 @@ class CompilerFailedError(TaskmapError):
     """The compiler was found, but it refused the source, crashed, or ran out of time."""
 
 
+class WrongCompilerError(CompilerFailedError):
+    """The compiler makes wrong code of kernels whose right results are known, with all flags that were tried."""
+
+
 class KernelResourceError(CompilerFailedError):
     """A kernel compiled, but not as it was meant: its registers spill, or its tensor instructions run one by one."""
 

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from taskmap.arguments import Arguments
 from taskmap.backend.compile import compile_kernels
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.kernel_source import KernelSource
@@ -33,6 +32,7 @@ from taskmap.ir.verify import LOWERED, verify
 from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 
 Source = KernelSource | CudaSource
 # A kernel for the CPU is built without torch.
@@ -69,7 +69,7 @@ def build(kernel: Kernel, target: str = "cpu", *, options: Mapping[str, object] 
 
 def _build_cpu(kernel: Kernel, options: Options, dump: Dump) -> BuiltKernel:
     machine = host_target(options, os.cpu_count() or 1)
-    toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
+    toolchain = trusted_toolchain(isa=options.isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
     source = generate(_lowered(kernel, options, machine, dump), machine.vector_bytes)
     dump.write(f"{source.symbol}.c", source.text)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))

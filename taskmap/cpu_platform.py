@@ -12,7 +12,7 @@ import torch
 from taskmap.backend import samples
 from taskmap.backend.compile import KernelCompiler
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
+from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.executable import Executable
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.launch import launch_sources
@@ -29,6 +29,7 @@ from taskmap.placing import CPU
 from taskmap.platform import Programs, Ready, Show, Source
 from taskmap.schedules import packed_width
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,6 @@ class CpuBuilder:
 
 def cpu_platform(options: Options) -> CpuPlatform:
     """This machine's CPU. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
-    toolchain = find_toolchain(isa=options.isa, fast_math=options.fast_math)
+    toolchain = trusted_toolchain(isa=options.isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
     return CpuPlatform(options, host_target(options, torch.get_num_threads()), toolchain, store)

@@ -27,6 +27,7 @@ from taskmap.ir.errors import (
     TypeMismatchError,
     UnsupportedError,
     VerifyError,
+    WrongCompilerError,
 )
 
 __all__ = [
@@ -56,4 +57,5 @@ __all__ = [
     "TypeMismatchError",
     "UnsupportedError",
     "VerifyError",
+    "WrongCompilerError",
 ]

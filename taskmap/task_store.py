@@ -13,6 +13,7 @@ import logging
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -47,12 +48,17 @@ def entry_key(task_key: str, target: Target, compiler: str, config: str = "") ->
 
 @lru_cache(maxsize=1)
 def compiler_version() -> str:
-    """A hash of the source files that turn a task into C: the rooms ir, schedules and backend.
+    """A hash of the source files that turn a task into C: the rooms ir, schedules and backend."""
+    return version_of(_rooms())
+
+
+def version_of(rooms: Sequence[Path]) -> str:
+    """A hash of the source files in folders.
 
     A file that was edited about when this process loaded it may not be what runs: then it is a version of its own.
     """
     digest = hashlib.sha256()
-    for room in _rooms():
+    for room in rooms:
         for path in sorted((*room.rglob("*.py"), *room.rglob("*.cuh"))):
             if path.stat().st_mtime > _LOADED - _EDITING_SECONDS:
                 return uuid.uuid4().hex

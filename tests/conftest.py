@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -85,8 +86,12 @@ def kernel_store(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cache_dir(kernel_store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty kernel store for this test alone, for tests that look into it or count what is compiled."""
+def cache_dir(kernel_store: None, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kernel store without kernels for this test alone, for tests that look into it or count what is compiled. It has
+    the verdicts on compilers: their trial takes seconds, in each process."""
     folder = tmp_path / "taskmap_cache"
+    if (shared_cache / "compilers").exists():
+        folder.mkdir(mode=0o700)
+        shutil.copytree(shared_cache / "compilers", folder / "compilers")
     monkeypatch.setenv("TASKMAP_CACHE_DIR", str(folder))
     return folder

@@ -44,14 +44,20 @@ _COMPILE_FLAGS = (
     "-Wall",
     "-Wno-unused",  # not every unit uses every helper of its prelude
 )
-# gcc 12 gives a wrong sum of products of narrow integers that come from comparisons (SLP over a reduction). Kernels are
-# written in vectors already: without the pass, only the copying of weights into panels has other instructions.
-_FAMILY_FLAGS: dict[Family, tuple[str, ...]] = {"gcc": ("-fno-tree-slp-vectorize",), "clang": ()}
 # The C library is linked only where a kernel calls it. The OpenMP runtime is never linked: the loader finds its symbols
 # in the runtime that the process already has, whatever file that is (see library.ensure_openmp).
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
 # Variables that would add headers, libraries or programs of which the kernel key knows nothing.
 _DROPPED_VARIABLES = frozenset({"CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"})
+
+
+@dataclass(frozen=True, slots=True)
+class Safer:
+    """Flags that follow all others, chosen because the compiler is wrong without them: for kernels that compute with
+    integers, and for those that do not."""
+
+    integers: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Toolchain:
     command: program and leading arguments. identity: version and target, whatever the program's path. fast_math: give
     up IEEE arithmetic for speed. contract: any a * b + c may be one fused operation; without it, those alone that the C
     writes as such, so that what one operator rounds is rounded before another adds to it. timeout: seconds that one
-    compilation may take.
+    compilation may take. safer: see taskmap.trust, which tries a compiler before it is used.
     """
 
     command: tuple[str, ...]
@@ -71,6 +77,7 @@ class Toolchain:
     fast_math: bool = False
     contract: bool = False
     timeout: float = 300.0
+    safer: Safer = Safer()
 
     @property
     def openmp(self) -> bool:
@@ -81,16 +88,16 @@ class Toolchain:
         """
         return self.family == "gcc"
 
-    @property
-    def compile_flags(self) -> tuple[str, ...]:
+    def compile_flags(self, integers: bool) -> tuple[str, ...]:
+        """The flags for kernels that compute with ``integers``, or for those that do not."""
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
-            *_FAMILY_FLAGS[self.family],
             *_ISA_FLAGS[self.isa],
             "-fopenmp" if self.openmp else "-fopenmp-simd",
             "-ffp-contract=fast" if self.contract or self.fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if self.fast_math else ()),
+            *(self.safer.integers if integers else self.safer.floats),
         )
 
     @property
@@ -98,14 +105,18 @@ class Toolchain:
         """Free of -ffast-math, with which gcc links start-up code that flushes denormals in the whole process."""
         return (*self.command[1:], *_LINK_FLAGS)
 
+    def flags_for(self, integers: bool) -> tuple[str, ...]:
+        """Every argument that can change what becomes of such a kernel, in order, without paths."""
+        return (*self.compile_flags(integers), *self.link_flags)
+
     @property
     def flags(self) -> tuple[str, ...]:
-        """Every argument that can change the result, in order, without paths."""
-        return (*self.compile_flags, *self.link_flags)
+        """Every argument that can change any kernel."""
+        return (*self.flags_for(integers=False), *self.safer.integers)
 
-    def compile_command(self, output: str) -> list[str]:
+    def compile_command(self, output: str, *, integers: bool = False) -> list[str]:
         """Argument list that compiles C from standard input into the object file `output`."""
-        return [self.command[0], *self.compile_flags, "-c", "-x", "c", "-", "-o", output]
+        return [self.command[0], *self.compile_flags(integers), "-c", "-x", "c", "-", "-o", output]
 
     def link_command(self, compiled: str, output: str) -> list[str]:
         """Argument list that links the object file `compiled` into the shared object `output`."""
@@ -141,7 +152,7 @@ def find_toolchain(
             hint=f"Leave the instruction set to detection, or use {host.isa}.",
         )
     command = _find_command(os.environ if environ is None else environ)
-    family, identity = _identify(command, _fingerprint(command[0]))
+    family, identity = _identify(command, fingerprint(command[0]))
     return Toolchain(command, identity, family, chosen, fast_math, contract, timeout)
 
 
@@ -206,7 +217,7 @@ def _warn_of_cc(theirs: str, found: str) -> None:
     )
 
 
-def _fingerprint(program: str) -> tuple[str, int, int]:
+def fingerprint(program: str) -> tuple[str, int, int]:
     """What changes when another compiler is installed under the same name."""
     real = os.path.realpath(program)
     status = os.stat(real)

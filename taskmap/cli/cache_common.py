@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import Any
 
 from taskmap.backend.cpu.host import detect_host
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target, cuda_target
 from taskmap.options import Options
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.job import Setting
@@ -39,7 +39,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[Database]:
 def conditions_here(threads: int, isa: str | None = None) -> Conditions | None:
     """The conditions here, for kernels of so many threads; None without a compiler."""
     try:
-        return conditions(find_toolchain(isa=isa), threads)
+        return conditions(trusted_toolchain(isa=isa), threads)
     except TaskmapError:
         return None
 

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import taskmap
 from taskmap.backend.cpu.host import detect_host
-from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
 from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.library import ensure_openmp
 from taskmap.backend.sim.toolchain import find_compiler
@@ -18,6 +18,7 @@ from taskmap.backend.store import default_path
 from taskmap.backend.store_limit import size_limit
 from taskmap.cli.output import command, paint, plain, print_json, size
 from taskmap.ir.errors import TaskmapError
+from taskmap.trust.compiler import verdict_on
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path, device
 
@@ -31,7 +32,8 @@ _PACKAGES = {
     "onnxruntime": "pip install onnxruntime, to compare with it",
     "distributed": "pip install taskmap[dask], to tune on a Dask cluster",
 }
-_NEEDED = ("torch", "numpy", "onnx", "C compiler")
+_TRIED = "compiler trial"
+_NEEDED = ("torch", "numpy", "onnx", "C compiler", _TRIED)
 """What compiling for the CPU cannot do without."""
 _VARIABLES = (
     *("TASKMAP_CACHE_DIR", "TASKMAP_CACHE_SIZE", "TASKMAP_TUNING", "TASKMAP_CC", "TASKMAP_CXX"),
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     ).parse_args(arguments)
     parts = {
         "machine": [*_machine(), _gpu()],
-        "compilers": [_compiler(), _openmp(), _cxx()],
+        "compilers": [*_compiler(), _openmp(), _cxx()],
         "packages": _packages(),
         "caches": _stores(),
         "environment": [Fact(name, os.environ[name]) for name in _VARIABLES if os.environ.get(name)],
@@ -104,12 +106,21 @@ def _machine() -> list[Fact]:
     ]
 
 
-def _compiler() -> Fact:
+def _compiler() -> list[Fact]:
     try:
         tools = find_toolchain()
     except TaskmapError as error:
-        return Fact("C compiler", None, " ".join(filter(None, (error.why, error.hint))))
-    return Fact("C compiler", f"{tools.identity} ({tools.command[0]})")
+        return [Fact("C compiler", None, " ".join(filter(None, (error.what + ".", error.why, error.hint))))]
+    return [Fact("C compiler", f"{tools.identity} ({tools.command[0]})"), _trial(tools)]
+
+
+def _trial(tools: Toolchain) -> Fact:
+    verdict = verdict_on(tools)
+    if verdict is None:
+        return Fact(_TRIED, None, "it compiles nothing; set TASKMAP_CC to another gcc or clang")
+    if verdict.safer is None:
+        return Fact(_TRIED, None, f"{verdict}; set TASKMAP_CC to another gcc or clang")
+    return Fact(_TRIED, str(verdict))
 
 
 def _openmp() -> Fact:

@@ -13,7 +13,6 @@ from typing import Any
 from taskmap.archive_load import ArchivedModel, load, numpy_dtype
 from taskmap.archive_manifest import ArchivedPlan
 from taskmap.backend.cpu.peaks import measured_peaks
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.executable import TimedRun
 from taskmap.backend.program import Launch
 from taskmap.backend.store import KernelStore
@@ -26,6 +25,7 @@ from taskmap.ir.target import cuda_target
 from taskmap.options import Options
 from taskmap.roofline import Peaks, cpu_peaks, gpu_peaks
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 
 
 def run_archive(a: argparse.Namespace) -> int:
@@ -111,7 +111,7 @@ def _peaks(model: ArchivedModel) -> Peaks | None:
         return None
     threads = model.threads or machine.threads
     try:
-        rate, levels = measured_peaks(host_target(Options(), threads), threads, find_toolchain(), KernelStore())
+        rate, levels = measured_peaks(host_target(Options(), threads), threads, trusted_toolchain(), KernelStore())
     except (TaskmapError, MemoryError):
         return None
     return cpu_peaks(rate, levels)

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.cli.output import Bar, clipped, duration, in_short, paint, plain, print_json, table
 from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.schedules import Problem
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.choice import Choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions
@@ -35,7 +35,11 @@ class Machine:
 def cpu_machine(threads: int, isa: str | None, folder: str | None) -> Machine:
     """This machine's CPU. Raises UnsupportedError and CompilerNotFoundError."""
     target = host_target(Options(isa=isa, threads=threads), threads)
-    return Machine(target, Setting(threads, isa, cache_dir=folder), conditions(find_toolchain(isa=isa), threads))
+    return Machine(
+        target,
+        Setting(threads, isa, cache_dir=folder),
+        conditions(trusted_toolchain(isa=isa, cache_dir=folder), threads),
+    )
 
 
 def cuda_machine(gpu: str | None, folder: str | None) -> Machine:

@@ -13,7 +13,6 @@ import numpy as np
 from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
 from taskmap.backend.library import load_library
 from taskmap.backend.store import KernelStore
@@ -22,6 +21,7 @@ from taskmap.ir.lower import lower
 from taskmap.options import Options
 from taskmap.schedules import read_problem
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.expected import expected
 from taskmap.tuning.here import conditions
 from taskmap.tuning.job import Job
@@ -44,7 +44,7 @@ class Bench:
         self.problem = read_problem(job.operator.name, job.operator.shapes, job.operator.dtypes, job.operator.layout)
         options = Options(isa=setting.isa, threads=setting.threads, fast_math=setting.fast_math)
         self.target = host_target(options, setting.threads)
-        self.toolchain = find_toolchain(isa=setting.isa, fast_math=setting.fast_math)
+        self.toolchain = trusted_toolchain(isa=setting.isa, fast_math=setting.fast_math, cache_dir=setting.cache_dir)
         self.conditions = conditions(self.toolchain, setting.threads)
         self.refused: dict[str, str] = {}
         self._store = KernelStore(None if setting.cache_dir is None else Path(setting.cache_dir))

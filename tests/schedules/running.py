@@ -19,7 +19,6 @@ from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.host import detect_host
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.store import KernelStore
 from taskmap.ir.evaluate import NUMPY_TYPES, convert, evaluate, round_bf16, size_of
@@ -30,6 +29,7 @@ from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Compute, Task
 from taskmap.ir.types import bf16
 from taskmap.schedules import schedule
+from taskmap.trust.compiler import trusted_toolchain
 
 Array = npt.NDArray[Any]
 
@@ -143,7 +143,7 @@ def compiled(kernels: Sequence[tuple[Kernel, str]]) -> list[tuple[KernelSource, 
     addresses: dict[tuple[str, str], int] = {}
     for isa in dict.fromkeys(isa for _, isa in kernels):
         wanted = {s.symbol: s for s, (_, i) in zip(sources, kernels, strict=True) if i == isa}
-        loaded = compile_kernels(list(wanted.values()), find_toolchain(isa=isa), KernelStore(), Counters())
+        loaded = compile_kernels(list(wanted.values()), trusted_toolchain(isa=isa), KernelStore(), Counters())
         addresses.update({(isa, symbol): loaded[symbol] for symbol in wanted})
     return [(s, addresses[isa, s.symbol]) for s, (_, isa) in zip(sources, kernels, strict=True)]
 

@@ -1,0 +1,83 @@
+"""The C compiler that kernels are made with: found, tried once, and given the flags with which it is right."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain, fingerprint
+from taskmap.backend.store import default_path
+from taskmap.ir.errors import WrongCompilerError
+from taskmap.ir.lazy import lazily
+from taskmap.ir.target import Target, cpu_target
+from taskmap.trust.verdict import Outcome, UntriedError, Verdict, find_verdict, keep_verdict, verdict_key, verdict_of
+
+_log = logging.getLogger(__name__)
+_climb: Callable[[Toolchain, Target], Outcome] = lazily("taskmap.trust.ladder", "climb")
+"""Operators and schedules are loaded for a trial alone."""
+_known: dict[str, Verdict] = {}
+_lock = Lock()
+_CORES = 2  # of the target that is tried: kernels that are small run on one
+
+
+def trusted_toolchain(
+    *,
+    isa: str | None = None,
+    fast_math: bool = False,
+    cache_dir: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Toolchain:
+    """As ``find_toolchain``, with the flags that a trial of the compiler chose.
+
+    A compiler is tried when it is first used, which takes seconds; the verdict is kept in ``cache_dir`` (default: the
+    kernel store's folder). Raises WrongCompilerError for one that is wrong with all flags that were tried, and what
+    ``find_toolchain`` raises.
+    """
+    toolchain = find_toolchain(isa=isa, fast_math=fast_math, environ=environ)
+    verdict = verdict_on(toolchain, cache_dir)
+    if verdict is None:
+        return toolchain
+    if verdict.safer is None:
+        raise WrongCompilerError(
+            "the C compiler makes wrong code",
+            where=f"{shlex.join(toolchain.command)}, {toolchain.identity}",
+            why=f"of {verdict.count} kernels whose results are known, some are wrong with all flags that were tried: "
+            f"{verdict.wrong[-1]}.",
+            hint="Set TASKMAP_CC to another gcc or clang; `taskmap env` shows what became of its trial.",
+        )
+    return replace(toolchain, safer=verdict.safer)
+
+
+def verdict_on(toolchain: Toolchain, cache_dir: str | Path | None = None) -> Verdict | None:
+    """The verdict on a compiler, which is tried if need be; None for one that compiles nothing, as its use shows."""
+    root = default_path() if cache_dir is None else Path(cache_dir)
+    key = verdict_key(toolchain, fingerprint(toolchain.command[0]))
+    with _lock:
+        if key in _known:
+            return _known[key]
+        verdict = find_verdict(root, key)
+        if verdict is None:
+            verdict = _try(toolchain)
+            if verdict is None:
+                return None
+            keep_verdict(root, key, toolchain, verdict)
+        _known[key] = verdict
+    return verdict
+
+
+def _try(toolchain: Toolchain) -> Verdict | None:
+    started = time.perf_counter()
+    try:
+        outcome = _climb(toolchain, cpu_target(toolchain.isa, _CORES))
+    except UntriedError as error:
+        _log.debug("the C compiler %s could not be tried: %s", shlex.join(toolchain.command), error)
+        return None
+    verdict = verdict_of(outcome, time.perf_counter() - started)
+    for line in verdict.wrong:
+        _log.info("the C compiler %s makes wrong code %s", toolchain.identity, line)
+    return verdict

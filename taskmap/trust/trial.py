@@ -1,0 +1,156 @@
+"""Compiling samples with a compiler and running them, in a process that may die of it, on poisoned outputs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.backend.children import Children, OutOfTimeError
+from taskmap.backend.compile import TranslationUnit
+from taskmap.backend.cpu.toolchain import Toolchain
+from taskmap.backend.library import openmp_runtimes
+from taskmap.backend.scratch import Scratch
+from taskmap.ir.evaluate import NUMPY_TYPES, round_bf16
+from taskmap.ir.types import DType, bf16
+from taskmap.trust import child
+from taskmap.trust.corpus import Sample
+from taskmap.trust.verdict import Fault, UntriedError
+
+_GUARD = 64
+_POISON = 0x7F
+_SECONDS = 60.0
+_TOLERANCE = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
+
+
+def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -> list[Fault]:
+    """The samples that ``toolchain`` gets wrong, compiled with its flags for kernels with ``integers`` or without.
+
+    Raises UntriedError when they cannot be compiled or loaded.
+    """
+    if not samples:
+        return []
+    with Scratch() as folder:
+        library = _compiled(samples, toolchain, integers, folder)
+        buffers = {s.source.symbol: _write(s, folder) for s in samples}
+        kernels = [
+            {
+                "symbol": s.source.symbol,
+                "buffers": buffers[s.source.symbol],
+                "sizes": [s.dims[v] for v in s.kernel.dims],
+            }
+            for s in samples
+        ]
+        job = {"library": str(library), "guard": _GUARD, "kernels": kernels, "openmp": openmp_runtimes()}
+        (folder / "job.json").write_text(json.dumps(job))
+        done, ending = _run(folder)
+        found = []
+        for s in samples:
+            name = s.source.symbol
+            if name not in done:
+                found.append(Fault(s.kernel.name, ending))
+                break  # those after it did not run
+            found += [Fault(s.kernel.name, what) for what in _differences(s, buffers[name])]
+        return found
+
+
+def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, folder: Path) -> Path:
+    unit = TranslationUnit(tuple({s.source.symbol: s.source for s in samples}.values()))
+    for command, text in (
+        (toolchain.compile_command("unit.o", integers=integers), unit.text),
+        (toolchain.link_command("unit.o", "unit.so"), ""),
+    ):
+        try:
+            status, complaints = Children().run(
+                command,
+                stdin=text.encode(),
+                environment=toolchain.environment(str(folder)),
+                folder=str(folder),
+                timeout=toolchain.timeout,
+            )
+        except (OSError, OutOfTimeError) as error:
+            raise UntriedError(f"it cannot be run, or does not end: {error}") from error
+        if status:
+            raise UntriedError(complaints.strip()[:500] or f"exit status {status}")
+    if not (folder / "unit.so").is_file():
+        raise UntriedError("it wrote no shared object")
+    return folder / "unit.so"
+
+
+def _run(folder: Path) -> tuple[frozenset[str], str]:
+    """The symbols of the kernels that returned, and how the process ended. UntriedError when it could not begin."""
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-I", "-S", child.__file__, str(folder / "job.json")],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        done, status, said = answer.stdout, answer.returncode, answer.stderr
+    except subprocess.TimeoutExpired as error:
+        return frozenset((error.stdout or b"").decode().split()), "it does not end"
+    except OSError as error:
+        raise UntriedError(f"no process can be started: {error}") from error
+    if status > 0:
+        raise UntriedError(said.decode(errors="replace").strip()[-500:])
+    return frozenset(done.decode().split()), f"it dies of signal {-status}"
+
+
+def _write(sample: Sample, folder: Path) -> list[str]:
+    """A file for each buffer of the kernel: guards on both sides, outputs poisoned."""
+    inputs = iter(sample.arrays)
+    outputs = dict(zip(sample.kernel.outputs, sample.expected, strict=True))
+    names = []
+    for number, b in enumerate(sample.kernel.buffers):
+        content = np.full_like(_stored(outputs[b], b.dtype), 0).tobytes() if b in outputs else b""
+        data = bytes([_POISON]) * len(content) if b in outputs else _stored(next(inputs), b.dtype).tobytes()
+        path = folder / f"{sample.source.symbol}.{number}"
+        path.write_bytes(bytes([_POISON]) * _GUARD + data + bytes([_POISON]) * _GUARD)
+        names.append(str(path))
+    return names
+
+
+def _differences(sample: Sample, names: Sequence[str]) -> list[str]:
+    """How the outputs in the files ``names`` differ from what they must be."""
+    expected = dict(zip(sample.kernel.outputs, sample.expected, strict=True))
+    found = []
+    for b, name in zip(sample.kernel.buffers, names, strict=True):
+        content = Path(name).read_bytes()
+        if {*content[:_GUARD], *content[-_GUARD:]} != {_POISON}:
+            found.append(f"it writes outside {b.name}")
+        if b not in expected:
+            continue
+        want = expected[b]
+        got = _read(content[_GUARD:-_GUARD], b.dtype).reshape(want.shape)
+        wrong = int(np.count_nonzero(~_equal(got, want, b.dtype)))
+        if wrong:
+            found.append(f"{wrong} of {want.size} elements of {b.name} are wrong")
+    return found
+
+
+def _equal(got: NDArray[Any], want: NDArray[Any], dtype: DType) -> NDArray[np.bool_]:
+    if not dtype.is_float:
+        return np.asarray(got == want)
+    limit = _TOLERANCE[dtype.name]
+    wide = (got.astype(np.float64), want.astype(np.float64))
+    return np.isclose(*wide, rtol=limit, atol=limit, equal_nan=True)
+
+
+def _stored(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
+    """An array as it lies in memory."""
+    if dtype == bf16:
+        return np.asarray(round_bf16(array).view(np.uint32) >> 16, np.uint16)
+    return np.ascontiguousarray(array, np.uint8 if dtype.is_bool else NUMPY_TYPES[dtype.name])
+
+
+def _read(content: bytes, dtype: DType) -> NDArray[Any]:
+    if dtype == bf16:
+        return (np.frombuffer(content, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return np.frombuffer(content, np.uint8 if dtype.is_bool else NUMPY_TYPES[dtype.name])

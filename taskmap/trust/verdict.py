@@ -1,0 +1,163 @@
+"""What a compiler's trial ended in, kept beside the kernel store: `compilers/<key>.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shlex
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from taskmap.backend import kernel_source
+from taskmap.backend.cpu.toolchain import Safer, Toolchain
+from taskmap.task_store import compiler_version, version_of
+
+_log = logging.getLogger(__name__)
+_FORMAT = 1
+
+Flags = tuple[str, ...]
+
+
+class UntriedError(Exception):
+    """The samples could not be compiled or loaded, so that nothing is known of what they compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A kernel that a compiler got wrong, and how."""
+
+    kernel: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """The rung for one kind of kernel, None when none is right; and what was wrong on the rungs below it."""
+
+    flags: Flags | None
+    wrong: tuple[tuple[Flags, tuple[Fault, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a compiler's trial with ``count`` samples."""
+
+    integers: Climb
+    floats: Climb
+    count: int
+
+    @property
+    def safer(self) -> Safer | None:
+        """The flags to add; None for a compiler that is not to be used."""
+        if self.integers.flags is None or self.floats.flags is None:
+            return None
+        return Safer(self.integers.flags, self.floats.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a trial of ``count`` kernels.
+
+    safer: flags to add, None for a compiler that may not be used. wrong: for each rung that was not right, its flags,
+    with the first kernels that were wrong. seconds: what the trial took.
+    """
+
+    safer: Safer | None
+    count: int
+    wrong: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        tried = f"{self.count} kernels tried in {self.seconds:.1f} s"
+        if self.safer is None:
+            return f"wrong, and not used ({tried}): {self.wrong[-1]}"
+        if self.safer == Safer():
+            return f"right ({tried})"
+        kinds = (("with integers", self.safer.integers), ("of floats", self.safer.floats))
+        added = "; ".join(f"kernels {kind} get {shlex.join(flags)}" for kind, flags in kinds if flags)
+        return f"{added} ({tried}); {self.wrong[0]}"
+
+
+def verdict_of(outcome: Outcome, seconds: float) -> Verdict:
+    """The verdict of an outcome."""
+    wrong = []
+    for climb in (outcome.integers, outcome.floats):
+        for flags, found in climb.wrong:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            wrong.append(f"with {shlex.join(flags) or 'the usual flags'} {found[0].kernel}: {found[0].what}{more}")
+    return Verdict(outcome.safer, outcome.count, tuple(wrong), round(seconds, 2))
+
+
+def verdict_key(toolchain: Toolchain, fingerprint: tuple[str, int, int]) -> str:
+    """The name of a compiler's verdict: its path and file, version, flags, and all that decides the kernels tried."""
+    parts = [_FORMAT, toolchain.identity, toolchain.command, fingerprint, toolchain.flags, toolchain.isa, _corpus()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _corpus() -> str:
+    """A version of the kernels that compilers are tried with: of the definitions, the schedules and the generator."""
+    definitions = Path(kernel_source.__file__).parent.parent / "graph" / "ops"
+    return f"{compiler_version()} {version_of([definitions, Path(__file__).parent])}"
+
+
+def find_verdict(root: Path, key: str) -> Verdict | None:
+    """The verdict kept under ``key``; None where there is none, or it is damaged."""
+    try:
+        record = json.loads(_path(root, key).read_bytes())
+        if record["key"] != key or record["check"] != _check(record["verdict"]):
+            raise ValueError("the checksum does not match")
+        return _read(record["verdict"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        _log.debug("cannot read a compiler's verdict %s: %s", _path(root, key), error)
+        return None
+
+
+def keep_verdict(root: Path, key: str, toolchain: Toolchain, verdict: Verdict) -> None:
+    """Keep ``verdict``, as far as that is possible."""
+    path = _path(root, key)
+    content = asdict(verdict)
+    record = {
+        "key": key,
+        "check": _check(content),
+        "verdict": content,
+        "compiler": toolchain.identity,
+        "command": list(toolchain.command),
+        "flags": list(toolchain.flags),
+    }
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_name(uuid.uuid4().hex)
+        temporary.write_text(json.dumps(record, indent=1))
+        os.replace(temporary, path)
+    except OSError as error:
+        _log.debug("cannot keep a compiler's verdict %s: %s", path, error)
+
+
+def _path(root: Path, key: str) -> Path:
+    return root / "compilers" / f"{key}.json"
+
+
+def _check(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(content: Mapping[str, Any]) -> Verdict:
+    safer = content["safer"]
+    if safer is not None:
+        safer = Safer(_flags(safer["integers"]), _flags(safer["floats"]))
+    return Verdict(safer, int(content["count"]), _flags(content["wrong"]), float(content["seconds"]))
+
+
+def _flags(words: Any) -> tuple[str, ...]:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise TypeError("no list of words")
+    return tuple(words)
