@@ -13,8 +13,9 @@ from taskmap.graph.classify import definition, same_position
 from taskmap.graph.graph import Node
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import as_expr, constant_dim, index, product
-from taskmap.ir.nodes import Dim, Expr, Load, Reduce, Scatter, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Scatter, Var
 from taskmap.ir.polynomial import Poly
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
 from taskmap.ir.visit import children, substitute
@@ -86,6 +87,7 @@ def _loads(body: Expr) -> list[tuple[Load, tuple[tuple[Var, Dim], ...]]]:
     found: dict[tuple[int, int], tuple[Load, tuple[tuple[Var, Dim], ...]]] = {}
     stack: list[tuple[Expr, tuple[tuple[Var, Dim], ...]]] = [(body, ())]
     seen: set[tuple[int, int]] = set()
+    own: set[Buffer] = set()
     while stack:
         e, folded = stack.pop()
         key = (id(e), id(folded))
@@ -94,10 +96,13 @@ def _loads(body: Expr) -> list[tuple[Load, tuple[tuple[Var, Dim], ...]]]:
         seen.add(key)
         if isinstance(e, Load):
             found[key] = (e, folded)
+        if isinstance(e, Recurrence):
+            own.update(e.own)
+            folded = e.bound
         inner = e.axes if isinstance(e, (Reduce, Scatter)) else folded
         outer = (e.initial, *e.here) if isinstance(e, Scatter) else ()
         stack.extend((k, folded if k in outer else inner) for k in reversed(children(e)))
-    return list(found.values())
+    return [(load, folded) for load, folded in found.values() if load.buffer not in own]
 
 
 @dataclass(slots=True)

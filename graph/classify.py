@@ -5,6 +5,7 @@ injective     no reduction in the body              element-wise operators, padd
 contraction   sum over k of a[.., k] * b[.., k]      matrix products and convolutions: what a template anchors on
 reduction     any other definition with a Reduce     sums, softmax, pooling
 scatter       a tensor with elements put into it     gradients of gathers, index_add, index_put
+recurrence    a loop over steps                      LSTM, GRU, RNN
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from taskmap.ir.construct import constant_dim
 from taskmap.ir.contraction import find_contraction
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Const, Expr, Load, Reduce, Scatter, Select, Unary, Var
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.task import Compute
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
@@ -56,12 +58,17 @@ def _is_zero(e: Expr) -> bool:
 
 def is_injective(define: Compute) -> bool:
     """Whether an element needs a fixed, small number of input elements: there is no reduction, and no scatter."""
-    return not any(isinstance(e, (Reduce, Scatter)) for e in walk_exprs(define.body))
+    return not any(isinstance(e, (Reduce, Scatter, Recurrence)) for e in walk_exprs(define.body))
 
 
 def is_scatter(define: Compute) -> bool:
     """Whether the definition puts elements at positions that are data."""
     return isinstance(define.body, Scatter)
+
+
+def is_recurrence(define: Compute) -> bool:
+    """Whether the definition is a loop over steps, each from the one before."""
+    return isinstance(define.body, Recurrence)
 
 
 def arithmetic_cost(define: Compute) -> int:

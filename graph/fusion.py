@@ -23,6 +23,7 @@ What a cluster welcomes depends on its kind, and so on the loops its kernel will
     row           nodes over the same rows (of ``length`` elements), and over one element a row: softmax, layer norm
     reduce        element-wise nodes at the positions of the reduced result
     scatter       nothing: an element is finished only when the kernel is; but it absorbs what it is made from
+    recurrence    nothing: its steps follow one another, and what it reads at each of them is in memory
     pointwise     element-wise nodes at the same positions; a row reduction of them makes the cluster a row cluster
 
 "The same position" means the same row-major number, so reshapes in between do not matter (``graph.access``). Values
@@ -36,7 +37,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.graph.access import Access, Accesses, size_of
-from taskmap.graph.classify import arithmetic_cost, definition, is_injective, is_scatter
+from taskmap.graph.classify import arithmetic_cost, definition, is_injective, is_recurrence, is_scatter
 from taskmap.graph.graph import Node
 from taskmap.graph.inlining import CHEAP, is_anchor
 from taskmap.graph.partition import Cluster, Partition, Rows
@@ -46,7 +47,9 @@ from taskmap.ir.nodes import Dim
 
 MAX_INPUTS = 40
 MAX_NODES = 100
-PREFERENCE = {"contraction": 3, "attention": 3, "row": 2, "reduce": 1, "pointwise": 0, "scatter": 0}
+PREFERENCE = {"contraction": 3, "attention": 3, "row": 2, "reduce": 1, "pointwise": 0, "scatter": 0, "recurrence": 0}
+_ALONE = ("scatter", "recurrence")
+"""Kinds whose kernel does nothing beside what opens it."""
 
 Refusal = str | None
 
@@ -125,8 +128,10 @@ class Fusion:
     def _why_not_join(self, cluster: Cluster, node: Node, rows: Rows | None) -> Refusal:
         if cluster.kind == "scatter":
             return "the elements of a scatter are finished only when its kernel is"
-        if self.kinds[node] == "scatter":
-            return "a scatter has loops of its own"
+        if cluster.kind == "recurrence":
+            return "the steps of a recurrence follow one another, and its kernel does nothing else"
+        if self.kinds[node] in _ALONE:
+            return f"a {self.kinds[node]} has loops of its own"
         if self.kinds[node] in ("contraction", "attention"):
             return "an anchor reads its operands tile by tile, many times over, so they must be in memory"
         if cluster.once != (node in self.once):
@@ -212,7 +217,7 @@ class Fusion:
             return reason
         if self.parts.depends(self.parts.before(home) - {part}, part):
             return "a third kernel stands between them"
-        shared = home.kind != "scatter" and self._same_loops(part, home)
+        shared = home.kind not in _ALONE and self._same_loops(part, home)
         return None if shared else self._why_not_prologue(part, home, node)
 
     def _same_loops(self, part: Cluster, home: Cluster) -> bool:
@@ -258,6 +263,8 @@ def _kind(node: Node, rows: Rows | None) -> str:
         return "attention" if node.op == "attention" else "contraction"
     if is_scatter(definition(node)):
         return "scatter"
+    if is_recurrence(definition(node)):
+        return "recurrence"
     if is_injective(definition(node)):
         return "pointwise"
     return "row" if rows else "reduce"

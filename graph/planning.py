@@ -32,8 +32,9 @@ class Group:
 
     ``inputs`` and ``outputs`` are in the order of the task's. ``nodes`` are all nodes computed, in dependency order,
     those inlined into several groups included. ``anchor`` is the node a template schedules. ``kind`` is pointwise, row,
-    reduce, scatter, contraction or attention. ``refused`` says which neighbours stayed outside, and why. ``once`` is
-    true when the group depends on constant inputs alone, so that it runs again only after one of them has changed.
+    reduce, scatter, recurrence, contraction or attention. ``refused`` says which neighbours stayed outside, and why.
+    ``once`` is true when the group depends on constant inputs alone, so that it runs again only after one of them has
+    changed.
     """
 
     name: str

@@ -29,6 +29,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import children, substitute
 
@@ -36,7 +37,7 @@ Sizes = Mapping[Var, int]
 Axis = tuple[int, int]
 """An axis by its extent and by its number among the axes of that extent that are in sight together."""
 _ARITHMETIC = (Unary, Binary, Compare, Select, Call, Reduce)
-_FOLDS = (Reduce, Scatter)
+_FOLDS = (Reduce, Scatter, Recurrence)
 _NO_SIZES: Sizes = {}
 
 
@@ -112,6 +113,9 @@ class _Parts:
         self.number: dict[int, int] = {}
         self.on_data: dict[int, bool] = {}
         self._free: dict[int, frozenset[Var]] = {}
+        # A state differs from step to step.
+        loops = [e for e in self.expressions if isinstance(e, Recurrence)]
+        self._changing = {b: frozenset((e.step,)) for e in loops for b in e.own}
         for e in self.expressions:
             self._free[id(e)] = self._free_of(e)
             # A mask of padding selects by indices: that the masked value is data makes it no operation.
@@ -121,7 +125,7 @@ class _Parts:
         self._name(zip(stage.axes, stage.shape, strict=True), set(), sizes)
         for e in reversed(self.expressions):
             if isinstance(e, _FOLDS):
-                self._name(e.axes, {self._axes[v] for v in self._free[id(e)] if v in self._axes}, sizes)
+                self._name(_bound(e), {self._axes[v] for v in self._free[id(e)] if v in self._axes}, sizes)
         numbers: dict[object, int] = {}
         for e in self.expressions:
             self.number[id(e)] = numbers.setdefault(self._key(e), len(numbers))
@@ -135,7 +139,9 @@ class _Parts:
         if isinstance(e, Var):
             return frozenset((e,))
         found = frozenset[Var]().union(*(self._free[id(part)] for part in children(e)))
-        return found - {v for v, _ in e.axes} if isinstance(e, _FOLDS) else found
+        if isinstance(e, Load):
+            return found | self._changing.get(e.buffer, frozenset())
+        return found - {v for v, _ in _bound(e)} if isinstance(e, _FOLDS) else found
 
     def _name(self, axes: Iterable[tuple[Var, Dim]], taken: set[Axis], sizes: Sizes) -> None:
         """Names axes that come into sight together; ``taken`` are the names of those that are in sight already."""
@@ -157,6 +163,10 @@ class _Parts:
                 return (Reduce, e.op, tuple(self._axes[v] for v, _ in e.axes), parts)
             case _:
                 return (type(e), getattr(e, "op", getattr(e, "name", "")), e.dtype, parts)
+
+
+def _bound(e: Reduce | Scatter | Recurrence) -> tuple[tuple[Var, Dim], ...]:
+    return e.bound if isinstance(e, Recurrence) else e.axes
 
 
 def _children_first(root: Expr) -> Iterator[Expr]:
@@ -191,3 +201,5 @@ def _values(root: Expr) -> Iterator[Expr]:
             stack.append(e.body)
         elif isinstance(e, Scatter):
             stack += [e.initial, e.body]
+        elif isinstance(e, Recurrence):
+            stack += e.values

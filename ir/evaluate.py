@@ -33,8 +33,9 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.task import Compute
-from taskmap.ir.types import FLOAT8, OPERAND_DTYPES, DType, bf16
+from taskmap.ir.types import FLOAT8, OPERAND_DTYPES, DType, bf16, i64
 
 Array = NDArray[Any]
 
@@ -128,6 +129,8 @@ class _Grid:
             return self._reduce(e)
         if isinstance(e, Scatter):
             return self._scatter(e)
+        if isinstance(e, Recurrence):
+            return self._recurrence(e)
         if isinstance(e, Cast):
             return convert(self.value(e.a), e.dtype)
         if isinstance(e, Select):
@@ -222,6 +225,29 @@ class _Grid:
         else:
             _SCATTER[e.op].at(out, at, body)
         return convert(out, e.dtype)
+
+    def _recurrence(self, e: Recurrence) -> Array:
+        if tuple(e.here) != tuple(var for var, _ in self.axes):
+            raise VerifyError("a recurrence is a part of a larger definition", why="it has to be one of its own.")
+        axes = [(var, size_of(extent, self.dims)) for var, extent in e.axes]
+        shape, steps = tuple(n for _, n in axes), size_of(e.steps, self.dims)
+
+        def whole(value: Expr, dtype: DType, known: Mapping[Buffer, Array], dims: Mapping[Var, int]) -> Array:
+            return convert(np.broadcast_to(_Grid(known, axes, dims).value(value), shape), dtype)
+
+        out = np.zeros((steps + len(e.states), *shape), NUMPY_TYPES[e.dtype.name])
+        states = [whole(i, s.dtype, self.arrays, self.dims) for i, s in zip(e.initial, e.states, strict=True)]
+        place = np.indices(shape, sparse=True)
+        for step in range(steps):
+            known, dims = {**self.arrays, **dict(zip(e.states, states, strict=True))}, {**self.dims, e.step: step}
+            for phase, value in zip(e.phases, e.values, strict=True):
+                known[phase] = whole(value, phase.dtype, known, dims)
+            states = [known[e.phases[k]] for k in e.after]
+            position = (whole(e.row, i64, self.arrays, dims), *place)
+            out[position] = convert(states[0], e.dtype)
+        for k, state in enumerate(states):
+            out[steps + k] = convert(state, e.dtype)
+        return out
 
     def _contraction(self, inner: _Grid, product: Binary, count: int, dtype: DType) -> Array:
         """sum(a * b) without forming a * b: each factor drops its axes of extent one, and einsum does the rest."""

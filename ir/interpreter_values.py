@@ -39,6 +39,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import DType, bf16, boolean, i64
 from taskmap.ir.visit import children, walk_exprs
 
@@ -326,7 +327,7 @@ class Expressions:
 
         return run
 
-    def reduce(self, e: Reduce | Scatter) -> Eval:
+    def reduce(self, e: Reduce | Scatter | Recurrence) -> Eval:
         raise VerifyError("a reduction of a compute definition stands in a kernel", why="kernels reduce by loops.")
 
 
@@ -346,4 +347,5 @@ _COMPILE: dict[type, Callable[[Expressions, Any], Eval]] = {
     Intrinsic: Expressions.intrinsic,
     Reduce: Expressions.reduce,
     Scatter: Expressions.reduce,
+    Recurrence: Expressions.reduce,
 }

@@ -2,7 +2,8 @@
 
 expressions   Const Var Unary Binary Compare Select Cast Load Call      scalar, or vector when lanes > 1
               Ramp Broadcast LaneReduce                                 vector only
-              Reduce Scatter                                            only inside compute definitions
+              Reduce Scatter                                            only inside compute definitions, as is the
+                                                                        Recurrence of taskmap.ir.recurrence
               Intrinsic                                                 one instruction, made by lowering
 statements    Store For MappedFor If Let Allocate Barrier Evaluate
               Invoke                                                    one instruction with effects
@@ -553,7 +554,7 @@ class Kernel:
         return (*self.workspace, *self.counters)
 
 
-def _hash_once(kind: type[Expr], *names: str) -> None:
+def hash_once(kind: type[Expr], *names: str) -> None:
     """Structural hashes of ``kind`` over the fields ``names``, computed once per node: a hash of a deep expression that
     walked all of it, at each look-up, would make every memo quadratic."""
     fields = attrgetter(*names)
@@ -569,19 +570,19 @@ def _hash_once(kind: type[Expr], *names: str) -> None:
     kind.__hash__ = structural  # type: ignore[assignment]  # a dataclass makes its own, which this replaces
 
 
-_hash_once(Unary, "op", "a")
-_hash_once(Binary, "op", "a", "b")
-_hash_once(Compare, "op", "a", "b")
-_hash_once(Select, "cond", "a", "b")
-_hash_once(Cast, "dtype", "a")
-_hash_once(Load, "buffer", "indices")
-_hash_once(Call, "name", "args")
-_hash_once(Ramp, "base", "stride", "lanes")
-_hash_once(Broadcast, "a", "lanes")
-_hash_once(LaneReduce, "op", "a")
-_hash_once(Reduce, "op", "axes", "body")
-_hash_once(Scatter, "op", "at", "body")
-_hash_once(Intrinsic, "args")
+hash_once(Unary, "op", "a")
+hash_once(Binary, "op", "a", "b")
+hash_once(Compare, "op", "a", "b")
+hash_once(Select, "cond", "a", "b")
+hash_once(Cast, "dtype", "a")
+hash_once(Load, "buffer", "indices")
+hash_once(Call, "name", "args")
+hash_once(Ramp, "base", "stride", "lanes")
+hash_once(Broadcast, "a", "lanes")
+hash_once(LaneReduce, "op", "a")
+hash_once(Reduce, "op", "axes", "body")
+hash_once(Scatter, "op", "at", "body")
+hash_once(Intrinsic, "args")
 
 from taskmap.ir import construct as _build  # noqa: E402  operators build nodes, and the constructors need the nodes
 

@@ -46,6 +46,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import boolean, f32, i64
 
 _ATOM, _UNARY, _LOWEST = 12, 10, 0
@@ -130,6 +131,15 @@ class _Printer:
     def scatter(self, e: Scatter) -> tuple[int, str]:
         axes = " ".join(f"for {self.name(var)} in range({self.dim(extent)})" for var, extent in e.axes)
         return _ATOM, f"scatter({self.expr(e.initial)}; {e.op} at [{self.exprs(e.at)}] {self.expr(e.body)} {axes})"
+
+    def recurrence(self, e: Recurrence) -> tuple[int, str]:
+        axes = " ".join(f"for {self.name(var)} in range({self.dim(extent)})" for var, extent in e.axes)
+        first = (f"{self.name(s)} = {self.expr(i)}" for s, i in zip(e.states, e.initial, strict=True))
+        each = (f"{self.name(p)} = {self.expr(v)}" for p, v in zip(e.phases, e.values, strict=True))
+        kept = (f"{self.name(s)} = {self.name(e.phases[k])}" for s, k in zip(e.states, e.after, strict=True))
+        steps = f"for {self.name(e.step)} in range({self.dim(e.steps)})"
+        body = f"{', '.join(first)}; {', '.join((*each, *kept))} {steps} into row {self.expr(e.row)}"
+        return _ATOM, f"recurrence({body} {axes})"
 
     def region(self, r: Region) -> str:
         parts = (f"{self.expr(s)} .. +{self.dim(n)}" for s, n in zip(r.start, r.shape, strict=True))
@@ -227,6 +237,7 @@ _EXPR: dict[type, Callable[[_Printer, Any], tuple[int, str]]] = {
     Intrinsic: lambda p, e: (_ATOM, f"{e.instruction.name}({p.exprs(e.args)})"),
     Reduce: _Printer.reduce,
     Scatter: _Printer.scatter,
+    Recurrence: _Printer.recurrence,
 }
 
 _STMT: dict[type, Callable[[_Printer, Any], str]] = {

@@ -39,8 +39,9 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.polynomial import Monomial, Poly
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import i64
-from taskmap.ir.visit import walk_exprs
+from taskmap.ir.visit import children, rebuild, walk_exprs
 
 Range = tuple[float, float]
 UNBOUNDED: Range = (-math.inf, math.inf)
@@ -136,6 +137,10 @@ class Simplifier:
             axes = tuple((v, self.dim(d)) for v, d in e.axes)
             here, at = (tuple(self(i) for i in position) for position in (e.here, e.at))
             return Scatter(e.op, here, self(e.initial), axes, at, self(e.body), e.dtype)
+        if isinstance(e, Recurrence):
+            for var, extent in e.bound:
+                self.bind(var, extent)
+            return rebuild(e, [self(k) for k in children(e)])
         return e
 
     def poly(self, e: Expr) -> Poly:

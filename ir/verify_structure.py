@@ -31,6 +31,7 @@ from taskmap.ir.nodes import (
     TensorMap,
     Var,
 )
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.verify_flaw import Flaw
 from taskmap.ir.visit import defined_vars, stmt_bodies, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import THREAD, worker_extents
@@ -73,8 +74,9 @@ def _parameters(kernel: Kernel) -> Iterator[Flaw]:
 def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> Iterator[Flaw]:
     visible = set(outer)
     for stmt in body:
-        folds = [e for root in stmt_exprs(stmt) for e in walk_exprs(root) if isinstance(e, (Reduce, Scatter))]
-        bound = {v for e in folds for v, _ in e.axes}
+        exprs = [e for root in stmt_exprs(stmt) for e in walk_exprs(root)]
+        bound = {v for e in exprs if isinstance(e, (Reduce, Scatter)) for v, _ in e.axes}
+        bound |= {v for e in exprs if isinstance(e, Recurrence) for v, _ in e.bound}
         for root in stmt_exprs(stmt):
             for e in walk_exprs(root):
                 if isinstance(e, Var) and e not in visible and e not in bound:

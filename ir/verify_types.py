@@ -37,6 +37,7 @@ from taskmap.ir.nodes import (
     Unary,
 )
 from taskmap.ir.printer import print_expr
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import DType, boolean, i32, i64
 from taskmap.ir.verify_flaw import Flaw
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
@@ -220,9 +221,9 @@ def control(kernel: Kernel) -> Iterator[Flaw]:
 
 
 def reductions(kernel: Kernel) -> Iterator[Flaw]:
-    """Reduce and Scatter belong in compute definitions; a kernel has loops and stores."""
+    """Reduce, Scatter and Recurrence belong in compute definitions; a kernel has loops and stores."""
     for stmt, e in every_expr(kernel):
-        if isinstance(e, (Reduce, Scatter)):
+        if isinstance(e, (Reduce, Scatter, Recurrence)):
             yield Flaw(f"{print_expr(e)} is a reduction of a compute definition.", stmt)
 
 

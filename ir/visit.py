@@ -48,6 +48,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
+from taskmap.ir.recurrence import Recurrence
 
 ExprMap = Callable[[Expr], Expr]
 Node = TypeVar("Node", Expr, Body)
@@ -82,6 +83,7 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Intrinsic: lambda e: e.args,
     Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
     Scatter: lambda e: (e.initial, e.body, *e.here, *e.at, *_symbolic([extent for _, extent in e.axes])),
+    Recurrence: lambda e: (*e.values, *e.initial, e.row, *e.here, *_symbolic([extent for _, extent in e.bound])),
 }
 
 
@@ -98,6 +100,15 @@ def _rebuild_scatter(e: Scatter, kids: Sequence[Expr]) -> Expr:
     return Scatter(e.op, tuple(here), kids[0], axes, tuple(at), kids[1], e.dtype)
 
 
+def _rebuild_recurrence(e: Recurrence, kids: Sequence[Expr]) -> Expr:
+    rest = iter(kids)
+    values, initial = (tuple(next(rest) for _ in old) for old in (e.values, e.initial))
+    row, here = next(rest), tuple(next(rest) for _ in e.here)
+    *extents, steps = _with_symbolic([extent for _, extent in e.bound], rest)
+    axes = tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True))
+    return replace(e, values=values, initial=initial, row=row, here=here, axes=axes, steps=steps)
+
+
 _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
     Unary: lambda e, k: make.unary(e.op, k[0]),
     Binary: lambda e, k: make.binary(e.op, k[0], k[1]),
@@ -112,6 +123,7 @@ _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
     Intrinsic: lambda e, k: Intrinsic(e.instruction, tuple(k), e.dtype, e.lanes),
     Reduce: _rebuild_reduce,
     Scatter: _rebuild_scatter,
+    Recurrence: _rebuild_recurrence,
 }
 
 
@@ -405,6 +417,8 @@ def free_vars(root: Expr | Body) -> set[Var]:
             used.add(e)
         elif isinstance(e, (Reduce, Scatter)):
             bound.update(var for var, _ in e.axes)
+        elif isinstance(e, Recurrence):
+            bound.update(var for var, _ in e.bound)
     if not isinstance(root, Expr):
         bound.update(v for s in walk_stmts(root) for v in defined_vars(s))
     return used - bound

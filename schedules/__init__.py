@@ -16,6 +16,7 @@ from taskmap.schedules.cpu.contraction import panel_width, schedule_matmul
 from taskmap.schedules.cpu.convolution import schedule_convolution
 from taskmap.schedules.cpu.correlation import schedule_correlation
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
+from taskmap.schedules.cpu.recurrence import schedule_recurrence
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.cpu.scatter import schedule_scatter
@@ -48,6 +49,7 @@ _TEMPLATES = (
     schedule_convolution,
     schedule_correlation,
     schedule_matmul,
+    schedule_recurrence,
     schedule_scan,
     schedule_scatter,
 )

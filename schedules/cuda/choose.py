@@ -13,6 +13,7 @@ from taskmap.schedules.cuda.attention import schedule_attention
 from taskmap.schedules.cuda.matmul_space import choose, schedule_config
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.product import Product, find_product
+from taskmap.schedules.cuda.recurrence import schedule_recurrence
 from taskmap.schedules.cuda.rows import schedule_rows
 from taskmap.schedules.cuda.scatter import schedule_scatter
 from taskmap.schedules.row_frame import Rows, find_frame, reductions_of, row_length
@@ -39,6 +40,9 @@ def _schedule(task: Task, target: Target, attempt: int) -> Kernel:
     scatter = schedule_scatter(task, target)
     if scatter is not None:
         return scatter
+    recurrence = schedule_recurrence(task, target)
+    if recurrence is not None:
+        return recurrence
     rows = find_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):

@@ -16,6 +16,7 @@ from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
 from taskmap.ir.interpreter import interpret
 from taskmap.ir.key import structure
 from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Intrinsic, Let, LoopKind, Stmt, Store, Var
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import f32, i64
 from taskmap.ir.visit import (
     children,
@@ -36,6 +37,7 @@ from tests.ir.random_kernels import COLS, ROWS, kernels
 
 i, j = Var("i"), Var("j")
 X = Buffer("x", f32, (8, 8))
+Y = Buffer("y", f32, (8,))
 FMA = next(entry for entry in INSTRUCTIONS if entry.name == "fma_f32x4")
 
 SAMPLES: list[Expr] = [
@@ -53,13 +55,14 @@ SAMPLES: list[Expr] = [
     lane_reduce("sum", ramp(i, 1, 4)),
     reduce("sum", [(j, i)], X[i, j]),
     nodes.Scatter("sum", (i, j), X[i, j], ((Var("r"), i),), (j, i), X[j, i], f32),
+    Recurrence((i, j), Var("s"), i, ((j, j),), (X,), (X[i, j],), (Y,), (X[j, i],), (0,), i, f32),
     Intrinsic(FMA, (X[i, ramp(j, 1, 4)], X[i, j], X[j, ramp(i, 1, 4)]), f32, 4),
 ]
 
 
 def test_the_samples_are_every_kind_of_expression() -> None:
     kinds = {k for k in vars(nodes).values() if isinstance(k, type) and issubclass(k, Expr) and k is not Expr}
-    assert {type(e) for e in SAMPLES} == kinds
+    assert {type(e) for e in SAMPLES} == kinds | {Recurrence}
 
 
 def test_every_kind_of_statement_can_be_visited() -> None:

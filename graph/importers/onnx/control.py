@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MOST_UNROLLED = 2048
 """A loop is unrolled while its iterations have at most so many nodes together."""
-LARGE = {"RNN": 1024, "GRU": 1024, "LSTM": 1024}
-"""Operators that are many nodes."""
 INT64, BOOL = PLAIN[i64], 9
 
 
@@ -118,7 +116,7 @@ def _loop(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
 
 
 def _size(graph: GraphProto) -> int:
-    return sum(LARGE.get(node.op_type, 1) for node in all_nodes(graph.node))
+    return sum(1 for _ in all_nodes(graph.node))
 
 
 def _is_steady(body: GraphProto) -> bool:

@@ -1,4 +1,4 @@
-"""The standard's own definition of an operator by other operators, and taskmap's of recurrences over many steps."""
+"""The standard's own definition of an operator by other operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from onnx import FunctionProto, TypeProto, helper
 
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.composition import composed_body
-from taskmap.graph.importers.onnx.long_recurrences import long_body
 from taskmap.graph.importers.onnx.model import Library, schema_of
 from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
 from taskmap.ir.construct import constant_dim
@@ -21,7 +20,7 @@ def body_of(call: Call) -> tuple[FunctionProto, Library]:
 
     Raises UnsupportedError where the standard has none for this operator and these types.
     """
-    own = long_body(call) or composed_body(call)
+    own = composed_body(call)
     if own is not None:
         return own, call.library
     asked = call.library.version(call.domain)

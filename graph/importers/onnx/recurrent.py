@@ -1,31 +1,29 @@
-"""RNN, GRU and LSTM, one step after another; their products with the input are made for all steps at once."""
+"""RNN, GRU and LSTM: a product of all inputs, then a loop over the steps (``graph.ops.recurrent``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
+from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.matmul import matmul
-from taskmap.graph.importers.onnx.shapes import joined
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.ops.creation import full
+from taskmap.graph.ops.arithmetic import add
 from taskmap.graph.ops.gather import checked
-from taskmap.graph.ops.logic import where
 from taskmap.graph.ops.pointwise import number, pointwise
-from taskmap.graph.ops.views import permute, reshape, select_, slice_, transpose, unsqueeze
+from taskmap.graph.ops.recurrent import Function, LstmGates, Operands, States, gru, lstm, rnn
+from taskmap.graph.ops.views import permute, reshape, slice_, transpose
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import compare, maximum, minimum, select, unary
+from taskmap.ir.construct import compare, eq, maximum, minimum, select, unary
 from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.nodes import Expr
-
-LONGEST = 256
-"""Longer sequences are not unrolled."""
-
-Function = Callable[[Expr], Expr]
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
+from taskmap.ir.types import i64
 
 
+@lru_cache(maxsize=256)  # directions with the same activation share the function
 def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
     lowered = name.lower()
     a = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}
@@ -61,27 +59,24 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
 class Net:
     """What the three operators share: sizes, directions, activations, and how results are put together."""
 
-    def __init__(self, call: Call, gates: int, defaults: Sequence[str]) -> None:
-        self.call = call
+    def __init__(self, call: Call, gates: int, defaults: Sequence[str], own_bias: int | None = None) -> None:
+        self.call, self.gates = call, gates
         self.batch_first = bool(call.attr("layout", 0))
         x = call.node(0)
+        if len(x.shape) != 3:
+            raise call.error(f"input 0 has {len(x.shape)} dimensions, not 3")
         self.x = permute(x, [1, 0, 2]) if self.batch_first else x
-        self.steps, self.batch, self.width = concrete(self.x.shape, call.op)
-        if self.steps > LONGEST:
-            raise UnsupportedError(f"{call.op} over {self.steps} steps")
+        self.steps, self.batch, width = self.x.shape
         weights = concrete(call.tensor(1).shape, call.op)
         recurrent = concrete(call.tensor(2).shape, call.op)
         self.hidden = recurrent[-1]
         direction = call.attr("direction", "forward")
         self.directions = 2 if direction == "bidirectional" else 1
-        self.backward = [direction == "reverse"] if self.directions == 1 else [False, True]
-        if weights != (self.directions, gates * self.hidden, self.width) or recurrent != (
-            self.directions,
-            gates * self.hidden,
-            self.hidden,
-        ):
+        self.backward = (direction == "reverse",) if self.directions == 1 else (False, True)
+        size = gates * self.hidden
+        if (*weights[:-1], *recurrent) != (self.directions, size, self.directions, size, self.hidden):
             raise call.error(f"weights of shape {list(weights)} and {list(recurrent)} do not fit")
-        self.gates = gates
+        call.same(width, weights[-1])
         self.clip = call.attr("clip")
         names = call.attr("activations") or list(defaults) * self.directions
         alphas, betas = list(call.attr("activation_alpha") or []), list(call.attr("activation_beta") or [])
@@ -90,182 +85,108 @@ class Net:
             _activation(n, alphas[i] if i < len(alphas) else None, betas[i] if i < len(betas) else None)
             for i, n in enumerate(names)
         ]
-        self.lengths = call.optional(4)
         self._check(call)
+        self.lengths = None
+        if call.has(4):
+            self.lengths = pointwise("lengths", (call.node(4),), lambda n: checked(n, self.steps + 1), i64, i64)
+        self.given = self._inputs(own_bias)
 
     def _check(self, call: Call) -> None:
         """Raises ImportGraphError for parameters and states whose shapes do not fit."""
         d, b, h = self.directions, self.batch, self.hidden
-        state = (b, d, h) if self.batch_first else (d, b, h)
+        state: tuple[Dim, ...] = (b, d, h) if self.batch_first else (d, b, h)
         wanted = {3: (d, 2 * self.gates * h), 4: (b,), 5: state, 6: state, 7: (d, 3 * h)}
         for place, shape in wanted.items():
-            if call.has(place) and concrete(call.tensor(place).shape, call.op) != shape:
-                raise call.error(f"input {place} has shape {list(call.tensor(place).shape)}, not {list(shape)}")
+            if not call.has(place):
+                continue
+            given = call.tensor(place).shape
+            if len(given) != len(shape):
+                raise call.error(f"input {place} has shape {list(given)}, not {list(shape)}")
+            for have, want in zip(given, shape, strict=True):
+                call.same(have, want)
         if len(self.activations) != d * self.per_direction:
             raise call.error(f"{len(self.activations)} activations for {d} directions")
 
-    def functions(self, d: int) -> list[Function]:
-        """The activations of a direction."""
-        return self.activations[d * self.per_direction : (d + 1) * self.per_direction]
+    def functions(self) -> list[list[Function]]:
+        """The activations of each direction."""
+        count = self.per_direction
+        return [self.activations[d * count : (d + 1) * count] for d in range(self.directions)]
 
-    def clipped(self, e: Expr) -> Expr:
-        """The argument of an activation held inside the bounds."""
-        if self.clip is None:
-            return e
-        return minimum(maximum(e, number(-self.clip, e.dtype)), number(self.clip, e.dtype))
+    def clipped(self, function: Function) -> Function:
+        """``function`` of its argument held inside the bounds."""
+        return function if self.clip is None else _clipped(function, float(self.clip))
 
-    def part(self, node: Node, d: int) -> Node:
-        """The parameters of a direction."""
-        return select_(node, 0, d)
+    def initial(self, place: int) -> Node | None:
+        """An initial state [directions, batch, hidden], if there is one."""
+        state = self.call.optional(place)
+        return permute(state, [1, 0, 2]) if state is not None and self.batch_first else state
 
-    def gate(self, node: Node, i: int) -> Node:
-        """The i-th of the gates in the last dimension."""
-        return slice_(node, -1, i * self.hidden, (i + 1) * self.hidden)
+    def operands(self, *places: int) -> Operands:
+        """What the loop reads, with the states that start from the inputs at ``places``."""
+        initial = tuple(self.initial(p) for p in places)
+        return Operands(self.given, self.call.node(2), initial, self.backward, self.lengths)
 
-    def initial(self, place: int, d: int) -> Node:
-        """An initial state [batch, hidden]."""
-        if not self.call.has(place):
-            return full([self.batch, self.hidden], 0.0, self.x.dtype)
-        state = self.call.node(place)
-        return select_(state, 1 if self.batch_first else 0, d)
-
-    def inputs(self, d: int, with_recurrent_bias: Sequence[int]) -> Node:
-        """x W' + bias for all steps: [steps, batch, gates * hidden]; the recurrent bias only of the given gates."""
-        weight = self.part(self.call.node(1), d)
+    def _inputs(self, own_bias: int | None) -> Node:
+        """x W' + biases for all steps: [steps, batch, directions * gates * hidden]; of gate ``own_bias`` without that
+        of the recurrent product."""
+        size = self.directions * self.gates * self.hidden
+        weight = reshape(self.call.node(1), [size, self.call.node(1).shape[2]])
         made = matmul(self.x, transpose(weight, 0, 1))
         if not self.call.has(3):
             return made
-        bias = self.part(self.call.node(3), d)
-        size = self.gates * self.hidden
-        made = _plus(made, slice_(bias, 0, 0, size))
-        own = slice_(bias, 0, size, 2 * size)
-        if len(with_recurrent_bias) == self.gates:
-            return _plus(made, own)
-        zero = full([self.hidden], 0.0, self.x.dtype)
-        kept = [self.gate(own, g) if g in with_recurrent_bias else zero for g in range(self.gates)]
-        return _plus(made, joined(kept, 0))
+        bias = self.call.node(3)
+        per, hidden = self.gates * self.hidden, self.hidden
 
-    def held(self, step: int, new: Node, old: Node) -> Node:
-        """``new`` where the sequence is longer than ``step``, else ``old``."""
-        if self.lengths is None:
-            return new
-        longer = pointwise("longer", (self.lengths,), lambda n: compare("gt", checked(n, self.steps + 1), step))
-        return where(reshape(longer, [self.batch, 1]), new, old)
+        def element(f: Buffer) -> Callable[..., ExprLike]:
+            def at(c: Expr) -> Expr:
+                d, gate = c // per, c % per
+                of_input, of_state = f[d, gate], f[d, gate + per]
+                both = of_input + of_state
+                return both if own_bias is None else select(eq(gate // hidden, own_bias), of_input, both)
 
-    def order(self, d: int) -> list[int]:
-        """The steps in the order in which a direction takes them."""
-        return list(reversed(range(self.steps))) if self.backward[d] else list(range(self.steps))
+            return at
 
-    def outputs(self, all_steps: list[list[Node]], last: list[list[Node]]) -> list[Node | None]:
+        return add(made, define("bias", [bias], (size,), element, bias.dtype))
+
+    def outputs(self, states: States) -> list[Node | None]:
         """Y [steps, directions, batch, hidden] and the last states [directions, batch, hidden]."""
-        per_step = [joined([unsqueeze(one[s], 0) for one in all_steps], 0) for s in range(self.steps)]
-        y = joined([unsqueeze(p, 0) for p in per_step], 0)
-        results: list[Node | None] = [permute(y, [2, 0, 1, 3]) if self.batch_first else y]
-        for states in zip(*last, strict=True):
-            state = joined([unsqueeze(s, 0) for s in states], 0)
-            results.append(permute(state, [1, 0, 2]) if self.batch_first else state)
-        return results
-
-    def masked(self, step: int, value: Node) -> Node:
-        """A result of a step: zero where the sequence has ended."""
-        return self.held(step, value, full([self.batch, self.hidden], 0.0, self.x.dtype))
+        y = states.every if self.lengths is None else _masked(states.every, self.lengths)
+        results: list[Node | None] = [permute(y, [1, 0, 2, 3] if self.batch_first else [0, 2, 1, 3])]
+        return results + [permute(s, [1, 0, 2]) if self.batch_first else s for s in states.last]
 
 
-def _plus(a: Node, b: Node) -> Node:
-    return pointwise("add", (a, b), lambda p, q: p + q, a.dtype, a.dtype)
+@lru_cache(maxsize=256)
+def _clipped(function: Function, bound: float) -> Function:
+    return lambda e: function(minimum(maximum(e, number(-bound, e.dtype)), number(bound, e.dtype)))
+
+
+def _masked(y: Node, lengths: Node) -> Node:
+    """``y`` [steps, batch, ...] with zeros where a sequence has ended."""
+
+    def element(f: Buffer, n: Buffer) -> Callable[..., ExprLike]:
+        return lambda *at: select(compare("lt", at[0], n[at[1]]), f[at], 0)
+
+    return define("masked", [y, lengths], y.shape, element, y.dtype)
 
 
 @lowering("RNN", since=7)
 def _rnn(call: Call) -> list[Node | None]:
     net = Net(call, 1, ["Tanh"])
-    every: list[list[Node]] = []
-    last: list[list[Node]] = []
-    for d in range(net.directions):
-        (f,) = net.functions(d)
-        given, weight = net.inputs(d, [0]), transpose(net.part(call.node(2), d), 0, 1)
-        state = net.initial(5, d)
-        made: dict[int, Node] = {}
-        for t in net.order(d):
-            total = _plus(select_(given, 0, t), matmul(state, weight))
-            new = pointwise("rnn", (total,), lambda e, f=f: f(net.clipped(e)))
-            made[t] = net.masked(t, new)
-            state = net.held(t, new, state)
-        every.append([made[t] for t in range(net.steps)])
-        last.append([state])
-    return net.outputs(every, last)
+    return net.outputs(rnn(net.operands(5), [net.clipped(f) for (f,) in net.functions()]))
 
 
 @lowering("LSTM", since=7)
 def _lstm(call: Call) -> list[Node | None]:
     net = Net(call, 4, ["Sigmoid", "Tanh", "Tanh"])
-    coupled = bool(call.attr("input_forget", 0))
-    every: list[list[Node]] = []
-    last: list[list[Node]] = []
-    for d in range(net.directions):
-        f, g, h = net.functions(d)
-        given, weight = net.inputs(d, [0, 1, 2, 3]), transpose(net.part(call.node(2), d), 0, 1)
-        peep = [net.gate(net.part(call.node(7), d), i) for i in range(3)] if call.has(7) else None
-        state, cell = net.initial(5, d), net.initial(6, d)
-        made: dict[int, Node] = {}
-        for t in net.order(d):
-            total = _plus(select_(given, 0, t), matmul(state, weight))
-            i, o, forget, c = (net.gate(total, k) for k in range(4))
-            if peep is not None:
-                i, forget = (_peeked(v, p, cell) for v, p in ((i, peep[0]), (forget, peep[2])))
-            gate_i = pointwise("gate", (i,), lambda e, f=f: f(net.clipped(e)))
-            if coupled:
-                gate_f = pointwise("gate", (gate_i,), lambda e: number(1, e.dtype) - e)
-            else:
-                gate_f = pointwise("gate", (forget,), lambda e, f=f: f(net.clipped(e)))
-            candidate = pointwise("gate", (c,), lambda e, g=g: g(net.clipped(e)))
-            new_cell = pointwise("cell", (gate_f, cell, gate_i, candidate), lambda a, b, p, q: a * b + p * q)
-            if peep is not None:
-                o = _peeked(o, peep[1], new_cell)
-            new = pointwise("state", (o, new_cell), lambda a, b, f=f, h=h: f(net.clipped(a)) * h(b))
-            made[t] = net.masked(t, new)
-            state, cell = net.held(t, new, state), net.held(t, new_cell, cell)
-        every.append([made[t] for t in range(net.steps)])
-        last.append([state, cell])
-    return net.outputs(every, last)
-
-
-def _peeked(value: Node, weight: Node, cell: Node) -> Node:
-    return pointwise("peep", (value, weight, cell), lambda v, w, c: v + w * c)
+    functions = [(net.clipped(f), net.clipped(g), net.clipped(f), h) for f, g, h in net.functions()]
+    peepholes, coupled = call.optional(7), bool(call.attr("input_forget", 0))
+    return net.outputs(lstm(net.operands(5, 6), LstmGates(0, 1, 2, 3), functions, peepholes, coupled))
 
 
 @lowering("GRU", since=7)
 def _gru(call: Call) -> list[Node | None]:
-    net = Net(call, 3, ["Sigmoid", "Tanh"])
     after = bool(call.attr("linear_before_reset", 0))
-    every: list[list[Node]] = []
-    last: list[list[Node]] = []
-    for d in range(net.directions):
-        f, g = net.functions(d)
-        given = net.inputs(d, [0, 1] if after else [0, 1, 2])
-        recurrent = net.part(call.node(2), d)
-        weight = transpose(slice_(recurrent, 0, 0, 2 * net.hidden), 0, 1)
-        inner = transpose(slice_(recurrent, 0, 2 * net.hidden, 3 * net.hidden), 0, 1)
-        bias = None
-        if after and call.has(3):
-            bias = slice_(net.part(call.node(3), d), 0, 5 * net.hidden, 6 * net.hidden)
-        state = net.initial(5, d)
-        made: dict[int, Node] = {}
-        for t in net.order(d):
-            step = select_(given, 0, t)
-            both = _plus(slice_(step, -1, 0, 2 * net.hidden), matmul(state, weight))
-            gates = pointwise("gate", (both,), lambda e, f=f: f(net.clipped(e)))
-            z, r = net.gate(gates, 0), net.gate(gates, 1)
-            own = net.gate(step, 2)
-            if after:
-                part = matmul(state, inner)
-                part = part if bias is None else _plus(part, bias)
-                hidden = pointwise("hidden", (own, r, part), lambda a, b, c, g=g: g(net.clipped(a + b * c)))
-            else:
-                part = matmul(pointwise("reset", (r, state), lambda a, b: a * b), inner)
-                hidden = pointwise("hidden", (own, part), lambda a, b, g=g: g(net.clipped(a + b)))
-            new = pointwise("state", (z, hidden, state), lambda a, b, c: (number(1, a.dtype) - a) * b + a * c)
-            made[t] = net.masked(t, new)
-            state = net.held(t, new, state)
-        every.append([made[t] for t in range(net.steps)])
-        last.append([state])
-    return net.outputs(every, last)
+    net = Net(call, 3, ["Sigmoid", "Tanh"], own_bias=2 if after else None)
+    functions = [(net.clipped(f), net.clipped(g)) for f, g in net.functions()]
+    bias = slice_(call.node(3), 1, 5 * net.hidden, 6 * net.hidden) if after and call.has(3) else None
+    return net.outputs(gru(net.operands(5), (0, 1, 2), functions, bias, not after))

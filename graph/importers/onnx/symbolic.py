@@ -11,7 +11,7 @@ from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
 
-FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms"})
+FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms", "recurrent"})
 """Files whose operators all work for every size; the operands of those in the first broadcast."""
 OPERATORS = frozenset(
     [

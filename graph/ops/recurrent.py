@@ -1,0 +1,274 @@
+"""LSTM, GRU and RNN as one operator each: a loop over steps whose only products are those with the state.
+
+What a step takes from its input (x W' + bias) is made for all steps at once, by an ordinary product before the loop:
+
+    given [steps, batch, directions * gates * hidden]  ->  [steps + states, batch, directions, hidden]
+
+Row t of the result is the state after time t; the last rows are the states at the end, the cell of an LSTM after its
+state. Sources: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the peepholes of Gers and Schmidhuber,
+"Recurrent nets that time and count" (2000); Cho et al., "Learning phrase representations using RNN encoder-decoder"
+(2014).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from taskmap.graph.build import define, reindex
+from taskmap.graph.graph import Node
+from taskmap.graph.ops.pointwise import number
+from taskmap.ir.construct import cast, ceil_div, compare, eq, index, minimum, reduce, select
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.recurrence import Recurrence
+from taskmap.ir.task import formal
+from taskmap.ir.types import DType, compute_type, i64
+
+PANEL = 16
+"""Units whose weights lie together."""
+
+Function = Callable[[Expr], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What every recurrence reads. given [steps, batch, directions * gates * hidden]; recurrent [directions, gates *
+    hidden, hidden]; initial: [directions, batch, hidden] for each state, or None for zeros; reverse: one for each
+    direction; lengths [batch], i64, none above ``steps``: how many steps each sequence has, None for all."""
+
+    given: Node
+    recurrent: Node
+    initial: tuple[Node | None, ...]
+    reverse: tuple[bool, ...]
+    lengths: Node | None = None
+
+    @property
+    def hidden(self) -> Dim:
+        """Elements of a state."""
+        return self.recurrent.shape[2]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """``every`` state [steps, batch, directions, hidden] by time; the ``last`` of each, [directions, batch, hidden]."""
+
+    every: Node
+    last: tuple[Node, ...]
+
+
+def pack_recurrent(recurrent: Node, gates: int) -> Node:
+    """[directions, gates * hidden, hidden] in the order in which a step reads it: [directions, panels, hidden, gates,
+    PANEL]; units beyond the last have zeros."""
+    directions, _, hidden = recurrent.shape
+
+    def element(w: Buffer) -> Callable[..., ExprLike]:
+        def at(d: Expr, panel: Expr, k: Expr, gate: Expr, lane: Expr) -> Expr:
+            unit = panel * PANEL + lane
+            row = gate * hidden + minimum(unit, index(hidden) - 1)
+            return select(unit < index(hidden), w[d, row, k], 0)
+
+        return at
+
+    shape = (directions, ceil_div(hidden, PANEL), hidden, gates, PANEL)
+    return define("pack", [recurrent], shape, element, recurrent.dtype)
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a recurrence as expressions: of direction ``d``, sequence ``b`` and unit ``j``."""
+
+    operands: Operands
+    gates: int
+    given: Buffer
+    packed: Buffer
+    first: tuple[Buffer | None, ...]
+    lengths: Buffer | None
+    more: tuple[Buffer, ...]
+    wide: DType
+    b: Var = field(default_factory=lambda: Var("b"))
+    d: Var = field(default_factory=lambda: Var("d"))
+    j: Var = field(default_factory=lambda: Var("j"))
+    step: Var = field(default_factory=lambda: Var("step"))
+    states: tuple[Buffer, ...] = ()
+    phases: list[tuple[Buffer, Expr]] = field(default_factory=list)
+    after: tuple[int, ...] = ()
+
+    @property
+    def axes(self) -> tuple[tuple[Var, Dim], ...]:
+        """The position of a state, and its extents."""
+        batch, directions = self.given.shape[1], len(self.operands.reverse)
+        return (self.b, batch), (self.d, directions), (self.j, self.operands.hidden)
+
+    def own(self, name: str) -> Buffer:
+        """A tensor of the loop's own."""
+        return formal(name, [n for _, n in self.axes], self.wide)
+
+    @property
+    def time(self) -> Expr:
+        """The time that the step takes its input from."""
+        backward = index(self.given.shape[0]) - 1 - self.step
+        reverse = self.operands.reverse
+        if len(set(reverse)) == 1:
+            return backward if reverse[0] else self.step
+        return select(eq(self.d, reverse.index(True)), backward, self.step)
+
+    def of_state(self, k: int) -> Expr:
+        """The element of state ``k`` before the step."""
+        return self.states[k][self.b, self.d, self.j]
+
+    def from_input(self, gate: int) -> Expr:
+        """A gate's part of ``given``."""
+        column = (self.d * self.gates + gate) * index(self.operands.hidden) + self.j
+        return cast(self.given[self.time, self.b, column], self.wide)
+
+    def product(self, tensor: Buffer, gate: int) -> Expr:
+        """The sum over k of tensor[b, d, k] and the gate's weights."""
+        k = Var("k")
+        weight = self.packed[self.d, self.j // PANEL, k, gate, self.j % PANEL]
+        return reduce("sum", [(k, self.operands.hidden)], tensor[self.b, self.d, k] * cast(weight, self.wide))
+
+    def vector(self, place: int, part: int = 0) -> Expr:
+        """Element j of a part of a parameter [directions, parts * hidden], the ``place``-th of what else is read."""
+        return cast(self.more[place][self.d, self.j + part * index(self.operands.hidden)], self.wide)
+
+    def apply(self, functions: Sequence[Function], e: Expr) -> Expr:
+        """The function of the direction."""
+        if all(f is functions[0] for f in functions):
+            return functions[0](e)
+        return select(eq(self.d, 0), functions[0](e), functions[1](e))
+
+    def phase(self, name: str, value: Expr) -> Buffer:
+        """One more tensor of each step."""
+        buffer = self.own(name)
+        self.phases.append((buffer, value))
+        return buffer
+
+    def state(self, k: int, name: str, new: Expr) -> Buffer:
+        """What state ``k`` becomes: ``new``, or what it is where the sequence has ended."""
+        if self.lengths is not None:
+            new = select(compare("lt", self.time, cast(self.lengths[self.b], i64)), new, self.of_state(k))
+        made = self.phase(name, new)
+        after = [*self.after, *[0] * (len(self.states) - len(self.after))]
+        after[k] = len(self.phases) - 1
+        self.after = tuple(after)
+        return made
+
+    def recurrence(self, here: tuple[Expr, ...], dtype: DType) -> Recurrence:
+        """The definition's body."""
+        initial = tuple(
+            number(0, self.wide) if f is None else cast(f[self.d, self.b, self.j], self.wide) for f in self.first
+        )
+        buffers, values = tuple(p for p, _ in self.phases), tuple(v for _, v in self.phases)
+        steps = self.given.shape[0]
+        return Recurrence(
+            here, self.step, steps, self.axes, self.states, initial, buffers, values, self.after, self.time, dtype
+        )
+
+
+def recurrent(op: str, operands: Operands, gates: int, more: Sequence[Node], write: Callable[[Step], None]) -> States:
+    """The operator ``op``, whose steps ``write`` describes; ``more``: parameters beside those of ``operands``."""
+    given, reverse = operands.given, operands.reverse
+    steps, batch, _ = given.shape
+    count = len(operands.initial)
+    firsts = [n for n in operands.initial if n is not None]
+    lengths = [] if operands.lengths is None else [operands.lengths]
+    packed = pack_recurrent(operands.recurrent, gates)
+
+    def element(x: Buffer, w: Buffer, *rest: Buffer) -> Callable[..., ExprLike]:
+        left = iter(rest)
+        first = tuple(None if n is None else next(left) for n in operands.initial)
+        ends = next(left) if lengths else None
+        step = Step(operands, gates, x, w, first, ends, tuple(left), compute_type(given.dtype))
+        step.states = tuple(step.own(f"state{k}") for k in range(count))
+        write(step)
+        return lambda *here: step.recurrence(here, given.dtype)
+
+    shape = (steps + count, batch, len(reverse), operands.hidden)
+    every = define(op, [given, packed, *firsts, *lengths, *more], shape, element, panel=PANEL)
+    last = tuple(_last(every, steps + k) for k in range(count))
+    return States(reindex("slice", every, (steps, *shape[1:]), lambda *at: at), last)
+
+
+def _last(every: Node, row: Dim) -> Node:
+    """A row of [rows, batch, directions, hidden] as [directions, batch, hidden]."""
+    _, batch, directions, hidden = every.shape
+    return reindex("select", every, (directions, batch, hidden), lambda d, b, j: (row, b, d, j))
+
+
+def rnn(operands: Operands, functions: Sequence[Function]) -> States:
+    """h = f(given + h R'); ``functions``: f of each direction."""
+
+    def write(s: Step) -> None:
+        s.state(0, "h", s.apply(functions, s.from_input(0) + s.product(s.states[0], 0)))
+
+    return recurrent("rnn", operands, 1, (), write)
+
+
+@dataclass(frozen=True, slots=True)
+class LstmGates:
+    """Which of the four gates is where; of the peepholes [directions, 3 * hidden] are those of ``peepholes``."""
+
+    input: int
+    output: int
+    forget: int
+    cell: int
+    peepholes: tuple[int, int, int] = (0, 1, 2)
+
+
+def lstm(
+    operands: Operands,
+    gates: LstmGates,
+    functions: Sequence[tuple[Function, Function, Function, Function]],
+    peepholes: Node | None = None,
+    coupled: bool = False,
+) -> States:
+    """c = f(..) c + i(..) g(..); h = o(..) t(c). ``functions``: of each direction those of the gates i, o and f, of the
+    candidate, of the output gate, and of the cell. coupled: the forget gate is 1 - i."""
+    gate_f, candidate_f, output_f, cell_f = (list(fs) for fs in zip(*functions, strict=True))
+
+    def write(s: Step) -> None:
+        cell = s.of_state(1)
+
+        def total(gate: int) -> Expr:
+            return s.from_input(gate) + s.product(s.states[0], gate)
+
+        def peeked(value: Expr, part: int, c: Expr) -> Expr:
+            return value if peepholes is None else value + s.vector(0, part) * c
+
+        at_i, at_o, at_f = gates.peepholes
+        i = s.apply(gate_f, peeked(total(gates.input), at_i, cell))
+        f = number(1, s.wide) - i if coupled else s.apply(gate_f, peeked(total(gates.forget), at_f, cell))
+        new = f * cell + i * s.apply(candidate_f, total(gates.cell))
+        made = s.state(1, "c", new)[s.b, s.d, s.j]
+        o = s.apply(output_f, peeked(total(gates.output), at_o, made))
+        s.state(0, "h", o * s.apply(cell_f, made))
+
+    return recurrent("lstm", operands, 4, () if peepholes is None else (peepholes,), write)
+
+
+def gru(
+    operands: Operands,
+    gates: tuple[int, int, int],
+    functions: Sequence[tuple[Function, Function]],
+    bias: Node | None = None,
+    reset_first: bool = False,
+) -> States:
+    """h = (1 - z) n + z h. ``gates``: where z, r and n are. n is g(given + r (h R' + bias)), or, where the reset comes
+    first, g(given + (r h) R'); bias [directions, hidden]. ``functions``: of each direction f, of the gates, and g."""
+    gate_f, new_f = (list(fs) for fs in zip(*functions, strict=True))
+    at_z, at_r, at_n = gates
+
+    def write(s: Step) -> None:
+        h = s.of_state(0)
+        z = s.apply(gate_f, s.from_input(at_z) + s.product(s.states[0], at_z))
+        r = s.apply(gate_f, s.from_input(at_r) + s.product(s.states[0], at_r))
+        if reset_first:
+            z = s.phase("z", z)[s.b, s.d, s.j]
+            made = s.product(s.phase("reset", r * h), at_n)
+        else:
+            made = s.product(s.states[0], at_n)
+            made = r * (made if bias is None else made + s.vector(0))
+        n = s.apply(new_f, s.from_input(at_n) + made)
+        s.state(0, "h", (number(1, s.wide) - z) * n + z * h)
+
+    return recurrent("gru", operands, 3, () if bias is None else (bias,), write)

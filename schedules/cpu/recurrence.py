@@ -1,0 +1,201 @@
+"""Recurrences: a loop over steps whose products are as small as the state, and whose weights stay in cache.
+
+    parallel over blocks of sequences × directions:
+        state = initial
+        for step:
+            for each panel of units:
+                tile = state @ weights of the panel, all gates            microkernel
+                state', out[row] = what the definition makes of the tile and of the step's input
+
+A block's states are a core's own, so cores never wait for each other. Where there are fewer blocks than cores and a
+step is long enough, the panels of each step are shared out instead, and the cores meet after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
+from taskmap.ir.printer import print_dim
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType
+from taskmap.schedules.cpu.kernels import kernel_of
+from taskmap.schedules.cpu.loops import column_groups, each_column, parallel_grid
+from taskmap.schedules.cpu.microkernel import emit_tile
+from taskmap.schedules.recurrence_frame import Pass, RecurrenceFrame, find_recurrence
+from taskmap.schedules.recurrence_memory import Memory
+from taskmap.schedules.values import Values
+
+ALIGNED = 16
+"""States are padded to so many elements."""
+_CHAINS = 8
+"""Accumulators that hide the latency of a multiply-add."""
+_ANY_BATCH = 4
+"""Sequences of a block where their number is not known; those left over go one by one."""
+
+
+def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
+    """The kernel of a task that is a recurrence, or None for any other task."""
+    frame = find_recurrence(task)
+    return None if frame is None else _Plan(frame, target).kernel()
+
+
+@dataclass(slots=True)
+class _Plan:
+    frame: RecurrenceFrame
+    target: Target
+    b: Builder = field(default_factory=Builder)
+
+    @property
+    def wide(self) -> DType:
+        return self.frame.e.states[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.wide.bytes)
+
+    @property
+    def hidden(self) -> int:
+        known = constant_dim(self.frame.e.axes[2][1])
+        if known is None:
+            raise ScheduleError("a recurrence of a symbolic number of units")
+        return known
+
+    def kernel(self) -> Kernel:
+        (_, batch), (_, directions), _ = self.frame.e.axes
+        height, last = self.heights(batch, constant_dim(directions) or 1)
+        whole = self.dim(index(batch) // height)
+        count = self.dim(index(whole) + (index(batch) - whole * height + (last - 1)) // last)
+        values = Values(self.frame.task, self.b)
+        with parallel_grid(self.b, ["block", "d"], [count, directions], values, True, 1 << 62) as (block, d):
+            inside = values.nested()
+            if whole != 0:
+                with self.b.when(inside.simplifier(block < whole)):
+                    self.block(inside.nested(), d, inside.simplifier(block * height), height)
+            if count != whole:
+                with self.b.when(inside.simplifier(block >= whole)):
+                    first = index(whole) * height + (block - whole) * last
+                    self.block(inside.nested(), d, inside.simplifier(first), last)
+        sizes = "x".join(print_dim(n) for n in (self.frame.e.steps, batch, directions, self.hidden))
+        note = f"cpu.recurrence({sizes}, {self.frame.stage.label}, rows={height}, lanes={self.lanes})"
+        return kernel_of(self.frame.task, self.b, note)
+
+    def dim(self, size: Expr) -> Dim:
+        """A size, as a number where it is known."""
+        return Simplifier().dim(size)
+
+    def heights(self, batch: Dim, directions: int) -> tuple[int, int]:
+        """How many sequences a block has, and how many a block of those left over: at most so many that their
+        accumulators stay in registers, and so few that there are blocks for all cores."""
+        vectors = max(len(p.products) for p in self.frame.passes) * max(1, self.frame.panel // self.lanes)
+        most = max(1, (24 if self.target.vector_registers >= 32 else 10) // vectors)
+        known = constant_dim(batch)
+        if known is None:
+            return min(most, _ANY_BATCH), 1
+        height = max(1, min(most, -(-known // -(-self.target.cores // directions))))
+        return height, known % height or 1
+
+    def block(self, values: Values, d: Expr, first: Expr, rows: int) -> None:
+        """All steps of ``rows`` sequences from ``first`` on, in direction ``d``."""
+        e = self.frame.e
+        if constant_dim(first) is None:
+            first = self.b.let("first", first)
+            values.bind(first, e.axes[0][1])
+        width = -(-self.hidden // ALIGNED) * ALIGNED
+        block = _Block(self, d, first, rows, Memory(self.frame, self.b, Scope.LOCAL, (rows,), width))
+        for i, j, inside in block.units(values.nested()):
+            block.memory.begin(inside, (i, j), block.position(i, j))
+        with self.b.loop("step", index(e.steps)) as step:
+            inside = values.nested()
+            inside.bind(step, e.steps)
+            block.step(inside, step)
+        block.memory.turn(values, index(e.steps))
+        for i, j, inside in block.units(values.nested()):
+            block.memory.end(inside, (i, j), block.position(i, j))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """``rows`` sequences from ``first`` on, in direction ``d``; ``memory`` is a core's own."""
+
+    plan: _Plan
+    d: Expr
+    first: Expr
+    rows: int
+    memory: Memory
+
+    @property
+    def b(self) -> Builder:
+        return self.plan.b
+
+    def units(self, values: Values) -> Iterator[tuple[Expr, Expr, Values]]:
+        """(sequence, unit, values) inside loops over both."""
+        with self.b.loop("row", self.rows) as i:
+            values.bind(i, self.rows)
+            for j, inside in each_column(self.b, values, column_groups(self.plan.hidden, self.plan.lanes)):
+                yield i, j, inside
+
+    def position(self, i: Expr, j: Expr) -> dict[Var, Expr]:
+        """The axes of the recurrence at sequence ``i`` of the block and unit ``j``."""
+        (b, _), (d, _), (unit, _) = self.plan.frame.e.axes
+        return {b: self.first + i, d: self.d, unit: j}
+
+    def step(self, values: Values, step: Expr) -> None:
+        """One step: every pass, panel by panel."""
+        self.memory.turn(values, step)
+        for part in self.plan.frame.passes:
+            for begin, many, units, size in self.panels(part):
+                with self.b.loop("panel", many) as p:
+                    inside = values.nested()
+                    inside.bind(p, many)
+                    self.panel(inside, part, step, inside.simplifier(p * units + begin), units, size)
+
+    def panels(self, part: Pass) -> list[tuple[int, int, int, int]]:
+        """(first unit, how many, units, those whose weights are read): equal panels, then what is left."""
+        plan = self.plan
+        size = plan.frame.panel if part.products else plan.lanes
+        each = self.rows * len(part.products) * max(1, size // plan.lanes) or _CHAINS
+        units = max(1, min(-(-_CHAINS // each), plan.hidden // size)) * size
+        whole, rest = divmod(plan.hidden, units)
+        parts = [(0, whole, units, units)] if whole else []
+        return [*parts, (whole * units, 1, rest, -(-rest // size) * size)] if rest else parts
+
+    def panel(self, values: Values, part: Pass, step: Expr, first: Expr, units: int, size: int) -> None:
+        """What a pass makes of ``units`` units from ``first`` on; weights are read for ``size``."""
+        tile = self.products(values.nested(), part, first, size) if part.products else None
+        with self.b.loop("row", self.rows) as i:
+            values.bind(i, self.rows)
+            for j, inside in each_column(self.b, values, column_groups(units, self.plan.lanes)):
+                if tile is not None:
+                    sums = {id(p): tile[i, j + g * size] for g, p in enumerate(part.products)}
+                    inside.folded = {**inside.folded, **sums}
+                known = {**self.position(i, first + j), self.plan.frame.e.step: step}
+                self.memory.step(inside, part, (i, first + j), known)
+
+    def products(self, values: Values, part: Pass, first: Expr, size: int) -> Buffer:
+        """The products of a panel: [rows, products * size]."""
+        plan, left = self.plan, part.left
+        assert left is not None
+        columns = len(part.products) * size
+        tile = self.b.allocate("tile", plan.wide, (self.rows, columns))
+
+        def of_state(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+            return self.memory.read(left, (i, at[0]))
+
+        def weight(at: Sequence[Expr], column: Expr, local: Values) -> Expr:
+            number = constant_dim(local.simplifier(column // size))
+            assert number is not None
+            chosen = part.products[number]
+            known = self.position(index(0), first + (column - number * size))
+            return local.expand(part.weight(chosen), {**known, chosen.axes[0][0]: at[0]})
+
+        width = min(plan.lanes, size)
+        groups = [(columns // width, width)]
+        emit_tile(self.b, values, self.rows, groups, [plan.hidden], of_state, weight, tile, plan.wide)
+        return tile
