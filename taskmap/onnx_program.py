@@ -22,7 +22,7 @@ from taskmap.graph.importers.onnx.folding import depends_on, varying
 from taskmap.graph.importers.onnx.frames import graph_frame
 from taskmap.graph.importers.onnx.reader import Finished, Reader, Stopped
 from taskmap.graph.importers.onnx.state import Frame, copied, drop_dead, tensors_of
-from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
+from taskmap.graph.importers.onnx.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 from taskmap.graph.layout import row_major
 from taskmap.ir.errors import ImportGraphError, TaskmapError
 from taskmap.ir.nodes import Dim, Var
@@ -350,7 +350,7 @@ def _tensors(value: Value | None) -> list[Tensor]:
         return [t for v in value.items for t in _tensors(v)]
     if isinstance(value, OptionalValue):
         return _tensors(value.value)
-    return []
+    return [value.tensor] if isinstance(value, PresentedValue) else []
 
 
 def _step_tensors(step: HostStep | ControlStep | None) -> list[Tensor]:

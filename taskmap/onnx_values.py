@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from taskmap.graph.importers.onnx.elements import STRING, from_held, from_torch, to_held, to_torch
-from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value, of_array
+from taskmap.graph.importers.onnx.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value, of_array
 from taskmap.ir.errors import UnsupportedError
 
 Structure = Any
@@ -74,6 +74,8 @@ class Lookup:
             return self.value(value.value, inputs, results)
         if isinstance(value, SequenceValue):
             return [self.value(v, inputs, results) for v in value.items]
+        if isinstance(value, PresentedValue):
+            return value.present(arrays(self.value(value.tensor, inputs, results)))
         kind, place = self.places.get(value, ("known", 0))
         if kind == "known":
             assert value.known is not None

@@ -3,6 +3,7 @@
 from taskmap.graph.importers.onnx import (
     activations,
     attention,
+    classic_trees,
     convolution,
     creation,
     elementwise,
@@ -17,6 +18,7 @@ from taskmap.graph.importers.onnx import (
     recurrent,
     reductions,
     resize,
+    scores,
     sequences,
     shapes,
     trees,
@@ -30,6 +32,7 @@ from taskmap.graph.importers.onnx.model import load as load
 FAMILIES = (
     activations,
     attention,
+    classic_trees,
     convolution,
     creation,
     elementwise,
@@ -44,6 +47,7 @@ FAMILIES = (
     recurrent,
     reductions,
     resize,
+    scores,
     sequences,
     shapes,
     trees,

@@ -69,5 +69,6 @@ def _type(value: Value | None) -> TypeProto:
     if isinstance(value, SequenceValue):
         inner = _type(value.items[0]) if value.items else helper.make_tensor_type_proto(value.elem or 1, None)
         return helper.make_sequence_type_proto(inner)
-    assert isinstance(value, OptionalValue)
+    if not isinstance(value, OptionalValue):
+        return TypeProto()
     return helper.make_optional_type_proto(_type(value.value))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.matmul import matmul
+from taskmap.graph.importers.onnx.scores import DOMAIN, best, labelled, labels_of, transform_of, transformed
 from taskmap.graph.importers.onnx.table import lowering
-from taskmap.graph.importers.onnx.values import constant_node
-from taskmap.graph.ops.gather import embedding
+from taskmap.graph.importers.onnx.values import Value, constant_node
 from taskmap.graph.ops.join import cat
 from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
-from taskmap.graph.ops.reductions import argmax, sum_
-from taskmap.graph.ops.softmax import softmax
+from taskmap.graph.ops.reductions import sum_
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import eq, maximum, ne, select, unary
@@ -26,7 +22,6 @@ from taskmap.ir.nodes import Expr
 from taskmap.ir.types import f32
 
 FLOAT, INT64 = 1, 7
-DOMAIN = "ai.onnx.ml"
 LEAST = 1e-30
 """A norm is taken to be no smaller."""
 
@@ -107,34 +102,22 @@ def _scores(call: Call, rows: int) -> Node:
 
 @lowering("LinearRegressor", domain=DOMAIN)
 def _regressor(call: Call) -> Node:
-    _refuse(call, ("NONE",))
-    return _scores(call, int(call.attr("targets", 1)))
+    kind, targets = transform_of(call), int(call.attr("targets", 1))
+    if targets == 1 and kind not in ("NONE", "PROBIT"):
+        raise UnsupportedError(f"the transformation {kind} of one target", why="implementations differ about it")
+    return transformed(_scores(call, targets), kind)
 
 
 @lowering("LinearClassifier", domain=DOMAIN)
-def _classifier(call: Call) -> list[Node]:
-    transform = _refuse(call, ("NONE", "LOGISTIC", "SOFTMAX"))
-    labels: Sequence[int] | None = call.attr("classlabels_ints")
-    if labels is None or len(labels) < 2:
-        raise UnsupportedError("labels that are strings, or fewer than two")
+def _classifier(call: Call) -> list[Node | Value]:
+    kind = transform_of(call)
+    labels = labels_of(call, "classlabels_ints", "classlabels_strings")
     columns = _matrix(call)[1]
     rows = len(call.required("coefficients")) // max(columns, 1)
-    if rows not in (1, len(labels)) or (rows == 1 and len(labels) != 2):
+    if len(labels) < 2 or rows not in (1, len(labels)) or (rows == 1 and len(labels) != 2):
         raise call.error(f"{rows} rows of coefficients for {len(labels)} classes")
     scores = _scores(call, rows)
     if rows == 1:
         scores = cat([pointwise("opposite", (scores,), lambda a: unary("neg", a)), scores], 1)
-    if transform == "LOGISTIC":
-        scores = pointwise("logistic", (scores,), lambda a: function_call("sigmoid", a))
-    elif transform == "SOFTMAX":
-        scores = softmax(scores, 1)
-    table = constant_node(np.array(labels, np.int64).reshape(-1, 1), INT64)
-    best = embedding(table, argmax(scores, 1))
-    return [reshape(best, [best.shape[0]]), scores]
-
-
-def _refuse(call: Call, known: Sequence[str]) -> Any:
-    transform = call.attr("post_transform", "NONE")
-    if transform not in known:
-        raise UnsupportedError(f"the transformation {transform} of scores")
-    return transform
+    scores = transformed(scores, kind)
+    return [labelled(labels, best(scores)), scores]

@@ -29,7 +29,7 @@ from taskmap.graph.importers.onnx.state import Frame, lookup
 from taskmap.graph.importers.onnx.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.table import find
 from taskmap.graph.importers.onnx.typing_rules import check_attributes, check_inputs, output_elem
-from taskmap.graph.importers.onnx.values import Tensor, Value
+from taskmap.graph.importers.onnx.values import PresentedValue, Tensor, Value
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import binary, const, constant_dim
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
@@ -263,6 +263,10 @@ class Reader:
         return [None if m is None else self._result(call, i, m) for i, m in enumerate(listed)]
 
     def _result(self, call: Call, index: int, made: Node | Value) -> Value:
+        if isinstance(made, PresentedValue):
+            shown_as = self._result(call, index, made.tensor)
+            assert isinstance(shown_as, Tensor)
+            return PresentedValue(shown_as, made.present, made.words)
         if not isinstance(made, (Node, Tensor)):
             return made
         if isinstance(made, Tensor):

@@ -9,7 +9,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from taskmap.graph.importers.onnx.model import Library
 from taskmap.graph.importers.onnx.protos import graphs_of
-from taskmap.graph.importers.onnx.values import OptionalValue, SequenceValue, Tensor, Value
+from taskmap.graph.importers.onnx.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 
 Replace = Callable[[Tensor], Tensor]
 
@@ -68,6 +68,8 @@ def remapped(value: Value | None, replace: Replace) -> Value | None:
         return replace(value)
     if isinstance(value, SequenceValue):
         return SequenceValue([_certain(remapped(v, replace)) for v in value.items], value.elem)
+    if isinstance(value, PresentedValue):
+        return PresentedValue(replace(value.tensor), value.present, value.words)
     return OptionalValue(remapped(value.value, replace))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,19 @@ class OptionalValue:
     value: Value | None
 
 
-Value = Tensor | SequenceValue | OptionalValue
+@dataclass(slots=True, eq=False)
+class PresentedValue:
+    """A tensor that the caller gets in another form, made by ``present`` from an array: maps, labels that are strings.
+
+    Such labels are the places of ``words``.
+    """
+
+    tensor: Tensor
+    present: Callable[[Array], Any]
+    words: tuple[str, ...] = ()
+
+
+Value = Tensor | SequenceValue | OptionalValue | PresentedValue
 
 
 def constant_node(array: Array, elem: int) -> Node:
