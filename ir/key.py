@@ -22,6 +22,7 @@ from taskmap.ir.errors import TypeMismatchError, VerifyError
 from taskmap.ir.layout import Layout
 from taskmap.ir.mapping import TaskMapping
 from taskmap.ir.nodes import Buffer, Expr, For, Kernel, Let, MappedFor, Reduce, Scatter, Stmt, TensorMap, Var
+from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType
 from taskmap.ir.visit import children
@@ -42,6 +43,7 @@ _MEANING: dict[type, tuple[str, ...]] = {
 _BINDS: dict[type, Callable[[Any], Iterable[Var]]] = {
     Reduce: lambda e: (var for var, _ in e.axes),
     Scatter: lambda e: (var for var, _ in e.axes),
+    Recurrence: lambda e: (var for var, _ in e.bound),
     For: lambda s: (s.var,),
     MappedFor: lambda s: s.vars,
     Let: lambda s: (s.var,),
