@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 from taskmap.backend.children import Children, OutOfTimeError
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.team import have_team, load_team, team_source
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
 from taskmap.backend.library import Library, load_library
@@ -29,6 +31,7 @@ _log = logging.getLogger(__name__)
 _UNITS_PER_JOB = 2  # units never take equally long: a second round evens that out
 _ENOUGH = 24_000  # characters of C that are worth a compiler of their own
 _SHOWN_LINES = 12
+_TEAM_LOCK = Lock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,6 +158,23 @@ class KernelCompiler:
         self._pending = []
 
 
+def ensure_team(toolchain: Toolchain, store: KernelStore) -> None:
+    """Load the library that kernels are bound to, where the process does not have it. Raises CompilerFailedError."""
+    with _TEAM_LOCK:
+        if not have_team():
+            load_team(team_file(toolchain, store).read_bytes())
+
+
+def team_file(toolchain: Toolchain, store: KernelStore) -> Path:
+    """The library that kernels are bound to, in ``store``. Raises CompilerFailedError."""
+    plain = replace(toolchain, isa="generic", fast_math=False, contract=False)
+    session = _Session(plain, store)
+    try:
+        return session.file(team_source())
+    finally:
+        session.close()
+
+
 def partition(kernels: Sequence[KernelSource], count: int, separate: bool = False) -> list[TranslationUnit]:
     """About `count` units of equal length, longest first; more where there are more preludes that cannot be united.
 
@@ -230,6 +250,17 @@ class _Session:
             return False
         return True
 
+    def file(self, source: KernelSource) -> Path:
+        """The shared object of one kernel, which is not loaded."""
+        kernel = _stored_kernel(source, self._toolchain)
+        path = self._store.lookup(kernel.key, kernel.symbol)
+        if path is None:
+            folder = self._scratch.enter_context(Scratch())
+            unit = TranslationUnit((source,))
+            path = self._store.add_object(self._compile(unit, folder / "0", self._children).read_bytes())
+            self._store.add_kernels([kernel], path)
+        return path
+
     def start(self, units: Sequence[TranslationUnit], jobs: int) -> None:
         """Compile `units`, at most `jobs` at once, beside whatever else this process does."""
         if self._executor is None:
@@ -273,17 +304,14 @@ class _Session:
         try:
             self._load(compiled, symbols)
         except (OSError, AttributeError) as error:
-            runtime = any(name in str(error) for name in ("GOMP_", "omp_"))
             raise CompilerFailedError(
                 "compiled kernels cannot be loaded",
                 where=f"source kept in {self._store.keep_failed(unit.text)}",
                 why=str(error),
-                hint="Install the OpenMP runtime libgomp.so.1 (Debian, Ubuntu: apt install libgomp1)."
-                if runtime
-                else None,
             ) from error
 
     def _load(self, path: Path, symbols: Sequence[str]) -> None:
+        ensure_team(self._toolchain, self._store)
         library = self._libraries.get(path) or load_library(path)
         self._addresses.update({symbol: library.address(symbol) for symbol in symbols})
         self._libraries[path] = library

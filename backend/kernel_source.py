@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-RUNTIME_ABI = 1
+RUNTIME_ABI = 2
 """Version of what kernels assume of their caller; counted up when a stored kernel may no longer be called."""
 
 _INTEGERS = re.compile(r"\b(?:[iu](?:8|16|32)|b8)(?:x\d+)?\b|\bi64x(?!1\b)|\bi64 \*|\(\(i64\)\(")

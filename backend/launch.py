@@ -14,13 +14,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from taskmap.backend.cpu.team import TEAM, TEAM_DECLARATION
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.memory_plan import MemoryPlan
 from taskmap.backend.program import BufferKind, ExternCall, Launch, Program
 from taskmap.backend.sizes import C_HELPERS, c_size
 
-_PARAMETERS = "char *arena, void *const *io, void *const *constants, void *const *kernels, const long long *dims"
-_THREADS = "extern void omp_set_num_threads(int);\nextern int omp_get_max_threads(void);\n"
+_TABLES = (
+    ("char *const ", "arena"),
+    ("void *const *const ", "io"),
+    ("void *const *const ", "constants"),
+    ("void *const *const ", "kernels"),
+    ("const long long *const ", "dims"),
+)
+_PARAMETERS = ", ".join(kind + name for kind, name in _TABLES)
 
 
 def launch_sources(
@@ -28,7 +35,7 @@ def launch_sources(
 ) -> list[KernelSource]:
     """One function for each run of launches, in order; ``single`` makes every launch a run of its own.
 
-    ``threads`` is the number of OpenMP threads that kernels use; None leaves it as the process has it.
+    ``threads``: how many kernels use; None leaves it to the process's OpenMP runtime.
     """
     position = 0
     sources: list[KernelSource] = []
@@ -53,9 +60,7 @@ def _segment(
         lines.append(f"  char *const r{i} = arena + {base};")
         lines.append(f"  const long long f{i} = {c_size(region.factor, names)};")
         base = f"(r{i} - arena) + {region.units}LL * f{i}"
-    if threads is not None:
-        lines.append(f"  const int before = omp_get_max_threads();\n  omp_set_num_threads({threads});")
-    lines.append("  int error = 0, step = 0;")
+    lines.append("  int error = 0;")
     for offset, launch in enumerate(run):
         arguments = [addresses[b] for b in launch.buffers] + [c_size(d, names) for d in launch.dims]
         types = ["void *"] * len(launch.buffers) + ["long long"] * len(launch.dims)
@@ -65,14 +70,26 @@ def _segment(
         call = f"((void (*)({', '.join(types) or 'void'}))kernels[{symbols[launch.symbol]}])({', '.join(arguments)})"
         lines.append(f"  {call};")
         if launch.needs_error:
-            lines.append(f"  if (error) {{ step = {position + offset + 1}; goto done; }}")
-    if any(launch.needs_error for launch in run):
-        lines.append("done:")
-    if threads is not None:
-        lines.append("  omp_set_num_threads(before);")
-    body = "\n".join([*lines, "  (void)error;", "  return step;"])
-    symbol = f"taskmap_run_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
-    return KernelSource(symbol, f"int {symbol}({_PARAMETERS}) {{\n{body}\n}}\n", C_HELPERS + _THREADS)
+            lines.append(f"  if (error) {{ call->step = {position + offset + 1}; return; }}")
+    body = "\n".join([*lines, "  (void)error;"])
+    digest = hashlib.sha256(f"{threads}\n{body}".encode()).hexdigest()[:16]
+    symbol = f"taskmap_run_{digest}"
+    text = f"""\
+struct call_{digest} {{ {"; ".join(_PARAMETERS.split(", "))}; int step; }};
+static void run_{digest}(void *at)
+{{
+  struct call_{digest} *const call = at;
+{chr(10).join(f"  {kind}{name} = call->{name};" for kind, name in _TABLES)}
+{body}
+}}
+int {symbol}({_PARAMETERS})
+{{
+  struct call_{digest} call = {{{", ".join(name for _, name in _TABLES)}, 0}};
+  {TEAM}(run_{digest}, &call, {threads or 0});
+  return call.step;
+}}
+"""
+    return KernelSource(symbol, text, f"{C_HELPERS}{TEAM_DECLARATION}\n")
 
 
 def _addresses(program: Program, plan: MemoryPlan) -> list[str]:

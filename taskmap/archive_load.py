@@ -31,6 +31,7 @@ from taskmap.archive_manifest import (
 )
 from taskmap.archive_place import CpuPlace, Place, Runs, address_of
 from taskmap.archive_plan import MadeTensor, PlanSizes, Resolved, Shape
+from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
 from taskmap.backend.executable import TimedRun
 from taskmap.backend.image import load_image
 from taskmap.ir.errors import InputError
@@ -222,8 +223,13 @@ def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
 def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
     """Load the kernels. Raises OSError and AttributeError that name the entry."""
     found: dict[str, int] = {}
-    have_openmp()  # where there is none the loader says which symbol is missing
+    have_openmp()  # where there is none, loops are serial
+    team = next((c for o, c in zip(manifest.objects, objects, strict=True) if PARALLEL in o.symbols), None)
+    if team is not None and not have_team():
+        load_team(team)  # first: the other objects are bound to it
     for o, content in zip(manifest.objects, objects, strict=True):
+        if content is team:
+            continue
         try:
             library = load_image(content)
             found.update({symbol: library.address(symbol) for symbol in o.symbols})

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from taskmap.backend.compile import team_file
+from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -79,6 +81,8 @@ def archive_session(options: Options, folder: Path) -> ArchiveSession:
             (stored.path.read_bytes(), tuple(sorted(named[s] for s in stored.symbols if s in named)))
             for stored in stored_objects(folder / "kernels")
         ]
+        if not simulated and needed:
+            found.append((team_file(platform.toolchain, user).read_bytes(), (PARALLEL,)))
         if simulated and needed:
             found.append((engine_file(user).read_bytes(), (ENGINE_SYMBOL,)))
         return [binary for binary in found if binary[1]]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, register_index
 from taskmap.backend.cpu.prelude import prelude_parts
+from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.errors import CodegenError
@@ -34,6 +35,8 @@ from taskmap.ir.nodes import (
     Store,
 )
 from taskmap.ir.visit import walk_exprs, walk_stmts
+
+_NAME = re.compile(r"[a-zA-Z_]\w*")
 
 
 def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
@@ -60,20 +63,29 @@ class _Emitter:
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     registers: dict[Buffer, dict[int, int]] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
+    """The C type of every name that a parallel loop may take from around it."""
+    loops: list[str] = field(default_factory=list)
 
     def function(self) -> str:
         outputs = set(self.kernel.outputs)
-        params: list[str] = []
         for b in self.kernel.buffers:
             qualifier = "" if b in outputs else "const "
-            params.append(f"{qualifier}{c_type(b.dtype)} *restrict {self.c.name(b, 'p')}")
-        params += [f"const i64 {self.c.name(d, 'd')}" for d in self.kernel.dims]
+            self.declare(self.c.name(b, "p"), f"{qualifier}{c_type(b.dtype)} *restrict ")
+        for d in self.kernel.dims:
+            self.declare(self.c.name(d, "d"), "const i64 ")
+        params = [kind + name for name, kind in self.declared.items()]
+        self.declare("error", "int *")
         self.c.indices.update(self.kernel.dims)
         self.collect_registers(self.kernel.body)
         self.body(self.kernel.body)
         if self.c.needs_error:
             params.append("int *error")
-        return f"void @SYMBOL@({', '.join(params) or 'void'})\n{{\n" + "\n".join(self.lines) + "\n}\n"
+        body = "\n".join(self.lines)
+        return "".join(self.loops) + f"void @SYMBOL@({', '.join(params) or 'void'})\n{{\n{body}\n}}\n"
+
+    def declare(self, name: str, kind: str) -> None:
+        self.declared[name] = kind
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -113,7 +125,9 @@ class _Emitter:
         elif isinstance(s, Let):
             if s.value.dtype.is_bool and s.value.lanes > 1:
                 self.c.masks[s.var] = self.c.mask_bits(s.value)
-            self.line(f"const {self.c.value_type(s.value)} {self.c.name(s.var)} = {self.c.of(s.value)};")
+            kind = f"const {self.c.value_type(s.value)} "
+            self.line(f"{kind}{self.c.name(s.var)} = {self.c.of(s.value)};")
+            self.declare(self.c.name(s.var), kind)
         elif isinstance(s, For):
             self.loop(s)
         elif isinstance(s, If):
@@ -130,13 +144,38 @@ class _Emitter:
     def loop(self, s: For) -> None:
         if s.kind is LoopKind.VECTOR:
             raise CodegenError("a vector loop cannot be written in C; a lowering pass should have removed it")
-        if s.kind is LoopKind.PARALLEL:
-            self.line("#pragma omp parallel for schedule(static)")
-        elif s.unroll:
-            self.line(f"#pragma GCC unroll {s.unroll}")
         self.c.indices.add(s.var)
         v = self.c.name(s.var)
+        if s.kind is LoopKind.PARALLEL:
+            self.parallel(s, v)
+            return
+        self.declare(v, "const i64 ")
+        if s.unroll:
+            self.line(f"#pragma GCC unroll {s.unroll}")
         self.block(f"for (i64 {v} = 0; {v} < {self.c.address(s.extent)}; {v}++)", s.body)
+
+    def parallel(self, s: For, v: str) -> None:
+        """A loop whose ranges run on any thread: a function of what the loop takes from around it, and one that takes
+        that out of a struct. Its pointers are parameters, where `restrict` holds."""
+        around, depth, declared = self.lines, self.depth, dict(self.declared)
+        self.lines, self.depth = [], 1
+        self.block(f"for (i64 {v} = first; {v} < end; {v}++)", s.body)
+        body = "\n".join(self.lines)
+        self.lines, self.depth = around, depth
+        used = set(_NAME.findall(body))
+        taken = {name: kind for name, kind in declared.items() if name in used}
+        loop = f"@SYMBOL@_loop{len(self.loops)}"
+        params = ", ".join([*(kind + name for name, kind in taken.items()), "const i64 first", "const i64 end"])
+        members = " ".join(f"{kind}{name};" for name, kind in taken.items())
+        arguments = ", ".join([*(f"s->{name}" for name in taken), "first", "end"])
+        self.loops.append(
+            f"static __attribute__((noinline)) void {loop}({params})\n{{\n{body}\n}}\n"
+            f"struct {loop}_data {{ {members} }};\n"
+            f"static void {loop}_range(const void *data, i64 first, i64 end)\n"
+            f"{{\n  const struct {loop}_data *s = data;\n  {loop}({arguments});\n}}\n"
+        )
+        self.line(f"const struct {loop}_data s{len(self.loops)} = {{{', '.join(taken)}}};")
+        self.line(f"{PARALLEL}({loop}_range, &s{len(self.loops)}, {self.c.address(s.extent)});")
 
     def allocate(self, b: Buffer) -> None:
         name = self.c.name(b, "r" if b.scope is Scope.REGISTER else "t")
@@ -144,11 +183,13 @@ class _Emitter:
             for start, lanes in sorted(self.registers.get(b, {}).items()):
                 kind = mask_type(32, lanes) if b.dtype.is_bool and lanes > 1 else c_type(b.dtype, lanes)
                 self.line(f"{kind} {name}_{start};")
+                self.declare(f"{name}_{start}", f"const {kind} ")
             return
         size = constant_dim(b.shape[0])
         if size is None:
             raise CodegenError(f"local buffer {b.name!r} has a size that is not known when compiling")
         self.line(f"{c_type(b.dtype)} {name}[{max(size, 1)}] __attribute__((aligned(64)));")
+        self.declare(name, f"{c_type(b.dtype)} *restrict ")
 
     def store(self, s: Store) -> str:
         (where,) = s.indices

@@ -17,6 +17,7 @@ import numpy as np
 from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.host import detect_host
+from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION, TEAM, TEAM_DECLARATION
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.store import KernelStore
@@ -29,6 +30,7 @@ _FEWEST_RUNS, _MOST_RUNS = 3, 40
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 256 << 20
 _READ_BYTES = 32 << 20
 """A run reads about so much, so that it takes milliseconds."""
+_DECLARATIONS = f"typedef long long i64;\n{PARALLEL_DECLARATION}\n{TEAM_DECLARATION}"
 
 
 def measured_peaks(
@@ -94,10 +96,12 @@ def _multiply_adds(vector_bytes: int) -> KernelSource:
     symbol = f"taskmap_peak_multiply_adds_{vector_bytes}"
     text = f"""\
 typedef float tm_peak __attribute__((vector_size({vector_bytes})));
-void {symbol}(int threads, long long steps, float *out)
+struct {symbol}_data {{ int threads; long long steps; float *out; }};
+static void {symbol}_range(const void *data, long long first, long long end)
 {{
-  #pragma omp parallel for schedule(static) num_threads(threads)
-  for (int t = 0; t < threads; t++) {{
+  const long long steps = ((const struct {symbol}_data *)data)->steps;
+  float *const out = ((const struct {symbol}_data *)data)->out;
+  for (long long t = first; t < end; t++) {{
     const tm_peak zero = {{0}}, x = zero + 0.999f, y = zero + 0.001f;
     tm_peak {", ".join(f"{name} = zero + {i}.0f" for i, name in enumerate(names))};
     for (long long s = 0; s < steps; s++) {{
@@ -106,8 +110,13 @@ void {symbol}(int threads, long long steps, float *out)
     out[16 * t] = sum[0];
   }}
 }}
+{_shared_by_threads(symbol)}void {symbol}(int threads, long long steps, float *out)
+{{
+  struct {symbol}_data data = {{threads, steps, out}};
+  {TEAM}({symbol}_body, &data, threads);
+}}
 """
-    return KernelSource(symbol, text, f"/* multiply-adds, {vector_bytes} */")
+    return KernelSource(symbol, text, f"/* multiply-adds, {vector_bytes} */\n{_DECLARATIONS}")
 
 
 def _reads(vector_bytes: int) -> KernelSource:
@@ -115,11 +124,14 @@ def _reads(vector_bytes: int) -> KernelSource:
     symbol = f"taskmap_peak_reads_{vector_bytes}"
     text = f"""\
 typedef float tm_read __attribute__((vector_size({vector_bytes})));
-void {symbol}(int threads, long long each, long long times, const float *from, float *out)
+struct {symbol}_data {{ int threads; long long each, times; const float *from; float *out; }};
+static void {symbol}_range(const void *data, long long first, long long end)
 {{
-  #pragma omp parallel for schedule(static) num_threads(threads)
-  for (int t = 0; t < threads; t++) {{
-    const tm_read zero = {{0}}, *p = (const tm_read *)(from + t * each);
+  const struct {symbol}_data *const s = data;
+  const long long each = s->each, times = s->times;
+  float *const out = s->out;
+  for (long long t = first; t < end; t++) {{
+    const tm_read zero = {{0}}, *p = (const tm_read *)(s->from + t * each);
     tm_read {", ".join(f"{name} = zero" for name in names)};
     for (long long r = 0; r < times; r++)
       for (long long i = 0; i < each * 4 / {vector_bytes}; i += 8) {{
@@ -128,5 +140,20 @@ void {symbol}(int threads, long long each, long long times, const float *from, f
     out[16 * t] = sum[0];
   }}
 }}
+{_shared_by_threads(symbol)}void {symbol}(int threads, long long each, long long times, const float *from, float *out)
+{{
+  struct {symbol}_data data = {{threads, each, times, from, out}};
+  {TEAM}({symbol}_body, &data, threads);
+}}
 """
-    return KernelSource(symbol, text, f"/* reads, {vector_bytes} */")
+    return KernelSource(symbol, text, f"/* reads, {vector_bytes} */\n{_DECLARATIONS}")
+
+
+def _shared_by_threads(symbol: str) -> str:
+    """A function that has the ranges of ``threads`` iterations run in parallel."""
+    return f"""\
+static void {symbol}_body(void *at)
+{{
+  {PARALLEL}({symbol}_range, at, ((const struct {symbol}_data *)at)->threads);
+}}
+"""

@@ -16,6 +16,7 @@ No header is included; compiling costs what is used. The names (V is a vector ty
     tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
     tm_<function>_V(x) or (x, y)                     the functions of vector_math.FUNCTIONS
+    tm_parallel_1(loop, data, n)                     loop(data, first, end) for ranges from 0 to n, on any thread
 
 Definitions name what they need, so what a source needs is found by reading it.
 """
@@ -31,6 +32,7 @@ from taskmap.backend.cpu import math_mask, math_memory
 from taskmap.backend.cpu.math_cast import cast, mask
 from taskmap.backend.cpu.math_reduce import COMBINE, reduction
 from taskmap.backend.cpu.math_types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
+from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
 from taskmap.backend.cpu.vector_math import function, is_function
 from taskmap.ir.errors import CodegenError
 
@@ -135,6 +137,8 @@ def _definition(symbol: str, vector_bytes: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _text(symbol: str, vector_bytes: int) -> str | None:
+    if symbol == PARALLEL:
+        return PARALLEL_DECLARATION
     if symbol in SELDOM:
         return f"typedef {SCALAR_TYPES[symbol]} {symbol};"
     if parse_vector(symbol.removesuffix("_u")):

@@ -44,8 +44,7 @@ _COMPILE_FLAGS = (
     "-Wall",
     "-Wno-unused",  # not every unit uses every helper of its prelude
 )
-# The C library is linked only where a kernel calls it. The OpenMP runtime is never linked: the loader finds its symbols
-# in the runtime that the process already has, whatever file that is (see library.ensure_openmp).
+# The C library is linked only where a kernel calls it; parallel loops are bound to the library of cpu/team.py.
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
 # Variables that would add headers, libraries or programs of which the kernel key knows nothing.
 _DROPPED_VARIABLES = frozenset({"CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"})
@@ -80,21 +79,12 @@ class Toolchain:
     safer: Safer = Safer()
 
     @property
-    def openmp(self) -> bool:
-        """Whether `#pragma omp parallel` makes threads.
-
-        Not with clang: its code needs libomp, a second pool of threads beside that of PyTorch's libgomp. There the
-        pragmas are ignored, and kernels run on one thread.
-        """
-        return self.family == "gcc"
-
     def compile_flags(self, integers: bool) -> tuple[str, ...]:
         """The flags for kernels that compute with ``integers``, or for those that do not."""
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
             *_ISA_FLAGS[self.isa],
-            "-fopenmp" if self.openmp else "-fopenmp-simd",
             "-ffp-contract=fast" if self.contract or self.fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if self.fast_math else ()),
             *(self.safer.integers if integers else self.safer.floats),

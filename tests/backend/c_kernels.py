@@ -6,18 +6,27 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
 from taskmap.backend.kernel_source import KernelSource
 
-PRELUDE = "typedef long long i64;\nstatic inline float scaled(float x, float by) { return x * by; }\n"
+PRELUDE = (
+    f"typedef long long i64;\n{PARALLEL_DECLARATION}\n"
+    "struct scales { const float *x; float *y; };\n"
+    "static inline float scaled(float x, float by) { return x * by; }\n"
+)
 
 
 def scale_kernel(factor: int, prelude: str = PRELUDE) -> KernelSource:
     """y[i] = x[i] * factor, in parallel."""
     symbol = f"scale_{factor}"
     text = f"""\
+static void {symbol}_range(const void *data, i64 first, i64 end) {{
+  const struct scales *s = data;
+  for (i64 i = first; i < end; i++) s->y[i] = scaled(s->x[i], {factor}.0f);
+}}
 void {symbol}(const float* restrict x, float* restrict y, i64 n) {{
-#pragma omp parallel for
-  for (i64 i = 0; i < n; i++) y[i] = scaled(x[i], {factor}.0f);
+  const struct scales s = {{x, y}};
+  {PARALLEL}({symbol}_range, &s, n);
 }}"""
     return KernelSource(symbol, text, prelude)
 

@@ -1,0 +1,342 @@
+/* Parallel loops of kernels: iterations claimed by whoever is running.
+
+   A team is the threads of one OpenMP region around a whole run of kernels. Its leader calls the kernels one after the
+   other; each parallel loop is cut into a part for every thread, as OpenMP's static schedule cuts it, and each part into
+   a few chunks. A thread claims the chunks of its own part first, then those that are left of others. So nobody waits
+   for a thread that the system is not running: the leader can do all the work itself. Alone on the machine every thread
+   works on its own part, and data stays in the cache of the core that made it.
+
+   Threads that find nothing to claim spin, then yield, then sleep. A leader that loses more time waiting for chunks in
+   the hands of threads that are not running than a thread is worth goes on with fewer of them for a while.
+
+   No header is included, as in kernels. Names end in the version of this interface. */
+
+typedef long long tm_i64;
+typedef void (*tm_loop)(const void *data, tm_i64 first, tm_i64 end);
+typedef void (*tm_body)(void *data);
+struct tm_time { long seconds, nanoseconds; };
+
+extern void *dlsym(void *library, const char *name);
+extern long syscall(long number, ...);
+extern int sched_yield(void);
+extern int sched_getaffinity(int process, unsigned long bytes, void *mask);
+extern int clock_gettime(int clock, struct tm_time *time);
+
+#if defined(__x86_64__)
+#define TM_FUTEX 202
+#define TM_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define TM_FUTEX 98
+#define TM_PAUSE() __asm__ volatile("yield")
+#else
+#define TM_PAUSE() (void)0
+#endif
+
+enum {
+  TM_CHUNKS = 4,          /* of a part */
+  TM_MOST = 1024,         /* threads */
+  TM_SPIN = 1000,         /* pauses before a thread begins to yield, some tens of microseconds */
+};
+static const tm_i64 TM_AWAKE = 1000000;     /* ns of yielding before a thread sleeps */
+static const tm_i64 TM_NOTHING = 100000;    /* ns lost that nobody minds */
+static const tm_i64 TM_FEWER = 5000000;     /* ns for which a leader goes on with fewer threads, the first time */
+static const tm_i64 TM_LONGEST = 160000000; /* and at most; it is doubled while nothing gets better */
+
+struct tm_part {
+  _Alignas(64) int left; /* chunks that nobody has claimed */
+};
+
+struct tm_team {
+  tm_loop loop;
+  const void *data;
+  tm_i64 extent;
+  int parts; /* threads that share a loop: numbers below it; the others have nothing to do */
+  tm_body body;
+  void *argument;
+  int threads;
+  tm_i64 first, began, ended, lost; /* times; ns since `began` that the leader waited for chunks of others */
+#if defined(__x86_64__)
+  unsigned modes; /* of floating-point arithmetic, the leader's */
+#endif
+  _Alignas(64) int epoch; /* counts loops; threads sleep on it */
+  int over, sleepers;
+  _Alignas(64) int pending; /* chunks that are not done; the leader sleeps on it */
+  int waiting;
+  struct tm_part part[];
+};
+
+static __thread struct tm_team *tm_current; /* of the leader, while it runs kernels */
+static __thread int tm_inside;              /* in an iteration, whose own loops are serial */
+static __thread int tm_dropped;             /* threads that this leader does without, until ... */
+static __thread tm_i64 tm_until, tm_length; /* ... this time; for how long it was the last time */
+int tm_most_1 = TM_MOST; /* threads that a quota of processor time allows */
+
+static tm_i64 tm_now(void)
+{
+  struct tm_time t;
+  clock_gettime(1, &t);
+  return t.seconds * 1000000000LL + t.nanoseconds;
+}
+
+/* Sleep while *word is `value`, or wake those who do. */
+static void tm_sleep(int *word, int value)
+{
+#ifdef TM_FUTEX
+  syscall(TM_FUTEX, word, 128, value, (void *)0);
+#else
+  if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) sched_yield();
+#endif
+}
+
+static void tm_wake(int *word)
+{
+#ifdef TM_FUTEX
+  syscall(TM_FUTEX, word, 129, TM_MOST);
+#endif
+}
+
+static int tm_chunks(tm_i64 iterations) { return iterations < TM_CHUNKS ? (int)iterations : TM_CHUNKS; }
+
+/* Do what is left of all parts, those of `self` first. The result is the number of chunks done. */
+static int tm_work(struct tm_team *team, int self)
+{
+  int done = 0;
+  for (int k = 0; k < team->parts; k++) {
+    const int p = (self + k) % team->parts;
+    int *const left = &team->part[p].left;
+    int n = __atomic_load_n(left, __ATOMIC_ACQUIRE);
+    while (n > 0) {
+      if (!__atomic_compare_exchange_n(left, &n, n - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) continue;
+      /* Until this chunk is done there is no other loop, so what it says is stable only now. */
+      const tm_i64 share = team->extent / team->parts, more = team->extent % team->parts;
+      const tm_i64 start = p * share + (p < more ? p : more), length = share + (p < more);
+      const int chunks = tm_chunks(length), chunk = chunks - n;
+      team->loop(team->data, start + length * chunk / chunks, start + length * (chunk + 1) / chunks);
+      done++;
+      n = __atomic_load_n(left, __ATOMIC_ACQUIRE);
+    }
+  }
+  return done;
+}
+
+/* Until *word is not `value`: a moment of pauses, a while of yielding. 0 when that was not enough. */
+static int tm_await(const int *word, int value, tm_i64 awake)
+{
+  for (int i = 0; i < TM_SPIN; i++) {
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return 1;
+    TM_PAUSE();
+  }
+  const tm_i64 end = tm_now() + awake;
+  do {
+    for (int i = 0; i < 16; i++) {
+      if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return 1;
+      TM_PAUSE();
+    }
+    sched_yield();
+  } while (tm_now() < end);
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE) != value;
+}
+
+static void tm_follow(struct tm_team *team, int self)
+{
+  int epoch = 0;
+  tm_inside = 1;
+  for (;;) {
+    const int done = tm_work(team, self);
+    if (done && __atomic_sub_fetch(&team->pending, done, __ATOMIC_SEQ_CST) == 0 &&
+        __atomic_load_n(&team->waiting, __ATOMIC_SEQ_CST))
+      tm_wake(&team->pending);
+    if (!tm_await(&team->epoch, epoch, TM_AWAKE)) {
+      __atomic_fetch_add(&team->sleepers, 1, __ATOMIC_SEQ_CST);
+      while (__atomic_load_n(&team->epoch, __ATOMIC_SEQ_CST) == epoch) tm_sleep(&team->epoch, epoch);
+      __atomic_fetch_sub(&team->sleepers, 1, __ATOMIC_SEQ_CST);
+    }
+    epoch = __atomic_load_n(&team->epoch, __ATOMIC_ACQUIRE);
+    if (self >= __atomic_load_n(&team->parts, __ATOMIC_ACQUIRE))
+      while (!__atomic_load_n(&team->over, __ATOMIC_ACQUIRE)) tm_sleep(&team->over, 0);
+    if (__atomic_load_n(&team->over, __ATOMIC_ACQUIRE)) break;
+  }
+  tm_inside = 0;
+}
+
+/* Whether the leader lost more than what one of its threads does. */
+static int tm_loses(const struct tm_team *team, tm_i64 now)
+{
+  return team->lost > TM_NOTHING && team->lost * (team->parts - 1) > now - team->began - team->lost;
+}
+
+static void tm_next_epoch(struct tm_team *team)
+{
+  __atomic_fetch_add(&team->epoch, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&team->sleepers, __ATOMIC_SEQ_CST)) tm_wake(&team->epoch);
+}
+
+/* The leader has nothing left to do, and waits for the chunks that others have claimed. */
+static void tm_wait(struct tm_team *team)
+{
+  int pending = __atomic_load_n(&team->pending, __ATOMIC_ACQUIRE);
+  for (int i = 0; pending && i < TM_SPIN; i++) {
+    TM_PAUSE();
+    pending = __atomic_load_n(&team->pending, __ATOMIC_ACQUIRE);
+  }
+  if (!pending) return;
+  const tm_i64 began = tm_now();
+  while ((pending = __atomic_load_n(&team->pending, __ATOMIC_ACQUIRE)) != 0) {
+    if (tm_await(&team->pending, pending, TM_AWAKE / 10)) continue;
+    __atomic_store_n(&team->waiting, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&team->pending, __ATOMIC_SEQ_CST) == pending) tm_sleep(&team->pending, pending);
+    __atomic_store_n(&team->waiting, 0, __ATOMIC_SEQ_CST);
+  }
+  const tm_i64 now = tm_now();
+  team->lost += now - began;
+  if (now - team->began > TM_FEWER && tm_loses(team, now)) { /* for the rest of this run */
+    __atomic_store_n(&team->parts, team->parts / 2, __ATOMIC_RELEASE);
+    team->began = now;
+    team->lost = 0;
+  }
+}
+
+struct tm_single { tm_loop loop; const void *data; tm_i64 extent; };
+
+void tm_parallel_1(tm_loop loop, const void *data, tm_i64 extent);
+void tm_team_1(tm_body body, void *argument, int threads);
+
+static void tm_run_single(void *at)
+{
+  const struct tm_single *s = at;
+  tm_parallel_1(s->loop, s->data, s->extent);
+}
+
+/* Run `loop` over all iterations below `extent`, each exactly once, in ranges. */
+void tm_parallel_1(tm_loop loop, const void *data, tm_i64 extent)
+{
+  struct tm_team *const team = tm_current;
+  if (extent <= 0) return;
+  if (extent == 1 || tm_inside) {
+    loop(data, 0, extent);
+    return;
+  }
+  if (!team) { /* a kernel called by itself */
+    struct tm_single single = {loop, data, extent};
+    tm_team_1(tm_run_single, &single, 0);
+    return;
+  }
+  if (team->parts == 1) {
+    loop(data, 0, extent);
+    return;
+  }
+  team->loop = loop;
+  team->data = data;
+  team->extent = extent;
+  const tm_i64 share = extent / team->parts, more = extent % team->parts;
+  const int chunks = tm_chunks(share), longer = tm_chunks(share + 1);
+  __atomic_store_n(&team->pending, (int)(more * longer + (team->parts - more) * chunks), __ATOMIC_RELEASE);
+  for (int p = 0; p < team->parts; p++)
+    __atomic_store_n(&team->part[p].left, p < more ? longer : chunks, __ATOMIC_RELEASE);
+  tm_next_epoch(team);
+  tm_inside = 1;
+  const int done = tm_work(team, 0);
+  tm_inside = 0;
+  if (__atomic_sub_fetch(&team->pending, done, __ATOMIC_ACQ_REL)) tm_wait(team);
+}
+
+/* A function of the process, wherever it was loaded from. */
+static void *tm_find(const char *name) { return dlsym((void *)0, name); }
+
+static int (*tm_thread_number)(void);
+
+static void tm_member(void *at)
+{
+  struct tm_team *const team = at;
+  const int self = tm_thread_number();
+  if (self == 0) {
+    tm_current = team;
+    team->body(team->argument);
+    tm_current = 0;
+    __atomic_store_n(&team->over, 1, __ATOMIC_SEQ_CST);
+    if (team->parts < team->threads) tm_wake(&team->over);
+    tm_next_epoch(team);
+    team->ended = tm_now();
+    return;
+  }
+#if defined(__x86_64__)
+  const unsigned modes = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(team->modes);
+#endif
+  tm_follow(team, self);
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(modes);
+#endif
+}
+
+static int tm_usable(void)
+{
+  unsigned long mask[128];
+  int count = 0;
+  if (sched_getaffinity(0, sizeof mask, mask) < 0) return TM_MOST;
+  for (unsigned i = 0; i < 128; i++) count += __builtin_popcountl(mask[i]);
+  return count;
+}
+
+/* After a run with so many threads: how many the next ones use, and for how long. */
+static void tm_judge(struct tm_team *team)
+{
+  const int threads = team->threads;
+  const tm_i64 now = tm_now();
+  team->lost += now - team->ended;
+  if (team->parts == threads && !tm_loses(team, now)) {
+    if (now > tm_until + tm_length) tm_dropped = 0, tm_length = 0;
+    return;
+  }
+  if (!tm_dropped)
+    tm_dropped = 1;
+  else if (team->first < tm_until) /* fewer were still too many */
+    tm_dropped += (threads + 1) / 2;
+  tm_length = tm_length ? (2 * tm_length < TM_LONGEST ? 2 * tm_length : TM_LONGEST) : TM_FEWER;
+  tm_until = now + tm_length;
+}
+
+/* Call `body`, the parallel loops of whose kernels are shared by so many threads; 0: as many as OpenMP would use. */
+void tm_team_1(tm_body body, void *argument, int threads)
+{
+  static void (*region)(void (*)(void *), void *, unsigned, unsigned);
+  static int (*most_threads)(void);
+  if (!region && !tm_current) {
+    tm_thread_number = (int (*)(void))tm_find("omp_get_thread_num");
+    most_threads = (int (*)(void))tm_find("omp_get_max_threads");
+    if (tm_thread_number && most_threads)
+      region = (void (*)(void (*)(void *), void *, unsigned, unsigned))tm_find("GOMP_parallel");
+  }
+  if (tm_current || tm_inside) { /* within a run, which goes on */
+    body(argument);
+    return;
+  }
+  if (!region)
+    threads = 1;
+  else if (threads <= 0)
+    threads = most_threads();
+  if (threads > 1) {
+    const int usable = tm_usable();
+    threads = threads < usable ? threads : usable;
+    threads = threads < tm_most_1 ? threads : tm_most_1;
+  }
+  const tm_i64 began = threads > 1 ? tm_now() : 0;
+  if (began && began < tm_until) threads = threads > tm_dropped ? threads - tm_dropped : 1;
+  threads = threads < 1 ? 1 : threads;
+  char memory[sizeof(struct tm_team) + threads * sizeof(struct tm_part) + 64];
+  struct tm_team *const team = (struct tm_team *)(((unsigned long)memory + 63) & ~63ul);
+  *team = (struct tm_team){
+      .parts = threads, .threads = threads, .body = body, .argument = argument, .first = began, .began = began};
+  for (int p = 0; p < threads; p++) team->part[p].left = 0;
+  if (threads == 1) {
+    tm_current = team;
+    body(argument);
+    tm_current = 0;
+    return;
+  }
+#if defined(__x86_64__)
+  team->modes = __builtin_ia32_stmxcsr();
+#endif
+  region(tm_member, team, (unsigned)threads, 0);
+  tm_judge(team);
+}
