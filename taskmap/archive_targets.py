@@ -81,10 +81,12 @@ def archive_session(options: Options, folder: Path) -> ArchiveSession:
             (stored.path.read_bytes(), tuple(sorted(named[s] for s in stored.symbols if s in named)))
             for stored in stored_objects(folder / "kernels")
         ]
-        if not simulated and needed:
-            found.append((team_file(platform.toolchain, user).read_bytes(), (PARALLEL,)))
-        if simulated and needed:
-            found.append((engine_file(user).read_bytes(), (ENGINE_SYMBOL,)))
+        if needed:
+            found.append(
+                (engine_file(user).read_bytes(), (ENGINE_SYMBOL,))
+                if isinstance(platform, SimPlatform)
+                else (team_file(platform.toolchain, user).read_bytes(), (PARALLEL,))
+            )
         return [binary for binary in found if binary[1]]
 
     return ArchiveSession(session, ".so", binaries)

@@ -164,7 +164,8 @@ class _Emitter:
         self.lines, self.depth = around, depth
         used = set(_NAME.findall(body))
         taken = {name: kind for name, kind in declared.items() if name in used}
-        loop = f"@SYMBOL@_loop{len(self.loops)}"
+        number = len(self.loops)
+        loop = f"@SYMBOL@_loop{number}"
         params = ", ".join([*(kind + name for name, kind in taken.items()), "const i64 first", "const i64 end"])
         members = " ".join(f"{kind}{name};" for name, kind in taken.items())
         arguments = ", ".join([*(f"s->{name}" for name in taken), "first", "end"])
@@ -174,8 +175,8 @@ class _Emitter:
             f"static void {loop}_range(const void *data, i64 first, i64 end)\n"
             f"{{\n  const struct {loop}_data *s = data;\n  {loop}({arguments});\n}}\n"
         )
-        self.line(f"const struct {loop}_data s{len(self.loops)} = {{{', '.join(taken)}}};")
-        self.line(f"{PARALLEL}({loop}_range, &s{len(self.loops)}, {self.c.address(s.extent)});")
+        self.line(f"const struct {loop}_data s{number} = {{{', '.join(taken)}}};")
+        self.line(f"{PARALLEL}({loop}_range, &s{number}, {self.c.address(s.extent)});")
 
     def allocate(self, b: Buffer) -> None:
         name = self.c.name(b, "r" if b.scope is Scope.REGISTER else "t")

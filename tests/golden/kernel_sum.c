@@ -1,9 +1,7 @@
 /* cpu.rows(row=1x300000, passes=1, lanes=16) */
-void tm_sum(const f32 *restrict pin0_0, f32 *restrict pout0_1)
+static __attribute__((noinline)) void tm_sum_loop0(const f32 *restrict pin0_0, f32 *restrict tpartssum_2, const i64 first, const i64 end)
 {
-  f32 tpartssum_2[18] __attribute__((aligned(64)));
-  #pragma omp parallel for schedule(static)
-  for (i64 part_3 = 0; part_3 < 18LL; part_3++) {
+  for (i64 part_3 = first; part_3 < end; part_3++) {
     f32x16 rsum16_4_0;
     rsum16_4_0 = tm_splat_f32x16(0.0f);
     f32x16 rsum16_5_0;
@@ -35,6 +33,18 @@ void tm_sum(const f32 *restrict pin0_0, f32 *restrict pout0_1)
     const f32 sum_18 = (tm_hsum_f32x16((((rsum16_4_0 + rsum16_5_0) + rsum16_6_0) + rsum16_7_0)) + rsum1_8_0);
     tpartssum_2[part_3] = sum_18;
   }
+}
+struct tm_sum_loop0_data { const f32 *restrict pin0_0; f32 *restrict tpartssum_2; };
+static void tm_sum_loop0_range(const void *data, i64 first, i64 end)
+{
+  const struct tm_sum_loop0_data *s = data;
+  tm_sum_loop0(s->pin0_0, s->tpartssum_2, first, end);
+}
+void tm_sum(const f32 *restrict pin0_0, f32 *restrict pout0_1)
+{
+  f32 tpartssum_2[18] __attribute__((aligned(64)));
+  const struct tm_sum_loop0_data s0 = {pin0_0, tpartssum_2};
+  tm_parallel_1(tm_sum_loop0_range, &s0, 18LL);
   f32 rsum_19_0;
   rsum_19_0 = 0.0f;
   for (i64 part_20 = 0; part_20 < 18LL; part_20++) {
