@@ -78,7 +78,6 @@ class Toolchain:
     timeout: float = 300.0
     safer: Safer = Safer()
 
-    @property
     def compile_flags(self, integers: bool) -> tuple[str, ...]:
         """The flags for kernels that compute with ``integers``, or for those that do not."""
         return (

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from taskmap.backend.children import Children, OutOfTimeError
 from taskmap.backend.compile import TranslationUnit
+from taskmap.backend.cpu.team import team_source
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.library import openmp_runtimes
 from taskmap.backend.scratch import Scratch
@@ -61,7 +62,8 @@ def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -
 
 
 def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, folder: Path) -> Path:
-    unit = TranslationUnit(tuple({s.source.symbol: s.source for s in samples}.values()))
+    sources = {s.source.symbol: s.source for s in samples}
+    unit = TranslationUnit((team_source(), *sources.values()))  # with its own copy of what loops are bound to
     for command, text in (
         (toolchain.compile_command("unit.o", integers=integers), unit.text),
         (toolchain.link_command("unit.o", "unit.so"), ""),
