@@ -15,6 +15,7 @@ from importlib import import_module
 import taskmap
 from taskmap.cli.interrupts import noticed
 from taskmap.cli.output import Help, plain_lines, status_text
+from taskmap.cli.parser import Parser, error_of, wants_json
 from taskmap.ir.errors import TaskmapError
 from taskmap.progress import progress_in_lines
 
@@ -25,6 +26,7 @@ COMMANDS = {
     "tune": "measure configurations of an operator, an ONNX model or a PyTorch function, and remember the best",
     "cache": "list, show, share and care for what tuning has found, and for compiled kernels",
     "env": "what this machine offers, and what is missing",
+    "completion": "a script by which bash, zsh or fish complete commands and options",
 }
 INTERRUPTED = 130
 _EXAMPLES = """\
@@ -40,7 +42,7 @@ In Python: torch.compile(model, backend="taskmap")"""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="taskmap",
         description="A tensor compiler built on task mappings: it compiles models for this machine and runs them.",
         epilog=f"{_EXAMPLES}\n\ntaskmap COMMAND --help says more about each.\n{status_text('the answer is no')}",
@@ -63,7 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise KeyboardInterrupt
             return status
     except TaskmapError as error:
-        print(plain_lines(str(error)), file=sys.stderr)
+        if wants_json(known.rest):
+            print(error_of(error))
+        else:
+            print(plain_lines(str(error)), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("taskmap: interrupted", file=sys.stderr)

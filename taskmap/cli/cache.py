@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from taskmap.cli import cache_care, cache_kernels, cache_records, cache_share
 from taskmap.cli.operators import OPERATORS, machine
+from taskmap.cli.options import cache_dir_option
 from taskmap.cli.output import bytes_of, command, positive, seconds
+from taskmap.cli.parser import nearest, refused
 
 Action = Callable[[argparse.Namespace], int]
 Make = Callable[[argparse.ArgumentParser], Action]
@@ -22,7 +25,47 @@ def main(arguments: Sequence[str]) -> int:
     operator = "matmul"
     if name == "explain-miss" and len(arguments) > 1 and arguments[1] in OPERATORS:
         operator, arguments = arguments[1], [name, *arguments[2:]]
-    actions: dict[str, tuple[Make, str, str]] = {
+    known = actions(operator)
+    if name in known:
+        parser, run = known[name].parser(name)
+        return run(parser.parse_args(arguments[1:]))
+    lines = "\n".join(f"  {action:13} {made.purpose}" for action, made in known.items())
+    usage = "usage: taskmap cache ACTION [...]"
+    if name in ("-h", "--help"):
+        print(f"{usage}\n\nWhat tuning has found, and compiled kernels.\n\nactions:\n{lines}")
+        print("\nexample: taskmap cache list")
+        return 0
+    if not name:
+        print(f"{usage}\nactions:\n{lines}", file=sys.stderr)
+        return 2
+    hint = nearest(name, known) or f"actions are {', '.join(known)}"
+    return refused("taskmap cache", f"unknown action {name!r}", hint, arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An action: ``make`` adds its options to a parser and says what runs it."""
+
+    make: Make
+    purpose: str
+    example: str
+
+    def parser(self, name: str) -> tuple[argparse.ArgumentParser, Action]:
+        """The action's options, and what runs it."""
+        parser = command(f"cache {name}", f"{self.purpose[0].upper()}{self.purpose[1:]}.", self.example)
+        run = self.make(parser)
+        cache_dir_option(parser)
+        return parser, run
+
+
+def parsers() -> Mapping[str, argparse.ArgumentParser]:
+    """The options of each action."""
+    return {name: action.parser(name)[0] for name, action in actions().items()}
+
+
+def actions(operator: str = "matmul") -> dict[str, Named]:
+    """All actions by name; ``operator`` is what explain-miss explains."""
+    found: dict[str, tuple[Make, str, str]] = {
         "list": (_list, "the records, filtered and sorted", "taskmap cache list --shapes 1x128x768x768 --sort time"),
         "show": (
             _show,
@@ -46,24 +89,7 @@ def main(arguments: Sequence[str]) -> int:
         "clear": (_clear, "forget everything", "taskmap cache clear --yes"),
         "path": (_path, "where it lies", "taskmap cache path"),
     }
-    if name in actions:
-        make, purpose, example = actions[name]
-        parser = command(f"cache {name}", f"{purpose[0].upper()}{purpose[1:]}.", example)
-        run = make(parser)
-        parser.add_argument(
-            "--cache-dir", type=Path, help="the folder of the cache; else $TASKMAP_CACHE_DIR, or the user's"
-        )
-        return run(parser.parse_args(arguments[1:]))
-    lines = "\n".join(f"  {action:13} {purpose}" for action, (_, purpose, _) in actions.items())
-    usage = "usage: taskmap cache ACTION [...]"
-    if name in ("-h", "--help"):
-        print(f"{usage}\n\nWhat tuning has found, and compiled kernels.\n\nactions:\n{lines}")
-        print("\nexample: taskmap cache list")
-        return 0
-    print(f"{usage}\nactions:\n{lines}", file=sys.stderr)
-    if name:
-        print(f"taskmap cache: unknown action {name!r}", file=sys.stderr)
-    return 2
+    return {name: Named(*parts) for name, parts in found.items()}
 
 
 def selection(parser: argparse.ArgumentParser) -> None:

@@ -12,18 +12,44 @@ from typing import Any
 
 from taskmap.archive_file import SUFFIX
 from taskmap.archive_manifest import Machine
+from taskmap.cli.model_files import check_model_file
+from taskmap.cli.options import cache_dir_option, folder_of, isa_option
 from taskmap.cli.output import Bar, command, plain, positive, print_json, seconds, size
+from taskmap.cli.shapes import dimension_sizes, shape_option
 from taskmap.cli.targets import chosen, target_or_gpu
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
-from taskmap.options import ISAS, Options
+from taskmap.options import Options
 
 # What --help says needs neither torch nor onnx.
 _compile_onnx: Callable[..., Any] = lazily("taskmap.archive_write", "compile_onnx")
+_load: Callable[..., Any] = lazily("taskmap.graph.importers.onnx", "load")
+_specs_of: Callable[..., Any] = lazily("taskmap.cli.run_onnx", "specs_of")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compile the model that the options name."""
+    a = parser().parse_args(arguments)
+    output = a.output or a.model.with_suffix(SUFFIX)
+    if output.resolve() == a.model.resolve():
+        raise InputError("the archive would take the place of the model", hint="Name another file: -o model.taskmap")
+    check_model_file(a.model)
+    target_kind, gpu = chosen(a.target, a.gpu)
+    options = Options(
+        target=target_kind, gpu=gpu, isa=a.isa, threads=a.threads, tune_seconds=a.tune, cache_dir=folder_of(a)
+    )
+    began = time.perf_counter()
+    progress = _Progress(quiet=a.json)
+    try:
+        written = _compile_onnx(a.model, output, sizes=_sizes(a), options=options, progress=progress.show)
+    finally:
+        progress.close()
+    _report(a, output, written, time.perf_counter() - began)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `taskmap compile`."""
     p = command(
         "compile",
         "Compile an ONNX model into an archive of kernels, weights and plan, which `taskmap run` loads without "
@@ -35,44 +61,28 @@ def main(arguments: Sequence[str]) -> int:
     )
     p.add_argument("model", type=Path, help="the model's file")
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"the archive (the model's name with {SUFFIX})")
-    plans = "make plans for these sizes of a symbolic dimension; without, one for all sizes where that can be"
-    p.add_argument("--shape", action="append", default=[], type=named_sizes, metavar="DIM=SIZE,...", help=plans)
+    shape_option(p, "a plan is made for each; without, one for all sizes where that can be")
     target = "what runs it: cpu, cuda, cuda-sim, or a GPU as by --gpu (cpu)"
     p.add_argument("--target", type=target_or_gpu, default="cpu", metavar="TARGET", help=target)
     p.add_argument("--gpu", help="the GPU, by its name or instruction set (the one that is there, or else sm_80)")
-    p.add_argument("--isa", choices=ISAS, help="the oldest instruction set that must run it (this machine's)")
+    isa_option(p)
+    cache_dir_option(p)
     p.add_argument("--threads", type=positive, help="how many to plan for, and to run on")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
-    a = p.parse_args(arguments)
-    output = a.output or a.model.with_suffix(SUFFIX)
-    if output.resolve() == a.model.resolve():
-        raise InputError("the archive would take the place of the model", hint="Name another file: -o model.taskmap")
-    target_kind, gpu = chosen(a.target, a.gpu)
-    options = Options(target=target_kind, gpu=gpu, isa=a.isa, threads=a.threads, tune_seconds=a.tune)
-    began = time.perf_counter()
-    progress = _Progress(quiet=a.json)
-    try:
-        written = _compile_onnx(a.model, output, sizes=_sizes(a.shape), options=options, progress=progress.show)
-    finally:
-        progress.close()
-    _report(a, output, written, time.perf_counter() - began)
-    return 0
+    return p
 
 
-def named_sizes(text: str) -> tuple[str, tuple[int, ...]]:
-    """DIMENSION=SIZE,SIZE,... for argparse."""
-    name, equals, sizes = text.rpartition("=")
-    parts = sizes.split(",")
-    if not equals or not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not DIMENSION=SIZE,SIZE,..., as in batch=1,8")
-    return name, tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def _sizes(shapes: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, tuple[int, ...]]:
-    """Sizes by dimension; those of a dimension that is named again are added."""
-    found: dict[str, tuple[int, ...]] = {}
-    for name, sizes in shapes:
-        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *sizes)))
+def _sizes(a: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """Sizes by dimension. Raises InputError for what the model does not have."""
+    if all(shape.name and not shape.extents for shape in a.shape):
+        found: dict[str, tuple[int, ...]] = {}
+        for shape in a.shape:
+            found[shape.name] = tuple(dict.fromkeys((*found.get(shape.name, ()), *shape.sizes)))
+    else:  # the shape of an input says sizes of the dimensions that the model has there
+        found = dimension_sizes(a.shape, _specs_of(_load(a.model).inputs))
+    for name, sizes in found.items():
+        if 0 in sizes:
+            raise InputError(f"the dimension {name!r} has the size 0", why="a plan is for sizes of at least 1.")
     return found
 
 

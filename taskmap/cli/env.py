@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 import taskmap
 from taskmap.backend.cpu.host import detect_host
@@ -16,6 +18,7 @@ from taskmap.backend.library import ensure_openmp
 from taskmap.backend.sim.toolchain import find_compiler
 from taskmap.backend.store import default_path
 from taskmap.backend.store_limit import size_limit
+from taskmap.cli.options import cache_dir_option, folder_of
 from taskmap.cli.output import command, paint, plain, print_json, size
 from taskmap.ir.errors import TaskmapError
 from taskmap.trust.compiler import verdict_on
@@ -57,17 +60,12 @@ class Fact:
 
 def main(arguments: Sequence[str]) -> int:
     """Print it; 1 when something is missing that compiling for the CPU needs."""
-    a = command(
-        "env",
-        "What this machine offers, what is missing, and how to get it.",
-        "taskmap env --json",
-        "something is missing that compiling for the CPU needs",
-    ).parse_args(arguments)
+    a = parser().parse_args(arguments)
     parts = {
         "machine": [*_machine(), _gpu()],
         "compilers": [*_compiler(), _openmp(), _cxx()],
         "packages": _packages(),
-        "caches": _stores(),
+        "caches": _stores(folder_of(a)),
         "environment": [Fact(name, os.environ[name]) for name in _VARIABLES if os.environ.get(name)],
     }
     facts = [fact for part in parts.values() for fact in part]
@@ -86,6 +84,18 @@ def main(arguments: Sequence[str]) -> int:
             else f"{paint('complete', 'green')}: taskmap can compile for the CPU"
         )
     return int(bool(missing))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `taskmap env`."""
+    p = command(
+        "env",
+        "What this machine offers, what is missing, and how to get it.",
+        "taskmap env --json",
+        "something is missing that compiling for the CPU needs",
+    )
+    cache_dir_option(p)
+    return p
 
 
 def _said(fact: Fact) -> str:
@@ -157,10 +167,10 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _stores() -> list[Fact]:
-    root = default_path()
+def _stores(folder: str | None) -> list[Fact]:
+    root = default_path() if folder is None else Path(os.path.abspath(folder))
     writable = os.access(root if root.exists() else root.parent, os.W_OK)
-    database = Database(database_path())
+    database = Database(database_path(folder))
     try:
         records = f"{database.count()} records in {database.path}"
     except TaskmapError as error:

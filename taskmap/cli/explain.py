@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskmap.archive_file import is_archive
+from taskmap.cli.model_files import check_model_file
 from taskmap.cli.output import command
 from taskmap.cli.run import model_options
 from taskmap.ir.errors import InputError
@@ -19,6 +21,17 @@ _explain_model: Callable[..., int] = lazily("taskmap.cli.explain_onnx", "explain
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report on a model and write its page; the exit status."""
+    a = parser().parse_args(arguments)
+    if is_archive(a.model):
+        hint = "Explain the ONNX model that it was made of."
+        raise InputError(f"{a.model} is an archive, which can be run, but not explained", hint=hint)
+    check_model_file(a.model)
+    page_path = None if a.no_html else a.html or Path(f"{a.model.stem}{SUFFIX}")
+    return _explain_model(a, page_path)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `taskmap explain`."""
     p = command(
         "explain",
         "What taskmap makes of an ONNX model: its kernels, what each fuses and why not more, how it is scheduled, how\n"
@@ -30,9 +43,4 @@ def main(arguments: Sequence[str]) -> int:
     page = f"where the page is written (MODEL{SUFFIX} in the current folder)"
     written.add_argument("--html", type=Path, metavar="FILE", help=page)
     written.add_argument("--no-html", action="store_true", help="write no page")
-    a = p.parse_args(arguments)
-    if is_archive(a.model):
-        hint = "Explain the ONNX model that it was made of."
-        raise InputError(f"{a.model} is an archive, which can be run, but not explained", hint=hint)
-    page_path = None if a.no_html else a.html or Path(f"{a.model.stem}{SUFFIX}")
-    return _explain_model(a, page_path)
+    return p

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run_inputs import Wanted, inputs_for
 from taskmap.cli.run_onnx import specs_of
@@ -24,8 +25,9 @@ def explain_model(a: argparse.Namespace, page: Path | None) -> int:
 
 def _explain(a: argparse.Namespace, page: Path | None) -> int:
     target, gpu = chosen(a.target, a.gpu)
-    model = load_model(a.model, Options(target=target, gpu=gpu, threads=a.threads, profile=True))
-    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+    options = Options(target=target, gpu=gpu, isa=a.isa, threads=a.threads, profile=True, cache_dir=folder_of(a))
+    model = load_model(a.model, options)
+    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
     report = explain_onnx(model, inputs, a.model.name)
     if page is not None:
         report.save_html(page)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from taskmap.cli.options import isa_option
 from taskmap.cli.output import positive
 from taskmap.ir.errors import InputError
 from taskmap.ir.target import Target
@@ -33,9 +34,7 @@ class Named:
 def machine(parser: argparse.ArgumentParser) -> None:
     """The options that say what an operator runs with."""
     parser.add_argument("--threads", type=positive, help="of a kernel; else all cores")
-    parser.add_argument(
-        "--isa", choices=["avx512", "avx2", "generic"], help="vector instructions; else the best there are"
-    )
+    isa_option(parser)
 
 
 def problem_of(a: argparse.Namespace, target: Target) -> Problem:

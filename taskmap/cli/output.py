@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from taskmap.backend.store_limit import bytes_of as size_in_bytes
+from taskmap.cli.parser import Parser
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
 # What a terminal obeys, what turns the direction of a line, and halves of characters, which cannot be printed.
@@ -25,6 +26,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=min(110, shutil.get_terminal_size((100, 24)).columns))
+        self._action_max_length = 14  # argparse forgets that the commands are indented, and breaks after the longest
 
 
 def command(name: str, description: str, example: str, no: str = "the answer is no") -> argparse.ArgumentParser:
@@ -32,7 +34,7 @@ def command(name: str, description: str, example: str, no: str = "the answer is 
 
     no: what the exit status 1 says.
     """
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=f"taskmap {name}",
         description=description,
         epilog=f"example: {example}\n\n{status_text(no)}",

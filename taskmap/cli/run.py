@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskmap.archive_file import is_archive
+from taskmap.cli.model_files import check_model_file
+from taskmap.cli.options import cache_dir_option, isa_option
 from taskmap.cli.output import command, count, positive, seconds, tolerance
 from taskmap.cli.run_compare import WAYS
-from taskmap.cli.run_inputs import named_file, named_range, named_size
+from taskmap.cli.run_inputs import named_file, named_range
+from taskmap.cli.shapes import shape_option
 from taskmap.cli.targets import GPU_HELP
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
@@ -22,6 +25,17 @@ _run_archive: Callable[..., int] = lazily("taskmap.cli.run_archive", "run_archiv
 
 def main(arguments: Sequence[str]) -> int:
     """Run the model that the options name; 1 when a comparison found a difference."""
+    a = parser().parse_args(arguments)
+    if is_archive(a.model):
+        return _run_archive(a)
+    if a.onnx is not None or a.sha256 is not None:
+        raise InputError("--onnx and --sha256 are for archives", why=f"{a.model} is none.")
+    check_model_file(a.model)
+    return _run_onnx(a)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `taskmap run`."""
     p = command(
         "run",
         "Run an ONNX model, or an archive made of one by `taskmap compile`, with inputs from files, or random ones.\n"
@@ -34,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     p.add_argument("--warmup", type=count, default=1, help="runs before those that are timed (1)")
     p.add_argument("--repeat", type=positive, default=1, help="timed runs (1)")
     p.add_argument("--compare", choices=WAYS, help="with numpy by the operators' definitions, or ONNX Runtime")
+    layers = "with --compare: what every node computes, and the first that differs"
+    p.add_argument("--layers", action="store_true", help=layers)
     p.add_argument("--onnx", type=Path, metavar="FILE", help="what an archive is compared with: the model's file")
     p.add_argument(
         "--rtol", type=tolerance, default=1e-3, help="what a comparison allows, relative to each value (1e-3)"
@@ -43,17 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     p.add_argument("--trace", type=Path, metavar="FILE", help="with --profile: a Chrome trace of the last run")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
     p.add_argument("--sha256", metavar="DIGEST", help="run an archive only if its file has this SHA-256")
-    a = p.parse_args(arguments)
-    if is_archive(a.model):
-        return _run_archive(a)
-    if a.onnx is not None or a.sha256 is not None:
-        raise InputError("--onnx and --sha256 are for archives", why=f"{a.model} is none.")
-    return _run_onnx(a)
-
-
-def run_model(a: argparse.Namespace) -> int:
-    """Run an ONNX model as the options say; the exit status."""
-    return _run_onnx(a)
+    return p
 
 
 def model_options(p: argparse.ArgumentParser) -> None:
@@ -61,11 +67,12 @@ def model_options(p: argparse.ArgumentParser) -> None:
     file = "an input as .npy, .pb or raw .bin, or several as .npz or a folder of test data"
     p.add_argument("model", type=Path, help="the model's file")
     p.add_argument("--input", action="append", default=[], type=named_file, metavar="[NAME=]FILE", help=file)
-    size = "the size of a symbolic dimension of random inputs (1)"
-    p.add_argument("--shape", action="append", default=[], type=named_size, metavar="DIM=SIZE", help=size)
+    shape_option(p, "of random inputs, 1 where nothing is said")
     span = "of random inputs (-1:1, integers 0:2)"
     p.add_argument("--range", action="append", default=[], type=named_range, metavar="[NAME=]LOW:HIGH", help=span)
     p.add_argument("--seed", type=count, default=0, help="of random inputs")
     p.add_argument("--target", choices=TARGETS, help="what runs it (cpu; an archive: what it was made for)")
     p.add_argument("--gpu", help=GPU_HELP)
     p.add_argument("--threads", type=positive, help="of the CPU")
+    isa_option(p)
+    cache_dir_option(p)

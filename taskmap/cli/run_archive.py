@@ -35,7 +35,7 @@ def run_archive(a: argparse.Namespace) -> int:
     model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
     _check_target(a, model)
     specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
-    inputs, assumed = inputs_for(specs, Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+    inputs, assumed = inputs_for(specs, Wanted(a.input, a.shape, dict(a.range), a.seed))
     outputs = model(inputs)
     first = time.perf_counter() - began
     for _ in range(a.warmup):
@@ -51,7 +51,7 @@ def run_archive(a: argparse.Namespace) -> int:
     if a.save is not None:
         save(a.save, named)
     facts = facts_of(inputs, named, first, times, assumed, verdicts)
-    steps = _profile(model, a.trace) if a.profile else []
+    steps = _profile(model, a.trace, a.cache_dir) if a.profile else []
     if a.json:
         print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})
     else:
@@ -65,6 +65,10 @@ def _refuse(a: argparse.Namespace) -> None:
     """Options that an archive does not have."""
     if a.trace is not None and not a.profile:
         raise InputError("a trace needs a profile", hint="Add --profile.")
+    if a.layers:
+        raise InputError(
+            "an archive has no nodes to be compared", hint="Compare those of its model: taskmap run model.onnx --layers"
+        )
     if a.compare and a.onnx is None:
         raise InputError(
             "an archive has nothing to be compared with", hint="Name the model that it was made of: --onnx model.onnx"
@@ -75,6 +79,9 @@ def _refuse(a: argparse.Namespace) -> None:
         )
     if a.gpu is not None:
         raise InputError("an archive is for the GPU that it was made for", hint="Leave --gpu out.")
+    if a.isa is not None:
+        hint = "Leave --isa out, or make another: taskmap compile --isa."
+        raise InputError("an archive is for the instruction set that it was made for", hint=hint)
 
 
 def _check_target(a: argparse.Namespace, model: ArchivedModel) -> None:
@@ -84,11 +91,11 @@ def _check_target(a: argparse.Namespace, model: ArchivedModel) -> None:
         raise InputError(f"the archive does not run on the target {a.target}", why=f"it is for {kind}.", hint=hint)
 
 
-def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
+def _profile(model: ArchivedModel, trace: Path | None, folder: Path | None) -> list[dict[str, Any]]:
     """What every launch of the plans that ran took, in the median of the runs."""
     steps: list[dict[str, Any]] = []
     events: list[list[tuple[str, float]]] = []
-    peaks = _peaks(model)
+    peaks = _peaks(model, folder)
     for plan, runs in model.timed_runs():
         found = _steps(plan, runs)
         total = sum(s["seconds"] for s in found) or 1.0
@@ -101,7 +108,7 @@ def _profile(model: ArchivedModel, trace: Path | None) -> list[dict[str, Any]]:
     return steps
 
 
-def _peaks(model: ArchivedModel) -> Peaks | None:
+def _peaks(model: ArchivedModel, folder: Path | None) -> Peaks | None:
     """What the machine can do at best: measured of a CPU, where there is a compiler for that, and known of a GPU. The
     simulator's times say nothing of either."""
     machine = model.manifest.machine
@@ -111,7 +118,9 @@ def _peaks(model: ArchivedModel) -> Peaks | None:
         return None
     threads = model.threads or machine.threads
     try:
-        rate, levels = measured_peaks(host_target(Options(), threads), threads, trusted_toolchain(), KernelStore())
+        rate, levels = measured_peaks(
+            host_target(Options(), threads), threads, trusted_toolchain(), KernelStore(folder)
+        )
     except (TaskmapError, MemoryError):
         return None
     return cpu_peaks(rate, levels)

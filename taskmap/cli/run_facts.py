@@ -42,9 +42,11 @@ def facts_of(
         "first_result_seconds": first,
         "seconds": {
             "median": statistics.median(times),
+            **{f"p{p}": float(np.percentile(times, p)) for p in (50, 90, 99)},
             "fastest": min(times),
             "slowest": max(times),
             "runs": len(times),
+            "per_second": len(times) / max(sum(times), 1e-12),
         },
         "compared": [
             {
@@ -83,6 +85,9 @@ def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argpar
     s = facts["seconds"]
     print(f"first result after {duration(facts['first_result_seconds'])}; then {duration(s['median'])}, "
           f"{duration(s['fastest'])} to {duration(s['slowest'])} in {s['runs']} runs")  # fmt: skip
+    if s["runs"] > 1:
+        shares = ", ".join(f"p{p} {duration(s[f'p{p}'])}" for p in (50, 90, 99))
+        print(f"{shares}; {s['per_second']:.4g} runs per second")
     for v in verdicts:
         word = paint("equal", "green") if v.equal else paint("different", "red")
         why = (

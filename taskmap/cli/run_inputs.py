@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.cli.shapes import Shape, dimension_sizes, one_size
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
 
@@ -46,11 +47,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options say of inputs: files by name ("" is the next input), sizes of dimensions, ranges by name
-    ("" is all others), and the seed of random values."""
+    """What the options say of inputs: files by name ("" is the next input), shapes, ranges by name ("" is all others),
+    and the seed of random values."""
 
     files: Sequence[tuple[str, Path]]
-    sizes: Mapping[str, int]
+    shapes: Sequence[Shape]
     ranges: Mapping[str, Range]
     seed: int
 
@@ -62,14 +63,13 @@ def inputs_for(ports: Sequence[InputSpec], wanted: Wanted) -> tuple[dict[str, Ar
     """
     names = [p.name for p in ports]
     _check_names("range", [n for n in wanted.ranges if n], names)
-    given = _from_files(ports, wanted)
-    sizes = dict(wanted.sizes)
+    sizes = one_size(dimension_sizes(wanted.shapes, ports))
+    given = _from_files(ports, wanted, sizes)
     for port in ports:
         array = given.get(port.name)
         if array is not None and port.shape is not None:
             pairs = zip(port.shape, array.shape, strict=False)
             sizes.update({dim: n for dim, n in pairs if isinstance(dim, str) and dim not in sizes})
-    _check_names("dimension", list(wanted.sizes), _dimensions(ports))
     assumed: dict[str, int] = {}
     draw = np.random.default_rng(wanted.seed)
     for port in (p for p in ports if p.name not in given and not p.optional):
@@ -84,14 +84,6 @@ def named_file(text: str) -> tuple[str, Path]:
     return (name, Path(path)) if equals else ("", Path(text))
 
 
-def named_size(text: str) -> tuple[str, int]:
-    """DIMENSION=SIZE, for argparse."""
-    name, equals, size = text.rpartition("=")
-    if not equals or not size.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not DIMENSION=SIZE, as in batch=8")
-    return name, int(size)
-
-
 def named_range(text: str) -> tuple[str, Range]:
     """INPUT=LOW:HIGH or LOW:HIGH, for argparse."""
     name, _, span = text.rpartition("=")
@@ -104,7 +96,7 @@ def named_range(text: str) -> tuple[str, Range]:
     return name, Range(low, high)
 
 
-def _from_files(ports: Sequence[InputSpec], wanted: Wanted) -> dict[str, Array]:
+def _from_files(ports: Sequence[InputSpec], wanted: Wanted, sizes: Mapping[str, int]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     order = iter([p for p in ports if p.name not in {name for name, _ in wanted.files}])
     for name, path in _each_file(wanted.files):
@@ -116,7 +108,7 @@ def _from_files(ports: Sequence[InputSpec], wanted: Wanted) -> dict[str, Array]:
             raise InputError(
                 f"the file {path} is of no input", why=f"the inputs are {', '.join(p.name for p in ports)}."
             )
-        found[port.name] = _read(path, port, wanted.sizes)
+        found[port.name] = _read(path, port, sizes)
     _check_names("input", list(found), [p.name for p in ports])
     return found
 
@@ -209,13 +201,6 @@ def _shape(port: InputSpec, sizes: Mapping[str, int], assumed: dict[str, int]) -
             assumed[name] = 1
         found.append(sizes.get(name, 1))
     return tuple(found)
-
-
-def _dimensions(ports: Sequence[InputSpec]) -> list[str]:
-    shapes = [(p, p.shape) for p in ports if p.shape is not None]
-    return list(
-        dict.fromkeys(d or f"{p.name}.{n}" for p, s in shapes for n, d in enumerate(s) if not isinstance(d, int))
-    )
 
 
 def _check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from onnx import ModelProto
 
 from taskmap.accounting import Recorded, account
 from taskmap.backend.executable import TimedRun
+from taskmap.cli.options import folder_of
 from taskmap.cli.output import print_json
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
 from taskmap.cli.run_facts import facts_of, print_facts, save, timed, write_trace
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
+from taskmap.cli.run_layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
 from taskmap.constants import FrozenGraph
 from taskmap.driver import Compilation, Fallback
@@ -26,6 +30,7 @@ from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.elements import STRING, numpy_type
 from taskmap.graph.planning import Group
 from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import OnnxModel, load_model
 from taskmap.options import Options
 from taskmap.report import Report
@@ -44,14 +49,24 @@ def run_model(a: argparse.Namespace) -> int:
 def _run(a: argparse.Namespace) -> int:
     if a.trace is not None and not a.profile:
         raise InputError("a trace needs a profile", hint="Add --profile.")
+    if a.layers and not a.compare:
+        raise InputError("layers are compared with something", hint="Add --compare onnxruntime.")
     began = time.perf_counter()
     target, gpu = chosen(a.target, a.gpu)
-    options = Options(target=target, gpu=gpu, threads=a.threads, profile=a.profile, tune_seconds=a.tune)
+    options = Options(
+        target=target,
+        gpu=gpu,
+        isa=a.isa,
+        threads=a.threads,
+        profile=a.profile,
+        tune_seconds=a.tune,
+        cache_dir=folder_of(a),
+    )
     model = load_model(a.model, options)
     record: list[Compilation | Fallback] = []
     if model.session is not None:
         model.session.record = record
-    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
     outputs = model(inputs)
     first = time.perf_counter() - began
     for _ in range(a.warmup):
@@ -63,17 +78,33 @@ def _run(a: argparse.Namespace) -> int:
     if a.compare:
         want = other_outputs(a.compare, a.model, inputs, a.threads)
         verdicts = compare(names, outputs, want, a.rtol, a.atol)
+    layers = _layers(a, options, inputs, not all(v.equal for v in verdicts)) if a.layers else None
     if a.save is not None:
         save(a.save, dict(zip(names, outputs, strict=True)))
     report = _report(model, record, len(times), a.trace) if a.profile else None
     facts = facts_of(inputs, dict(zip(names, outputs, strict=True)), first, times, assumed, verdicts)
+    if layers is not None:
+        facts["layers"] = layers.content()
     if a.json:
         print_json({**facts, **({"profile": json.loads(report.to_json())} if report is not None else {})})
     else:
         print_facts(facts, verdicts, a)
+        if layers is not None:
+            print(f"\n{layers}")
         if report is not None:
             print(f"\n{report}")
-    return int(not all(v.equal for v in verdicts))
+    return int(not all(v.equal for v in verdicts) or (layers is not None and layers.first is not None))
+
+
+def _layers(a: argparse.Namespace, options: Options, inputs: Mapping[str, Array], differs: bool) -> Layers:
+    def ours(model: ModelProto, given: Mapping[str, Array]) -> list[Any]:
+        return load_model(model, replace(options, profile=False, tune_seconds=None))(dict(given))
+
+    def by_reference(model: ModelProto, given: Mapping[str, Array]) -> list[Any]:
+        return load_model(model, engine=by_definition)(dict(given))
+
+    theirs = onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
+    return compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
 
 
 def specs_of(ports: Sequence[Port]) -> list[InputSpec]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from taskmap.cli.operators import OPERATORS, machine, problem_of
-from taskmap.cli.output import command, positive, seconds
+from taskmap.cli.model_files import check_model_file
+from taskmap.cli.operators import OPERATORS, problem_of
+from taskmap.cli.options import folder_of
+from taskmap.cli.parser import nearest, refused, wants_json
+from taskmap.cli.tune_parsers import budget_of, function_parser, onnx_parser, operator_parser
 from taskmap.cli.tuning import cpu_machine, cuda_machine, report, tune_one
 from taskmap.ir.lazy import lazily
-from taskmap.options import TARGETS
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path
-from taskmap.tuning.tune import FIRST, Budget
 
 # An operator is tuned without torch and onnx, and most machines have no GPU.
-_tune_onnx: Callable[[Sequence[str]], int] = lazily("taskmap.cli.tune_onnx", "main")
-_tune_function: Callable[[Sequence[str]], int] = lazily("taskmap.cli.tune_function", "main")
+_tune_onnx: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune_onnx", "tune_model")
+_tune_function: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune_function", "tune_function")
 _estimate: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune_estimate", "estimate")
 
 _USAGE = """usage: taskmap tune OPERATOR|MODEL.onnx|MODULE:FUNCTION [...]
@@ -41,58 +41,46 @@ taskmap tune OPERATOR --help says more about each."""
 
 def main(arguments: Sequence[str]) -> int:
     """Tune what the options say; its exit status."""
-    name = next((word for word in arguments if not word.startswith("-")), "")
+    words = [word for word in arguments if not word.startswith("-")]  # values of options are among them
+    kinds = (OPERATORS.__contains__, _is_file, _is_function)
+    name = next((word for kind in kinds for word in words if kind(word)), words[0] if words else "")
     if name in OPERATORS:
-        return _tune_operator(name, arguments)
-    if name.endswith(".onnx"):
-        return _tune_onnx(arguments)
-    if ":" in name:
-        return _tune_function(arguments)
+        return _tune_operator(operator_parser(name).parse_args(arguments))
+    if _is_file(name):
+        a = onnx_parser().parse_args(arguments)
+        check_model_file(Path(a.model))
+        return _tune_onnx(a)
+    if _is_function(name):
+        return _tune_function(function_parser().parse_args(arguments))
     usage = _USAGE.format(operators=", ".join(OPERATORS))
     if not name and {"-h", "--help"} & {*arguments}:
         print(usage)
         return 0
-    print(usage, file=sys.stderr)
-    if name:
-        nearest = get_close_matches(name, OPERATORS, n=1)
-        guess = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        print(f"taskmap tune: {name!r} is no operator, no .onnx file and no module:function{guess}", file=sys.stderr)
-    return 2
+    if not name and not wants_json(arguments):
+        print(usage, file=sys.stderr)
+        return 2
+    wrong = f"{name!r} is no operator, no .onnx file and no module:function" if name else "there is nothing to tune"
+    hint = nearest(name, OPERATORS) or f"operators are {', '.join(OPERATORS)}; see taskmap tune --help"
+    return refused("taskmap tune", wrong, hint, arguments)
 
 
-def budget_options(parser: argparse.ArgumentParser, length: float = 60.0) -> None:
-    """How much to measure."""
-    parser.add_argument("--seconds", type=seconds, default=length, help=f"how long to measure ({length:g})")
-    parser.add_argument("--first", type=positive, default=FIRST, help=f"so many that the cost model prefers ({FIRST})")
-    parser.add_argument("--all", action="store_true", help="the whole space")
-    parser.add_argument("--again", action="store_true", help="what is known already, too")
-    parser.add_argument(
-        "--cache-dir", type=Path, help="the folder of the cache; else $TASKMAP_CACHE_DIR, or the user's"
-    )
+def parsers() -> Mapping[str, argparse.ArgumentParser]:
+    """The options of each thing that can be tuned; "" is a model."""
+    return {"": onnx_parser(), **{name: operator_parser(name) for name in OPERATORS}}
 
 
-def budget_of(a: argparse.Namespace) -> Budget:
-    """The budget that the options say."""
-    return Budget(a.seconds, None if a.all else a.first, a.again)
+def _is_file(word: str) -> bool:
+    return word.endswith(".onnx")
 
 
-def _tune_operator(name: str, arguments: Sequence[str]) -> int:
-    named = OPERATORS[name]
-    parser = command(
-        f"tune {name}",
-        "Measure the configurations of an operator, and remember the best.",
-        f"taskmap tune {name} {named.example}",
-    )
-    parser.add_argument("operator", choices=[name], metavar=name, help="what to tune")
-    named.options(parser)
-    machine(parser)
-    parser.add_argument("--target", choices=TARGETS, default="cpu", help="what is tuned for (cpu)")
-    parser.add_argument("--gpu", help="with a GPU: its name or instruction set; else the one that is there")
-    budget_options(parser)
-    a = parser.parse_args(arguments)
+def _is_function(word: str) -> bool:
+    return ":" in word
+
+
+def _tune_operator(a: argparse.Namespace) -> int:
     if a.target == "cuda-sim":
         return _estimate(a)
-    folder = None if a.cache_dir is None else str(a.cache_dir)
+    folder = folder_of(a)
     if a.target == "cuda":
         where = cuda_machine(a.gpu, folder)
     else:

@@ -12,6 +12,7 @@ gives one; else random ones of the sizes that --shape says.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
 import os
@@ -25,8 +26,9 @@ from typing import Any
 
 import torch
 
-from taskmap.cli.output import command, positive
-from taskmap.cli.tune import budget_of, budget_options
+from taskmap.cli.options import folder_of
+from taskmap.cli.shapes import Shape
+from taskmap.cli.tune_parsers import budget_of
 from taskmap.cli.tuning import report_model
 from taskmap.driver import new_session
 from taskmap.graph.importers.types import torch_dtype
@@ -48,40 +50,33 @@ class Call:
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
 
-def main(arguments: Sequence[str]) -> int:
+def tune_function(a: argparse.Namespace) -> int:
     """Tune the operators of what is named; 1 when it has none that can be tuned."""
-    parser = command(
-        "tune",
-        "Measure configurations of the operators of a PyTorch model or function, and remember the best.\n\n"
-        "MODULE:NAME names a model, a function of tensors, or a function without parameters that gives a model or\n"
-        "(model, inputs). Inputs are those, or the attribute example_inputs, or random ones of the sizes in --shape.\n"
-        "The module is imported, from the current folder or what is installed: name only what you trust.",
-        "taskmap tune torchvision.models:resnet50 --shape 1x3x224x224 --seconds 120",
-    )
-    parser.add_argument("function", metavar="MODULE:NAME", help="what to tune")
-    parser.add_argument(
-        "--shape", action="append", default=[], metavar="SIZES[:DTYPE]", help="of an input, in order: 8x128:i64"
-    )
-    parser.add_argument("--train", action="store_true", help="with gradients: the operators of training")
-    parser.add_argument("--seed", type=int, default=0, help="of random inputs")
-    parser.add_argument("--target", choices=["cpu", "cuda"], default="cpu", help="what is tuned for (cpu)")
-    parser.add_argument("--threads", type=positive, help="of the CPU")
-    budget_options(parser)
-    a = parser.parse_args(arguments)
     torch.manual_seed(a.seed)
-    call = call_of(a.function, a.shape)
-    folder = None if a.cache_dir is None else str(a.cache_dir)
+    call = call_of(a.function, _texts(a.shape))
     with ExitStack() as stack:
         if a.threads is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(a.threads)
-        options = Options(target=a.target, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder)
+        options = Options(target=a.target, isa=a.isa, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder_of(a))
         device = torch.device(a.target)
         session = new_session(options, device)
         if session.choices is not None:
             session.choices.budget = budget_of(a)
         _run(call, partial(compile_captured, session=session), device, a.train)
         return report_model(session.choices, {}, a.json)
+
+
+def _texts(shapes: Sequence[Shape]) -> list[str]:
+    """The shapes of a function's inputs. Raises InputError for what has a name."""
+    for shape in shapes:
+        if shape.name:
+            raise InputError(
+                f"--shape {shape.text} names a dimension or an input",
+                why="those of a PyTorch function have no names.",
+                hint="Give the shape of each input in order: --shape 1x3x224x224.",
+            )
+    return [shape.text for shape in shapes]
 
 
 def _run(call: Call, backend: Callable[..., Any], device: torch.device, train: bool) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 
-from taskmap.cli.output import command
-from taskmap.cli.run import model_options
+from taskmap.cli.options import folder_of
 from taskmap.cli.run_inputs import Wanted, inputs_for
 from taskmap.cli.run_onnx import specs_of
 from taskmap.cli.targets import chosen
-from taskmap.cli.tune import budget_of, budget_options
+from taskmap.cli.tune_parsers import budget_of
 from taskmap.cli.tuning import report_model
 from taskmap.ir.errors import InputError
 from taskmap.onnx_model import load_model
@@ -17,31 +16,23 @@ from taskmap.options import Options
 from taskmap.torch_threads import torch_threads
 
 
-def main(arguments: Sequence[str]) -> int:
+def tune_model(a: argparse.Namespace) -> int:
     """Tune the operators of a model; 1 when it has none that can be tuned."""
-    parser = command(
-        "tune",
-        "Measure configurations of the operators of an ONNX model, and remember the best. Symbolic dimensions are\n"
-        "measured at the sizes that --shape and the inputs give.",
-        "taskmap tune model.onnx --seconds 120 --shape batch=8",
-    )
-    model_options(parser)
-    budget_options(parser)
-    a = parser.parse_args(arguments)
     if a.target == "cuda-sim":
         raise InputError(
             "a model is not tuned in the simulator",
             why="its times are not a GPU's.",
             hint="taskmap tune matmul --target cuda-sim orders the configurations of an operator by estimates.",
         )
-    folder = None if a.cache_dir is None else str(a.cache_dir)
     with torch_threads(a.threads):
         target, gpu = chosen(a.target, a.gpu)
-        options = Options(target=target, gpu=gpu, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder)
+        options = Options(
+            target=target, gpu=gpu, isa=a.isa, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder_of(a)
+        )
         model = load_model(a.model, options)
         choices = None if model.session is None else model.session.choices
         if choices is not None:
             choices.budget = budget_of(a)
-        inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, dict(a.shape), dict(a.range), a.seed))
+        inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
         model(inputs)
         return report_model(choices, assumed, a.json)

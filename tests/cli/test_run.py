@@ -145,7 +145,7 @@ def test_refusals(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--shape", "8"], "'8' is not DIMENSION=SIZE"),
+        (["--shape", "eight"], "'eight' is neither the size of a dimension"),
         (["--range", "2:1"], "'2:1' is not LOW:HIGH"),
         (["--range", "x"], "'x' is not LOW:HIGH"),
         (["--repeat", "0"], "of at least 1"),

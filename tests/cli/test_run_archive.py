@@ -93,6 +93,7 @@ def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> No
         (["--tune", "5"], "an archive cannot be tuned"),
         (["--target", "cuda"], "does not run on the target cuda\n  it is for cpu."),
         (["--gpu", "sm_90a"], "Leave --gpu out"),
+        (["--isa", "generic"], "Leave --isa out"),
         (["--shape", "barch=8"], "the model has no dimension 'barch'"),
         (["--input", "z=z.npy"], "is of no input"),
     ],
@@ -111,6 +112,8 @@ def test_options_of_archives_alone(folder: Path, capsys: Capture) -> None:
     ("more", "message"),
     [
         (["-o", "model.onnx"], "would take the place of the model"),
+        (["--shape", "batch=0"], "the dimension 'batch' has the size 0"),
+        (["--shape", "3x7"], "--shape 3x7 is no shape of the input 'x'\n  it takes [batch, 8]."),
         (["--target", "cuda", "--tune", "5"], "cannot be tuned while it is made"),
         (["--gpu", "sm_90a"], "--gpu is for the targets cuda and cuda-sim"),
         (["--target", "sm_80", "--gpu", "sm_90a"], "names a GPU, and so does"),
@@ -128,7 +131,7 @@ def test_what_compile_refuses(
 
 @pytest.mark.parametrize(
     "more",
-    [["--shape", "8"], ["--shape", "batch=0"], ["--shape", "batch=1,"], ["--threads", "0"], ["--target", "sm_20"]],
+    [["--shape", "eight"], ["--shape", "batch=1,"], ["--threads", "0"], ["--target", "sm_20"]],
 )
 def test_bad_options(folder: Path, capsys: Capture, more: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
