@@ -10,10 +10,8 @@ from typing import Protocol
 
 import torch
 
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.executable import Extern, TimedRun
-from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.memory_plan import MemoryPlan
 from taskmap.backend.program import Program
 from taskmap.backend.store import KernelStore
@@ -22,9 +20,7 @@ from taskmap.graph.graph import Graph
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
-
-Source = KernelSource | CudaSource
-"""A kernel's text, with what calling it takes."""
+from taskmap.source_record import Source as Source
 
 VECTOR_BYTES = 16
 """What a kernel of a GPU loads at once; PyTorch's allocators give addresses that are multiples of more."""

@@ -11,7 +11,9 @@ from taskmap.backend.kernel_source import KernelSource
 from taskmap.ir.construct import binary, index
 from taskmap.ir.nodes import Binary, Const, Dim, Var
 from taskmap.ir.types import dtype_named
-from taskmap.platform import Source
+
+Source = KernelSource | CudaSource
+"""A kernel's text, with what calling it takes."""
 
 
 def record_of(source: Source) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from typing import Any
 from taskmap.backend import kernel_source
 from taskmap.backend.store_folder import StoreFolder
 from taskmap.ir.target import Target
-from taskmap.platform import Source
-from taskmap.source_record import record_of, source_from
+from taskmap.source_record import Source, record_of, source_from
 
 _log = logging.getLogger(__name__)
 _FORMAT = 1
