@@ -6,13 +6,15 @@ Broadcasting and type promotion follow PyTorch; sizes may be symbolic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from taskmap.graph.graph import Node
 from taskmap.ir.construct import constant_dim, reduce
 from taskmap.ir.errors import GraphError
-from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import compute, formal
 from taskmap.ir.types import DType
+from taskmap.ir.visit import walk_exprs
 
 
 def same_dim(a: Dim, b: Dim) -> bool:
@@ -55,10 +57,17 @@ def define(
     dtype: DType | None = None,
     **attrs: object,
 ) -> Node:
-    """A node of ``shape``: ``element(*formals)`` returns the function from output indices to the element's value."""
+    """A node of ``shape``: ``element(*formals)`` returns the function from output indices to the element's value.
+
+    An input that no element needs (an integer is never NaN) is no input of the node.
+    """
     formals = [formal(f"x{i}", n.shape, n.dtype) for i, n in enumerate(inputs)]
     definition = compute(op, formals, shape, element(*formals), dtype)
-    return Node(op, tuple(inputs), definition.shape, definition.dtype, definition, dict(attrs))
+    loaded = {e.buffer for e in walk_exprs(definition.body) if isinstance(e, Load)}
+    read = [i for i, x in enumerate(formals) if x in loaded]
+    if len(read) < len(formals):
+        definition = replace(definition, inputs=tuple(formals[i] for i in read))
+    return Node(op, tuple(inputs[i] for i in read), definition.shape, definition.dtype, definition, dict(attrs))
 
 
 def elementwise(op: str, inputs: Sequence[Node], function: Callable[..., ExprLike], dtype: DType | None = None) -> Node:

@@ -22,6 +22,7 @@ from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ledger import LEDGER
 from taskmap.logs import said
 from taskmap.random_order import number_random
+from taskmap.without_memory import unless_without_memory
 
 
 def compile_aten(
@@ -61,7 +62,7 @@ def _compile(
     number_random(graph)
     if freeze:
         graph.constant_inputs = _frozen(len(example_inputs))
-    return compile_graph(
+    compilation = compile_graph(
         graph,
         session,
         name=kind,
@@ -69,7 +70,8 @@ def _compile(
         constant=_constant,
         aliases=take_aliases(gm, graph),
         dump=dump,
-    ).call
+    )
+    return unless_without_memory(compilation.call, gm)
 
 
 def _effects(gm: torch.fx.GraphModule) -> str | None:

@@ -33,5 +33,11 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """
     table: dict[Any, Callable[..., Any]] = {**_core_aten_decompositions_post_autograd()}
     table.update(get_decompositions([getattr(torch.ops.aten, name) for name in EXTRA]))
+    # Some rules write a tensor literal, which PyTorch makes by ``detach_``: no mutation, but it looks like one.
+    table[torch.ops.aten.detach_.default] = _same
     kept = ATEN.entries.keys() | KEEP_WHOLE
     return {op: rule for op, rule in table.items() if str(op).removeprefix("aten.") not in kept}
+
+
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
