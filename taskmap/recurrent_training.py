@@ -36,4 +36,4 @@ def _lstm(*args: Any, **kwargs: Any) -> Any:
         torch._C._set_mkldnn_enabled(enabled)
 
 
-_LSTMS = (torch.lstm, torch._VF.lstm)  # type: ignore[attr-defined]  # as torch.nn.LSTM calls it
+_LSTMS = (torch.lstm, torch._VF.lstm)  # the second as torch.nn.LSTM calls it

@@ -21,7 +21,7 @@ class Affine(torch.nn.Module):
 
 
 def fakes(model: torch.nn.Module, compiled: Any, mode: FakeTensorMode) -> Any:
-    state = {name: mode.from_tensor(p) for name, p in model.named_parameters()}
+    state: dict[str, Any] = {name: mode.from_tensor(p) for name, p in model.named_parameters()}
     return torch.func.functional_call(compiled, state, mode.from_tensor(torch.ones(4, 5)))
 
 
@@ -36,8 +36,9 @@ def test_fake_tensors_give_fake_tensors(built: bool, grad: bool) -> None:
             compiled(torch.ones(4, 5))
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             y, total = fakes(model, compiled, mode)
-        assert isinstance(y, FakeTensor) and isinstance(total, FakeTensor)
-        assert y.shape == (4, 6) and total.shape == (4,)
+        assert isinstance(y, FakeTensor)
+        assert isinstance(total, FakeTensor)
+        assert (y.shape, total.shape) == ((4, 6), (4,))
         outside = fakes(model, compiled, mode)
         assert all(isinstance(t, FakeTensor) for t in outside)
         torch.testing.assert_close(compiled(torch.ones(4, 5)), model(torch.ones(4, 5)))
@@ -60,7 +61,7 @@ def test_meta_tensors_give_meta_tensors() -> None:
     compiled = torch.compile(lambda x: x.relu() * 2, backend="taskmap")
     compiled(torch.randn(4, 5))
     result = compiled(torch.empty(4, 5, device="meta"))
-    assert result.device.type == "meta" and result.shape == (4, 5)
+    assert (result.device.type, result.shape) == ("meta", (4, 5))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "taskmap"])
