@@ -6,8 +6,9 @@
    for a thread that the system is not running: the leader can do all the work itself. Alone on the machine every thread
    works on its own part, and data stays in the cache of the core that made it.
 
-   Threads that find nothing to claim spin, then yield, then sleep. A leader that loses more time waiting for chunks in
-   the hands of threads that are not running than a thread is worth goes on with fewer of them for a while.
+   Threads that find nothing to claim spin for a moment, then sleep; one that yielded would be gone for a slice of time.
+   A leader that loses more time waiting for chunks in the hands of threads that are not running than a thread is worth
+   goes on with fewer of them for a while.
 
    No header is included, as in kernels. Names end in the version of this interface. */
 
@@ -35,9 +36,8 @@ extern int clock_gettime(int clock, struct tm_time *time);
 enum {
   TM_CHUNKS = 4,          /* of a part */
   TM_MOST = 1024,         /* threads */
-  TM_SPIN = 1000,         /* pauses before a thread begins to yield, some tens of microseconds */
+  TM_SPIN = 2000,         /* pauses before a thread sleeps: about 100 microseconds */
 };
-static const tm_i64 TM_AWAKE = 1000000;     /* ns of yielding before a thread sleeps */
 static const tm_i64 TM_NOTHING = 100000;    /* ns lost that nobody minds */
 static const tm_i64 TM_FEWER = 5000000;     /* ns for which a leader goes on with fewer threads, the first time */
 static const tm_i64 TM_LONGEST = 160000000; /* and at most; it is doubled while nothing gets better */
@@ -119,22 +119,14 @@ static int tm_work(struct tm_team *team, int self)
   return done;
 }
 
-/* Until *word is not `value`: a moment of pauses, a while of yielding. 0 when that was not enough. */
-static int tm_await(const int *word, int value, tm_i64 awake)
+/* Until *word is not `value`, for a moment. 0 when that was not enough. */
+static int tm_await(const int *word, int value)
 {
   for (int i = 0; i < TM_SPIN; i++) {
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return 1;
     TM_PAUSE();
   }
-  const tm_i64 end = tm_now() + awake;
-  do {
-    for (int i = 0; i < 16; i++) {
-      if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return 1;
-      TM_PAUSE();
-    }
-    sched_yield();
-  } while (tm_now() < end);
-  return __atomic_load_n(word, __ATOMIC_ACQUIRE) != value;
+  return 0;
 }
 
 static void tm_follow(struct tm_team *team, int self)
@@ -146,7 +138,7 @@ static void tm_follow(struct tm_team *team, int self)
     if (done && __atomic_sub_fetch(&team->pending, done, __ATOMIC_SEQ_CST) == 0 &&
         __atomic_load_n(&team->waiting, __ATOMIC_SEQ_CST))
       tm_wake(&team->pending);
-    if (!tm_await(&team->epoch, epoch, TM_AWAKE)) {
+    if (!tm_await(&team->epoch, epoch)) {
       __atomic_fetch_add(&team->sleepers, 1, __ATOMIC_SEQ_CST);
       while (__atomic_load_n(&team->epoch, __ATOMIC_SEQ_CST) == epoch) tm_sleep(&team->epoch, epoch);
       __atomic_fetch_sub(&team->sleepers, 1, __ATOMIC_SEQ_CST);
@@ -181,12 +173,9 @@ static void tm_wait(struct tm_team *team)
   }
   if (!pending) return;
   const tm_i64 began = tm_now();
-  while ((pending = __atomic_load_n(&team->pending, __ATOMIC_ACQUIRE)) != 0) {
-    if (tm_await(&team->pending, pending, TM_AWAKE / 10)) continue;
-    __atomic_store_n(&team->waiting, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&team->pending, __ATOMIC_SEQ_CST) == pending) tm_sleep(&team->pending, pending);
-    __atomic_store_n(&team->waiting, 0, __ATOMIC_SEQ_CST);
-  }
+  __atomic_store_n(&team->waiting, 1, __ATOMIC_SEQ_CST);
+  while ((pending = __atomic_load_n(&team->pending, __ATOMIC_SEQ_CST)) != 0) tm_sleep(&team->pending, pending);
+  __atomic_store_n(&team->waiting, 0, __ATOMIC_SEQ_CST);
   const tm_i64 now = tm_now();
   team->lost += now - began;
   if (now - team->began > TM_FEWER && tm_loses(team, now)) { /* for the rest of this run */
