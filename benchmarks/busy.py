@@ -1,8 +1,8 @@
 """Latency beside other busy processes: how many times slower a model becomes, and ONNX Runtime in the same run.
 
 In every round each engine gets a window alone, beside one process that computes without end, and beside two, in an
-order drawn anew. A window's figure is the mean duration of its calls, because stalls are rare and long. What is compared is
-the slow-down: mean beside busy processes over the mean alone, of one round.
+order drawn anew. A window's figure is the mean duration of its calls, because stalls are rare and long. What is
+compared is the slow-down: mean beside busy processes over the mean alone, of one round.
 
 python -m benchmarks.busy [--models ...] [--onnx FILE ...] [--busy 1 2] [--rounds N] [--files FOLDER]
 """
@@ -113,12 +113,6 @@ def file_runs(path: Path, seed: int) -> dict[str, Run]:
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     draw = np.random.default_rng(seed)
-    types = {
-        "tensor(float)": np.float32,
-        "tensor(int64)": np.int64,
-        "tensor(int32)": np.int32,
-        "tensor(bool)": np.bool_,
-    }
     feeds = {}
     for port in session.get_inputs():
         shape = [n if isinstance(n, int) and n > 0 else 1 for n in port.shape]
