@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import resource
 import sys
@@ -31,6 +30,7 @@ from onnx import AttributeProto, GraphProto
 
 from benchmarks.onnx_conformance import cases
 from benchmarks.onnx_fuzz_check import REFERENCES, verdict
+from benchmarks.patience import answers
 from taskmap.ir.errors import TaskmapError
 from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import load_model
@@ -39,8 +39,6 @@ from tests.onnx.models import EXAMPLES
 Answer = tuple[bytes, dict[str, Any], list[Any]]
 """A model, its inputs, and taskmap's results."""
 CASE_SECONDS = 60
-PATIENCE = 10
-"""How many times CASE_SECONDS a process is waited for that does not get the processor."""
 MEMORY = 12 << 30
 """Bytes of address space; importing torch takes about half of it."""
 NUMBERS = (0, 1, -1, 2, 3, 7, 64, 1 << 16, 1 << 31, (1 << 31) - 1, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63), -5)
@@ -316,23 +314,6 @@ class Tally:
         print(f"seed {seed}: {reason}", flush=True)
 
 
-def _answers(pipe: Connection, pid: int | None) -> bool:
-    """Whether something comes before the process has worked for CASE_SECONDS; it may have to wait for the processor."""
-    begun = _worked(pid)
-    for _ in range(PATIENCE):
-        if pipe.poll(CASE_SECONDS):
-            return True
-        if _worked(pid) - begun > CASE_SECONDS / 2:
-            return False
-    return False
-
-
-def _worked(pid: int | None) -> float:
-    """Seconds of the processor that a process has taken."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def run(first: int, count: int, every: int = 0, compare: bool = False, from_suite: bool = False) -> Tally:
     """The outcomes of ``count`` seeds from ``first`` on; ``compare`` judges the results.
 
@@ -351,11 +332,15 @@ def run(first: int, count: int, every: int = 0, compare: bool = False, from_suit
         answered = False
         try:
             pipe.send(seed)
-            result = pipe.recv() if _answers(pipe, child.pid) else ("hang", f"no answer within {CASE_SECONDS} s", False)
+            result = (
+                pipe.recv()
+                if answers(pipe, child.pid, CASE_SECONDS)
+                else ("hang", f"no answer within {CASE_SECONDS} s", False)
+            )
             answered = result[0] != "hang"
             tally.add(seed, result[0], result[1])
             if result[2]:
-                answered = _answers(pipe, child.pid)
+                answered = answers(pipe, child.pid, CASE_SECONDS)
                 tally.judge(seed, *(pipe.recv() if answered else ("unchecked: a reference hung", "")))
         except (EOFError, OSError):
             child.join(5)

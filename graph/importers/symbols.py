@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it ships no types
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from taskmap.ir.construct import binary, call, cast, ceil_div, const, index, maximum, minimum, value_of
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
@@ -107,7 +108,12 @@ class Symbols:
 def _simplified(value: Symbolic) -> sympy.Basic:
     """The number's expression in the shortest form that is known to be equal, so that equal sizes look alike."""
     shapes = value.node.shape_env
-    return value.node.expr if shapes is None else shapes.simplify(value.node.expr)
+    if shapes is None:
+        return value.node.expr
+    simple = shapes.simplify(value.node.expr)
+    # Operators broadcast axes of one element: a size that a guard holds at 1 is 1, whatever its expression.
+    guarded = isinstance(value, torch.SymInt) and value.node.hint == 1 and not isinstance(simple, sympy.Symbol)
+    return sympy.Integer(1) if guarded and statically_known_true(value == 1) else simple
 
 
 def _add(a: Expr, b: Expr) -> Expr:

@@ -108,3 +108,13 @@ def test_strides_that_are_symbolic_too() -> None:
     for rows, columns in ((4, 6), (5, 9)):
         for x in (torch.randn(rows, columns), torch.randn(columns, rows).t(), torch.randn(rows, 2 * columns)[:, ::2]):
             assert_like(run(x), f(x))
+
+
+def test_a_part_of_a_symbolic_axis_that_has_one_element_broadcasts() -> None:
+    def f(x: Tensor) -> Tensor:
+        return x.chunk(3, 1)[-1] * x
+
+    run = compiled(f, dynamic=True)
+    for n in (7, 5):  # in pieces of 3, 3, 1 and 2, 2, 1: the last is 1 by a guard, not by its expression
+        x = torch.randn(n, n)
+        assert_like(run(x), f(x))

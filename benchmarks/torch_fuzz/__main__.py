@@ -1,0 +1,82 @@
+"""Random PyTorch programs: compiled must equal eager in values, types, layouts, aliases, writes and gradients.
+
+    python -m benchmarks.torch_fuzz --count 20000 --seed 0 --target cpu --resume
+
+Each failure is reduced to the smallest program that fails alike and written as a script that shows it. The counts go to
+a file after every hundred programs; --resume goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.torch_fuzz.check import Verdict
+from benchmarks.torch_fuzz.program import Program, script
+from benchmarks.torch_fuzz.reduce import reduce
+from benchmarks.torch_fuzz.worker import Worker
+
+
+def fuzz(first: int, count: int, worker: Worker, failures: Path | None, record: dict[str, Any]) -> None:
+    """Checks ``count`` programs; the outcome of each is added to ``record``."""
+    verdicts: Counter[str] = Counter(record["verdicts"])
+    begun, before = time.monotonic(), record["seconds"]
+    for seed in range(first, first + count):
+        program = worker.generate(seed)
+        verdict = worker.check(program) if program is not None else Verdict("no program")
+        verdicts[verdict.kind] += 1
+        if program is not None and verdict.failed:
+            record["failures"].append([seed, verdict.kind, verdict.evidence.splitlines()[0][:200]])
+            _tell(program, verdict, worker, failures)
+        record.update(verdicts=dict(verdicts), next_seed=seed + 1, count=record["count"] + 1)
+        record["seconds"] = round(before + time.monotonic() - begun, 1)
+
+
+def _tell(program: Program, verdict: Verdict, worker: Worker, failures: Path | None) -> None:
+    print(f"seed {program.seed}: {verdict.kind}: {verdict.evidence[:300]}", flush=True)
+    if failures is None:
+        return
+    small, found = reduce(program, verdict, worker.check)
+    failures.mkdir(parents=True, exist_ok=True)
+    path = failures / f"{worker.target}-{program.seed}-{verdict.kind}.py"
+    path.write_text(script(small, worker.target, f"{found.kind}: {found.evidence}"), encoding="utf-8")
+    print("\n".join(f"    {line}" for line in small.text.splitlines() if line), flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--target", choices=("cpu", "cuda-sim"), default="cpu")
+    parser.add_argument("--resume", action="store_true", help="go on after the last program that the record has")
+    parser.add_argument("--record", type=Path, help="a file for the counts")
+    parser.add_argument("--failures", type=Path, default=Path("torch-fuzz-failures"), help="a folder for the scripts")
+    args = parser.parse_args()
+    record: dict[str, Any] = {"torch": torch.__version__, "target": args.target, "first_seed": args.seed, "count": 0}
+    record.update(seconds=0.0, verdicts={}, failures=[], next_seed=args.seed)
+    if args.resume and args.record is not None and args.record.exists():
+        record = json.loads(args.record.read_text(encoding="utf-8"))
+    worker = Worker(args.target)
+    end = record["first_seed"] + args.count
+    try:
+        while record["next_seed"] < end:
+            fuzz(record["next_seed"], min(100, end - record["next_seed"]), worker, args.failures, record)
+            if args.record is not None:
+                args.record.parent.mkdir(parents=True, exist_ok=True)
+                args.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            rate = record["count"] / max(record["seconds"], 1e-9)
+            print(f"{record['count']} programs, {rate:.2f} per second: {record['verdicts']}", flush=True)
+    finally:
+        worker.close()
+    return 1 if record["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

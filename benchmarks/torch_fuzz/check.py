@@ -1,0 +1,116 @@
+"""The verdict on a program: eager and compiled, on the same inputs, at each call's sizes."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from benchmarks.torch_fuzz.compare import Difference, differences
+from benchmarks.torch_fuzz.program import Program
+from benchmarks.torch_fuzz.rounding import explained
+from benchmarks.torch_fuzz.run import Run, call
+
+FAILURES = ("value", "mutation", "type", "layout", "alias", "error", "crash", "hang")
+"""Verdicts that count against taskmap; the others are "right", "rounding", "refused by eager", "PyTorch's own"."""
+LEADS = ("error", "type", "value", "mutation", "alias", "layout")
+"""Of several differences the first of these names the verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    kind: str
+    evidence: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.kind in FAILURES
+
+
+def check(program: Program, target: str) -> Verdict:
+    """What compiling the program for ``target`` leads to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        verdict = _against(program, lambda f: _taskmap(f, program, target), explain=True)
+        if not verdict.failed:
+            return verdict
+        judge = _against(program, lambda f: _other(f, program), explain=True)
+        if judge.kind == verdict.kind:
+            return Verdict("PyTorch's own", f"{verdict.evidence}\nwith aot_eager: {judge.evidence}")
+        return verdict
+
+
+def _taskmap(function: Callable[..., Any], program: Program, target: str) -> Callable[..., Any]:
+    return torch.compile(function, backend="taskmap", options={"target": target}, dynamic=program.dynamic)
+
+
+def _other(function: Callable[..., Any], program: Program) -> Callable[..., Any]:
+    """A backend of PyTorch itself that shares Dynamo and AOTAutograd with taskmap, and nothing behind them."""
+    return torch.compile(function, backend="aot_eager", dynamic=program.dynamic)
+
+
+def _against(program: Program, compiler: Callable[..., Callable[..., Any]], explain: bool) -> Verdict:
+    torch._dynamo.reset()
+    make, function = program.functions()
+    compiled = compiler(function)
+    names = [i.name for i in program.inputs]
+    rounded = ""
+    for sizes in program.calls:
+        try:
+            want = call(function, make(*sizes), program.grad)
+        except Exception as error:
+            return Verdict("refused by eager", f"{type(error).__name__}: {error}"[:300])
+        try:
+            inputs = make(*sizes)
+            for name, axis in program.mark:
+                x = inputs[names.index(name)]
+                if x.shape[axis] > 1:
+                    torch._dynamo.maybe_mark_dynamic(x, axis)
+            got = call(compiled, inputs, program.grad)
+        except Exception as error:
+            return Verdict("error", f"sizes {sizes}: {_told(error)}")
+        found = differences(want, got)
+        left = [d for d in found if not (explain and _is_rounding(program, sizes, d, want, got))]
+        foretold = _foretold(program, sizes, left, got)
+        if left and len(foretold) == len(left):
+            return Verdict("PyTorch's own", f"its fake tensors: {left[0]}")
+        left = [d for d in left if d not in foretold]
+        if left:
+            kind = next(k for k in LEADS if any(d.kind == k for d in left))
+            return Verdict(kind, f"sizes {sizes}: " + "\n".join(map(str, left[:6])))
+        if found:
+            rounded = str(found[0])
+    return Verdict("rounding", rounded) if rounded else Verdict("right")
+
+
+def _is_rounding(program: Program, sizes: tuple[int, int, int], found: Difference, want: Run, got: Run) -> bool:
+    if found.kind not in ("value", "mutation"):
+        return False
+    values = dict(want.named())[found.name], dict(got.named())[found.name]
+    return bool(explained(program, sizes, found.name, *values))
+
+
+def _foretold(program: Program, sizes: tuple[int, int, int], found: list[Difference], got: Run) -> list[Difference]:
+    """The differences of layout that PyTorch's fake tensors have too, from which a compiler knows strides."""
+    if not any(d.kind == "layout" for d in found) or program.grad:
+        return []
+    make, function = program.functions()
+    mode = FakeTensorMode()
+    inputs = [mode.from_tensor(x) for x in make(*sizes)]
+    with mode:
+        fake = dict(call(function, inputs, False).named())
+    values = dict(got.named())
+    return [d for d in found if d.kind == "layout" and fake[d.name].stride() == values[d.name].stride()]
+
+
+def _told(error: Exception) -> str:
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    where = f"\nat {last.filename.rsplit('/', 3)[-1]}:{last.lineno}" if last else ""
+    return "\n".join(lines[:12])[:1500] + where

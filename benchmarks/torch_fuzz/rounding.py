@@ -1,0 +1,126 @@
+"""Differences that rounding explains: beside a run in float64, and beside runs that are disturbed at every step.
+
+A result is right when it is about as far from the float64 result as eager's is. Where programs compare, round or
+branch on values, or cancel, no bound follows from that: then eager itself is run with noise of a few units in the last
+place on its inputs and on each operator's result, and the elements that move with it are as uncertain as they move.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.torch_fuzz.program import Program
+from benchmarks.torch_fuzz.run import Run, call, largest
+
+SAMPLES = 12
+FACTOR = 4.0
+Values = list[tuple[str, Any]]
+
+
+class Noise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Each floating-point result of an operator moves by a few units in its last place."""
+
+    def __init__(self, seed: int, ulps: float = 2.0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.generator = torch.Generator().manual_seed(seed)
+        self.ulps = ulps
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        held = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
+        for value in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(value, Tensor) and value.dtype.is_floating_point:
+                if func._schema.is_mutable or value.untyped_storage().data_ptr() not in held:
+                    self.move(value)
+        return out
+
+    def move(self, value: Tensor) -> None:
+        """In place, each place of memory once."""
+        if value.numel() == 0 or any(k == 0 and n > 1 for n, k in zip(value.shape, value.stride(), strict=True)):
+            return
+        noise = torch.randn(value.shape, generator=self.generator, dtype=torch.float64)
+        amount = self.ulps * torch.finfo(value.dtype).eps
+        value.copy_((value.double() * (1 + amount * noise)).to(value.dtype))
+
+
+def in_float64(program: Program, sizes: tuple[int, int, int]) -> Run:
+    """The program with every type of floating-point number replaced by float64, the inputs' values as they are."""
+    make, _ = program.functions()
+    text = program.text
+    for name in ("torch.float32", "torch.bfloat16", "torch.float16"):
+        text = text.replace(name, "torch.float64")
+    names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+    exec(text[text.index("def program") :], names)
+    inputs = [x.detach().double() if x.dtype.is_floating_point else x for x in make(*sizes)]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return call(names["program"], inputs, False)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def disturbed(program: Program, sizes: tuple[int, int, int], seed: int) -> Run:
+    """A run of eager with noise on everything."""
+    make, function = program.functions()
+    inputs = make(*sizes)
+    noise = Noise(seed)
+    with torch.no_grad():
+        for x in inputs:
+            if x.dtype.is_floating_point:
+                noise.move(x)
+    with noise:
+        return call(function, inputs, program.grad)
+
+
+def explained(program: Program, sizes: tuple[int, int, int], name: str, want: Tensor, got: Tensor) -> str:
+    """How rounding explains the difference of two values of one name, or nothing."""
+    want, got = want.detach(), got.detach()
+    if want.dtype.is_floating_point and not program.grad and _near(program, sizes, name, want, got):
+        return "as near to float64 as eager"
+    low, high = _range(want), _range(want)
+    uncertain = torch.zeros(want.shape, dtype=torch.bool)
+    for seed in range(SAMPLES):
+        try:
+            sample = dict(disturbed(program, sizes, seed).named())[name]
+        except Exception:  # noise may lead where eager refuses
+            continue
+        if not isinstance(sample, Tensor) or sample.shape != want.shape:
+            return "noise changes its shape"
+        value = _range(sample.detach())
+        uncertain |= value.isnan() != want.double().isnan()
+        uncertain |= value.isinf() != want.double().isinf()
+        low, high = torch.fmin(low, value), torch.fmax(high, value)
+    w, g = want.double(), got.double()
+    reach = FACTOR * (high - low).nan_to_num(0, 0, 0)
+    if not want.dtype.is_floating_point:
+        fine = (w == g) | (reach > 0)
+    else:
+        small = 4 * torch.finfo(want.dtype).eps * w.abs() + torch.finfo(want.dtype).tiny
+        fine = ((w - g).abs() <= reach + small) | (w == g) | (w.isnan() & g.isnan())
+    return "noise moves eager as far" if bool((fine | uncertain).all()) else ""
+
+
+def _range(t: Tensor) -> Tensor:
+    return t.double()
+
+
+def _near(program: Program, sizes: tuple[int, int, int], name: str, want: Tensor, got: Tensor) -> bool:
+    try:
+        reference = dict(in_float64(program, sizes).named())[name]
+    except Exception:  # types that no longer fit
+        return False
+    if not isinstance(reference, Tensor) or reference.shape != want.shape:
+        return False
+    r, w, g = reference.double(), want.double(), got.double()
+    same = (w == g) | (w.isnan() & g.isnan())
+    finite = r.isfinite() & w.isfinite() & g.isfinite()
+    if not bool((same | finite).all()):
+        return False
+    theirs = float((w - r).abs()[finite].max()) if finite.any() else 0.0
+    ours = float((g - r).abs()[finite].max()) if finite.any() else 0.0
+    return ours <= 2 * theirs + 2 * torch.finfo(want.dtype).eps * largest(want)

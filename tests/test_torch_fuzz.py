@@ -1,0 +1,126 @@
+"""Random programs of PyTorch's operators: a slice of the fuzzer's, and proof that it sees what it looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.torch_fuzz import check as checking
+from benchmarks.torch_fuzz.check import Verdict, check
+from benchmarks.torch_fuzz.generate import generate
+from benchmarks.torch_fuzz.program import Input, Program, script
+from benchmarks.torch_fuzz.reduce import reduce
+from benchmarks.torch_fuzz.worker import Worker
+
+PROGRAMS = {"cpu": 24, "cuda-sim": 10}
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The first seed of a slice, which --seed moves."""
+    return 1000 * int(request.config.getoption("--seed") or 0)
+
+
+@pytest.fixture(params=PROGRAMS)
+def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
+    made = Worker(request.param)
+    yield made
+    made.close()
+
+
+def test_random_programs(worker: Worker, seed: int) -> None:
+    failed = {}
+    for k in range(seed, seed + PROGRAMS[worker.target]):
+        program = worker.generate(k)
+        assert program is not None
+        verdict = worker.check(program)
+        if verdict.failed:
+            failed[k] = f"{verdict.kind}: {verdict.evidence}\n{program.text}"
+    assert not failed, "\n".join(f"seed {k}: {told}" for k, told in failed.items())
+
+
+def test_a_seed_gives_one_program() -> None:
+    assert [generate(k) for k in range(5)] == [generate(k) for k in range(5)]
+
+
+X = Input("x0", "numbers(1, (a, b, ), torch.float32)")
+LINES = ("v0 = x0 + 1", "v1 = v0.t()", "v2 = v1 * 2", "x0.add_(1)")
+PROGRAM = Program(7, (X,), LINES, ("v2", "v1", "v0"), ((3, 4, 5),))
+
+Function = Callable[..., tuple[Tensor, ...]]
+
+
+def _with(change: Callable[[list[Any], tuple[Tensor, ...]], Any]) -> Callable[[Function, Program, str], Function]:
+    """In the place of taskmap: eager, its results changed."""
+
+    def compiler(function: Function, program: Program, target: str) -> Function:
+        def call(*inputs: Any) -> tuple[Tensor, ...]:
+            return tuple(change(list(inputs), function(*inputs)))
+
+        return call
+
+    return compiler
+
+
+def _refuse(inputs: list[Any], out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    raise ValueError("no")
+
+
+FAULTS: dict[str, Callable[[list[Any], tuple[Tensor, ...]], Any]] = {
+    "right": lambda inputs, out: out,
+    "value": lambda inputs, out: (out[0] * 1.001, *out[1:]),
+    "alias": lambda inputs, out: (*out[:2], out[2].clone()),
+    "layout": lambda inputs, out: (out[0].contiguous(), *out[1:]),
+    "type": lambda inputs, out: (out[0].double(), *out[1:]),
+    "mutation": lambda inputs, out: [inputs[0].mul_(1.5), *out][1:],
+    "error": _refuse,
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_taskmap", _with(FAULTS[kind]))
+    assert check(PROGRAM, "cpu").kind == kind
+
+
+def test_rounding_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ("v0 = x0.sum(0)", "v1 = v0 - x0.sum(0).floor()", "v2 = (v0 * 1e3).floor()")
+    program = Program(7, (X,), lines, ("v1", "v2"), ((50, 4, 5),))
+    nearly = _with(lambda inputs, out: [r * (1 + 3e-5) for r in out])
+    monkeypatch.setattr(checking, "_taskmap", nearly)
+    assert check(program, "cpu").kind == "value"
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: f(x.flip(0)))  # another order of summation
+    assert check(program, "cpu").kind in ("right", "rounding")
+
+
+def test_a_failure_is_reduced_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = ("v3 = x0.exp()", "v4 = v3.sum(0)", "v5 = v4.softmax(0)", "v6 = torch.stack([v0, v0])")
+    program = Program(7, (X,), (*LINES[:3], *extra), ("v5", "v2", "v6"), ((3, 4, 5),))
+
+    def vectors(inputs: list[Any], out: tuple[Tensor, ...]) -> list[Tensor]:
+        return [r * 1.01 if r.dim() == 1 and all(r is not x for x in inputs) else r for r in out]
+
+    monkeypatch.setattr(checking, "_taskmap", _with(vectors))
+    small, verdict = reduce(program, check(program, "cpu"), lambda p: check(p, "cpu"))
+    assert verdict.kind == "value"
+    assert len(small.lines) == len(small.results) == 1
+    names: dict[str, Any] = {}
+    monkeypatch.setattr(torch, "compile", lambda f, **_: f)
+    exec(script(small, "cpu", str(verdict)), names)
+    assert "got" in names
+
+
+def test_a_process_that_dies_or_hangs_is_replaced() -> None:
+    dying = Program(1, (X,), ("import ctypes", "ctypes.string_at(0)"), ("x0",), ((3, 4, 5),))
+    hanging = Program(1, (X,), ("while True: pass",), ("x0",), ((3, 4, 5),))
+    worker = Worker("cpu", seconds=6)
+    try:
+        assert worker.check(dying) == Verdict("crash", "the process ended with SIGSEGV")
+        assert worker.check(hanging).kind == "hang"
+        assert worker.generate(0) == generate(0)
+    finally:
+        worker.close()
