@@ -1,6 +1,7 @@
 """Runs all benchmarks, each in a process of its own, and sums up which bounds were met.
 
 python -m benchmarks [--only latency accuracy ...] [--seed N] [--threads N] [--out FOLDER] [--check]
+python -m benchmarks NAME [OPTIONS ...]      one benchmark, with its own options, as `python -m benchmarks.NAME`
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import argparse
 import json
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.report import RESULTS, Check
@@ -26,15 +29,26 @@ def outcome(path: Path) -> list[Check]:
     ]
 
 
+def one(name: str, options: list[str]) -> int:
+    """Runs the benchmark ``name`` in this process. Exits where there is none of that name."""
+    if find_spec(f"benchmarks.{name}") is None or not hasattr(import_module(f"benchmarks.{name}"), "main"):
+        raise SystemExit(f"there is no benchmark {name!r}; see the files of this folder")
+    status: int = import_module(f"benchmarks.{name}").main(options)
+    return status
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command: 0, or 1 where a benchmark failed to run or, with `--check`, missed a bound."""
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-"):
+        return one(words[0], words[1:])
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     cli.add_argument("--only", nargs="+", choices=ALL, default=list(ALL))
     cli.add_argument("--seed", type=int, default=0)
     cli.add_argument("--threads", type=int, default=2)
     cli.add_argument("--out", type=Path, default=RESULTS)
     cli.add_argument("--check", action="store_true", help="exit with status 1 when a bound is missed")
-    arguments = cli.parse_args(argv)
+    arguments = cli.parse_args(words)
     common = ["--seed", str(arguments.seed), "--threads", str(arguments.threads), "--out", str(arguments.out.resolve())]
     broken, summary = [], []
     for name in arguments.only:

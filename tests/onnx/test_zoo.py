@@ -1,0 +1,65 @@
+"""The zoo's small models of our own, and what ONNX Runtime's tools make of them: all are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as benchmarks_main
+from benchmarks.zoo import facts_of, rival
+from benchmarks.zoo_entries import Entry, distance
+from benchmarks.zoo_networks import exported
+from benchmarks.zoo_published import PACKAGES, SIZES
+from benchmarks.zoo_variants import blocks, dynamic, fused, halved, operators, optimised, pairs
+from taskmap.onnx_engines import by_definition
+from taskmap.onnx_model import load_model
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Entry:
+    """The encoder as a file."""
+    return exported("encoder", tmp_path_factory.mktemp("zoo"), 0)
+
+
+@pytest.mark.parametrize("make", [dynamic, operators, pairs, blocks, halved, fused, optimised])
+def test_what_the_tools_make_of_an_encoder(make: object, encoder: Entry) -> None:
+    assert callable(make)
+    made = make(encoder, encoder.path.parent)
+    results = load_model(made.path, engine=by_definition)(made.feeds)
+    assert distance(results, rival(made, 1)(made.feeds)) <= made.allowed
+
+
+def test_an_entry_is_measured(encoder: Entry) -> None:
+    made = fused(encoder, encoder.path.parent)
+    facts = facts_of(made, load_model(made.path), rival(made, 1))
+    assert facts["right"]
+    assert facts["one_graph"] in ("yes", "no")
+    assert facts["error_to_f64"] < 1e-5
+    assert facts["on_host"] == []
+
+
+def test_what_is_wrong_is_seen() -> None:
+    right = [np.array([1.0, 2.0], np.float32)]
+    assert distance(right, right) == 0
+    assert distance([np.array([1.0, 2.5], np.float32)], right) == 0.25
+    for wrong in ([], [right[0][:1]], [right[0].astype(np.int32)], [np.array([1.0, np.nan], np.float32)]):
+        assert distance(wrong, right) == float("inf")
+
+
+def test_one_benchmark_by_its_name(tmp_path: Path) -> None:
+    words = ["zoo", "--offline", "--only", "nothing of that name", "--out", str(tmp_path), "--rounds", "1"]
+    assert benchmarks_main.main(words) == 0
+    assert json.loads((tmp_path / "zoo.json").read_text())["data"] == []
+    with pytest.raises(SystemExit, match="no benchmark"):
+        benchmarks_main.main(["zoos"])
+
+
+def test_every_published_model_has_a_package() -> None:
+    known = {package.split("==")[0].replace("-", "_") for package in PACKAGES}
+    assert {name.split("/")[0] for name in SIZES} == known
