@@ -44,7 +44,8 @@ class Scorer(nn.Module):
     def forward(self, signal: Tensor) -> Tensor:
         """[batch, 40, frames] to [frames / 4, batch, letters]."""
         x = F.gelu(self.second(F.gelu(self.first(signal))))
-        return self.letters(self.states(self.norm(x.permute(2, 0, 1)))[0]).log_softmax(-1)
+        scores: Tensor = self.letters(self.states(self.norm(x.permute(2, 0, 1)))[0])
+        return scores.log_softmax(-1)
 
 
 class Detector(nn.Module):

@@ -102,6 +102,5 @@ def _drawn(port: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], dra
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     if port.name == "sr":
         return np.array(16000, dtype)
-    if dtype.kind == "i":
-        return draw.integers(0, 257, shape).astype(dtype)
-    return (draw.standard_normal(shape) * 0.3).astype(dtype)
+    values = draw.integers(0, 257, shape) if dtype.kind == "i" else draw.standard_normal(shape) * 0.3
+    return np.asarray(values).astype(dtype)

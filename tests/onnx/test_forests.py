@@ -79,7 +79,7 @@ def rows(seed: int) -> Array:
 @pytest.mark.parametrize("targets", [1, 3])
 def test_regressors(aggregate: str, targets: int) -> None:
     found = forest(np.random.default_rng(targets), 5, "target", targets, -1.0)
-    settings = {"n_targets": targets, "aggregate_function": aggregate, "base_values": [0.25] * targets}
+    settings: dict[str, Any] = {"n_targets": targets, "aggregate_function": aggregate, "base_values": [0.25] * targets}
     node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, **found, **settings)
     ours, theirs = both(model([node], ["y"]), rows(1))
     np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5, atol=1e-6)
@@ -90,7 +90,7 @@ def test_classifiers_of_three_classes(transform: str) -> None:
     found = forest(np.random.default_rng(3), 5, "class", 3, 0.01 if transform == "PROBIT" else -1.0)
     if transform == "PROBIT":
         found["class_weights"] = [w * 0.15 for w in found["class_weights"]]
-    settings = {"classlabels_int64s": [4, 7, 9], "post_transform": transform}
+    settings: dict[str, Any] = {"classlabels_int64s": [4, 7, 9], "post_transform": transform}
     node = helper.make_node("TreeEnsembleClassifier", ["x"], ["y", "z"], domain=ML, **found, **settings)
     ours, theirs = both(model([node], ["y", "z"]), rows(2))
     np.testing.assert_array_equal(ours[0], theirs[0])
@@ -104,7 +104,7 @@ def test_two_classes_with_weights_for_one(transform: str, low: float, place: int
     found = forest(np.random.default_rng(4), 4, "class", 1, low)
     found["class_ids"] = [place] * len(found["class_ids"])
     found["class_weights"] = [w / 4 for w in found["class_weights"]]
-    settings = {"classlabels_strings": ["no", "yes"], "post_transform": transform}
+    settings: dict[str, Any] = {"classlabels_strings": ["no", "yes"], "post_transform": transform}
     node = helper.make_node("TreeEnsembleClassifier", ["x"], ["y", "z"], domain=ML, **found, **settings)
     ours, theirs = both(model([node], ["y", "z"]), rows(3))
     assert list(ours[0]) == list(theirs[0])
