@@ -15,7 +15,7 @@ from taskmap.binding import Binding, View
 from taskmap.constants import FrozenGraph
 from taskmap.driver import Compilation
 from taskmap.graph.build import same_dim
-from taskmap.graph.importers.onnx.call import Check
+from taskmap.graph.importers.onnx.assumptions import Check
 from taskmap.graph.importers.onnx.elements import held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.graph.importers.types import dtype_of
@@ -25,7 +25,7 @@ from taskmap.ir.construct import constant_dim
 from taskmap.ir.cost import bytes_moved, operations
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr, Var
-from taskmap.onnx_program import Segment
+from taskmap.onnx_points import Segment
 
 AddWeight = Callable[[torch.Tensor, str], int]
 _LONGEST = 1000

@@ -9,7 +9,7 @@ from taskmap.graph.importers.onnx.elements import STRING
 from taskmap.graph.importers.onnx.model import described
 from taskmap.graph.importers.onnx.protos import shown
 from taskmap.ir.errors import InputError, UnsupportedError
-from taskmap.onnx_program import Segment
+from taskmap.onnx_points import Segment
 
 _HINT = "Run the model itself: taskmap run model.onnx"
 _MOST_LISTED = 50

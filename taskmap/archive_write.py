@@ -25,18 +25,20 @@ from taskmap.backend.program import Launch
 from taskmap.backend.scratch import Scratch
 from taskmap.driver import Compilation, Session
 from taskmap.graph.importers.onnx import Model, Port, load
-from taskmap.graph.importers.onnx.call import Check
+from taskmap.graph.importers.onnx.assumptions import Check
 from taskmap.graph.importers.onnx.elements import held_in, numpy_type
 from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_model import OnnxModel
-from taskmap.onnx_program import Segment
+from taskmap.onnx_points import Segment
 from taskmap.options import Options
 from taskmap.torch_threads import torch_threads
 
 Sizes = Mapping[str, Sequence[int]]
 Progress = Callable[[str, int, int], None]
+EXAMPLES = (64, 224, 16, 2, 640, 16000, 1)
+"""Sizes beside which a graph for all sizes is read, where none are given: the first that the model can have."""
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -90,7 +92,7 @@ def _graphs(
     """The graphs of the model, compiled."""
     record: list[Any] = []
     session.record = record
-    runner = OnnxModel(model, compiled_by(session), session)
+    runner = OnnxModel(model, compiled_by(session), session, named=False)
     names = _dimensions(model.inputs)
     for name in sizes:
         if name not in names:
@@ -103,7 +105,7 @@ def _graphs(
     needs_sizes = bool(names) and not kept
     assumed = {name: 1 for name in names if name not in sizes} if needs_sizes or sizes else {}
     if not kept or sizes:
-        runner.program.shapes = None  # a graph for these sizes alone
+        runner = OnnxModel(model, compiled_by(session), session, general=False)  # graphs for these sizes alone
         for done, combination in enumerate(combinations):
             progress("compiling", done, len(combinations))
             shapes = [_shape(p, combination) for p in model.inputs]
@@ -119,36 +121,32 @@ def _general(
     runner: OnnxModel, model: Model, sizes: Mapping[str, int]
 ) -> list[tuple[Segment, None, tuple[Check, ...]]]:
     """The graph for all sizes, and what must hold of them; nothing where there can be none."""
-    failed: TaskmapError | None = None
-    try:
-        runner(*_zeros(model, [_shape(p, sizes) for p in model.inputs]))
-    except TaskmapError as error:  # these very sizes may be wrong for the model
-        failed = error
-    made = next((g for g in runner.program.general.values() if g is not None), None)
-    if made is None and failed is not None and not sizes:
-        raise failed
-    if made is None or made[0].graph is None or any(n.op == "extern" for n in made[0].graph.nodes()):
-        return []
-    return [(made[0], None, tuple(made[1].checks))]
+    for assumed in EXAMPLES:
+        shapes = [_shape(p, sizes, assumed) for p in model.inputs]
+        made = runner.generalise(_zeros(model, shapes))
+        if made is None or made.graph is None or any(n.op == "extern" for n in made.graph.nodes()):
+            continue
+        assert made.guard is not None
+        if len(made.guard.open) == len(made.guard.order):
+            return [(made, None, tuple(made.guard.checks))]
+    return []
 
 
 def _of_shapes(runner: OnnxModel, model: Model, shapes: Sequence[tuple[int, ...]]) -> Segment:
     """The graph for inputs of these shapes. Raises UnsupportedError where there is no one graph."""
-    before = set(map(id, runner.program.segments()))
     try:
         runner(*_zeros(model, shapes))
     except TaskmapError:
         check_segments([], _deciding(runner, model))  # zeros may be what the model cannot compute with
         raise
-    made = [s for s in runner.program.segments() if id(s) not in before]
-    check_segments(made, _deciding(runner, model))
-    (segment,) = made
+    check_segments(runner.program.used, _deciding(runner, model))
+    (segment,) = runner.program.used
     return segment
 
 
 def _deciding(runner: OnnxModel, model: Model) -> list[str]:
     """The inputs whose values decided what is computed."""
-    return [model.inputs[i].name for point in runner.program.roots.values() for i in sorted(point.valued)]
+    return [model.inputs[i].name for point, _ in runner.program.roots.values() for i in sorted(point.valued)]
 
 
 def _zeros(model: Model, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
@@ -168,11 +166,11 @@ def _dimensions(ports: Sequence[Port]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _shape(port: Port, sizes: Mapping[str, int], assumed: int = 1) -> tuple[int, ...]:
     assert port.type is not None
     shape = port.type.shape or ()
     return tuple(
-        n if isinstance(n, int) else sizes.get(n or f"{port.name}.{axis}", 1) for axis, n in enumerate(shape)
+        n if isinstance(n, int) else sizes.get(n or f"{port.name}.{axis}", assumed) for axis, n in enumerate(shape)
     )  # fmt: skip
 
 

@@ -20,7 +20,8 @@ from taskmap.graph.importers.onnx.folding import held_form, run_extern
 from taskmap.headroom import headroom
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.onnx_limits import operations
-from taskmap.onnx_program import Engine, Run
+from taskmap.onnx_points import Run
+from taskmap.onnx_program import Engine
 from taskmap.placing import CPU
 
 Extern = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
@@ -50,11 +51,14 @@ def compiled_by(session: Session) -> Engine:
         main = call.main if isinstance(call, FrozenGraph) else call
         check = getattr(main.executable, "check", _nothing)
 
-        def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        def run(tensors: list[Any]) -> list[torch.Tensor]:
             with torch.no_grad():
                 if device == CPU:
                     return call(list(tensors))
-                results = [result.to(CPU) for result in call([t.to(device) for t in tensors])]
+                results = [
+                    result.to(CPU)
+                    for result in call([t.to(device) if isinstance(t, torch.Tensor) else t for t in tensors])
+                ]
             check()  # the kernels have ended: what became of them is said of this call, not of the next
             return results
 
@@ -96,8 +100,13 @@ def by_definition(graph: Graph) -> Run:
         if operations(node) > MOST_BY_DEFINITION:
             raise UnsupportedError(f"{node.origin.operator or node.op} is too large to be evaluated by definition")
 
-    def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        inputs: list[Any] = [t.float().numpy() if t.dtype == torch.bfloat16 else from_torch(t) for t in tensors]
+    def array(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value  # a size
+        return value.float().numpy() if value.dtype == torch.bfloat16 else from_torch(value)
+
+    def run(tensors: list[Any]) -> list[torch.Tensor]:
+        inputs: list[Any] = [array(t) for t in tensors]
         values = reference.run(graph, inputs, run_extern)
         made: list[torch.Tensor] = []
         for value, node in zip(values, graph.outputs, strict=True):

@@ -18,6 +18,7 @@ from taskmap.graph.importers.onnx.protos import shown
 from taskmap.ir.errors import ImportGraphError, InputError, UnsupportedError
 from taskmap.named_inputs import as_array, in_order
 from taskmap.onnx_engines import compiled_by
+from taskmap.onnx_points import Refusal, Segment
 from taskmap.onnx_program import Engine, HostOperator, Program
 from taskmap.onnx_values import Given, arrays, given
 from taskmap.options import Options
@@ -29,18 +30,22 @@ Array = NDArray[Any]
 class OnnxModel:
     """A model: ``model(x, y)`` or ``model({"x": x})`` gives its outputs as a list of arrays, in order.
 
-    Graphs are compiled at the first call with inputs of a kind, for all sizes of named dimensions where that can be.
+    Graphs are compiled at the first call with inputs of a kind, for all sizes of named dimensions where that can be and
+    ``general`` allows it. ``named``: whether such a graph has names for the sizes inside it.
     Raises InputError for inputs that do not fit, and what compiling raises.
     """
 
-    def __init__(self, model: Model, engine: Engine, session: Session | None = None) -> None:
+    def __init__(
+        self, model: Model, engine: Engine, session: Session | None = None, *, general: bool = True, named: bool = True
+    ) -> None:
         self.model = model
         self.session = session
         self.program = Program(
             lambda values: first_frame(model, {k: v for k, v in values.items() if v is not None}),
             [port.name for port in model.inputs],
             engine,
-            [port.type.shape if port.type is not None else None for port in model.inputs],
+            [port.type.shape if port.type is not None else None for port in model.inputs] if general else None,
+            named,
         )
 
     @property
@@ -62,6 +67,17 @@ class OnnxModel:
     def on_host(self) -> tuple[HostOperator, ...]:
         """The operators of the graphs made so far that run on the host, and why."""
         return tuple(self.program.on_host())
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Why graphs were made for the sizes at hand only: the nodes that prevent one graph for all sizes."""
+        return tuple(self.program.refusals())
+
+    def generalise(self, arrays: Sequence[Any]) -> Segment | None:
+        """The graph for all sizes, read beside inputs that are not computed with; None where there is none."""
+        values = [_given(port, array) for port, array in zip(self.inputs, arrays, strict=True)]
+        self._check_names(values)
+        return self.program.generalise(values)
 
     def __call__(self, *args: Any, **named: Any) -> list[Any]:
         """The outputs for inputs given in order, by name, or as one mapping from names."""

@@ -3,41 +3,53 @@
 Most models are one graph. A graph ends where a value decides a shape or a branch, and where an operator's result has a
 size that depends on data; the next graph is read when that value is there, and kept for the next time that it is the
 same. A loop whose iterations depend on data runs its body as a program of its own.
+
+Each graph is made for all sizes if it can be: it is read with symbolic sizes, beside those of the call at hand as an
+example, and is right for every size that its guard allows. Where that cannot be, it is made for the sizes at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from taskmap.graph.graph import Graph, Node, Origin
+from taskmap.graph.graph import Graph, Node
+from taskmap.graph.importers.onnx.assumptions import Assumptions, Check, SizeDecidesError
 from taskmap.graph.importers.onnx.call import HostStep
 from taskmap.graph.importers.onnx.control import ControlStep
-from taskmap.graph.importers.onnx.elements import from_held, from_torch, held_in
-from taskmap.graph.importers.onnx.folding import depends_on, varying
+from taskmap.graph.importers.onnx.folding import Folding, depends_on, varying
 from taskmap.graph.importers.onnx.frames import graph_frame
 from taskmap.graph.importers.onnx.reader import Finished, Reader, Stopped
+from taskmap.graph.importers.onnx.shape_values import with_sizes
+from taskmap.graph.importers.onnx.size_names import SizeNames
 from taskmap.graph.importers.onnx.state import Frame, copied, drop_dead, tensors_of
-from taskmap.graph.importers.onnx.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
+from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.graph.layout import row_major
-from taskmap.ir.errors import ImportGraphError, TaskmapError
-from taskmap.ir.nodes import Dim, Var
-from taskmap.onnx_general import Guard, Shapes, variables
+from taskmap.ir.construct import const, constant_dim
+from taskmap.ir.errors import TaskmapError
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.types import i64
+from taskmap.ir.visit import free_vars, substitute
+from taskmap.onnx_general import Declared, Guard, variables
 from taskmap.onnx_limits import check_size
+from taskmap.onnx_loops import run_loop
+from taskmap.onnx_points import Point, Refusal, Run, Segment, Shapes, after, point_at, step_tensors, tensors_in
 from taskmap.onnx_values import Given, Lookup, arrays, flatten, given, placeholders
 
-Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 Engine = Callable[[Graph], Run]
 """From a graph to the function that runs it."""
 SMALL = 4096
 """Inputs of at most so many elements may decide by their values what is read."""
-MOST_ITERATIONS = 1 << 20
 MOST_SEGMENTS = 1024
 """So many graphs are kept for one place of a program; then they are forgotten and made again."""
+MOST_GENERAL = 8
+"""So many graphs for many sizes are made for one place of a program and the same deciding values."""
+MOST_REFUSALS = 3
+"""After so many sizes with which no graph for many could be read, no more are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,116 +66,86 @@ class HostOperator:
         return f"{self.operator} {self.node}: {self.reason}"
 
 
-@dataclass(slots=True, eq=False)
-class Segment:
-    """A compiled graph, and what comes after it: results, a step of the host, or simply the next graph."""
-
-    run: Run | None
-    lookup: Lookup
-    finished: list[Value | None] | None = None
-    live: list[Tensor] = field(default_factory=list)
-    step: HostStep | ControlStep | None = None
-    frames: list[Frame] = field(default_factory=list)
-    binds: Sequence[str] = ()
-    body: Program | None = None
-    following: dict[Any, Point] = field(default_factory=dict)
-    graph: Graph | None = None
-    origin: Origin | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Point:
-    """A place in a program: where reading stands, the tensors that go in, and the graphs that were made from here.
-
-    ``valued`` are the tensors whose values decide what is read; they are part of the key of a graph.
-    """
-
-    frames: list[Frame]
-    live: list[Tensor]
-    valued: set[int] = field(default_factory=set)
-    segments: dict[Any, Segment] = field(default_factory=dict)
-
-
 class Program:
-    """The values of one graph of a model: its inputs by name in, its outputs in order out."""
+    """The values of one graph of a model: its inputs by name in, its outputs in order out.
+
+    ``declared``: the sizes that the model declares for its inputs; without them graphs are for known sizes only.
+    ``named``: whether sizes get names, and are computed before a graph runs.
+    """
 
     def __init__(
         self,
         frame: Callable[[dict[str, Value | None]], Frame],
         names: Sequence[str],
         engine: Engine,
-        shapes: Shapes | None = None,
+        declared: Declared | None = None,
+        named: bool = True,
     ) -> None:
         self.frame = frame
         self.names = list(names)
         self.engine = engine
-        self.roots: dict[Any, Point] = {}
-        self.shapes = shapes
-        self.general: dict[Any, tuple[Segment, Guard] | None] = {}
-        self.hints: dict[Var, int] = {}
+        self.declared = declared
+        self.named = named
+        self.roots: dict[Any, tuple[Point, tuple[tuple[int, int], ...]]] = {}
+        self.used: list[Segment] = []
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs at run time (see onnx_values)."""
+        point, tensors, sizes = self._start(values)
+        self.used = []
+        while True:
+            segment = self.segment(point, tensors, sizes)
+            self.used.append(segment)
+            results = segment.results(tensors, sizes)
+            if segment.finished is not None:
+                return [segment.lookup.value(v, tensors, results) for v in segment.finished]
+            point, tensors, sizes = self._next(segment, tensors, results, sizes)
+
+    def _start(self, values: Sequence[Any]) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
         flat: list[Given] = []
         structure = tuple(flatten(v, flat) for v in values)
         if structure not in self.roots:
             self.roots[structure] = self._root(structure)
-        point, tensors = self.roots[structure], [g.tensor for g in flat]
-        if self.shapes is not None:
-            if structure not in self.general:
-                self.general[structure] = self._general(point, tensors)
-            general = self.general[structure]
-            if general is not None and general[1].allows(tensors):
-                segment = general[0]
-                results = segment.run(tensors) if segment.run is not None else []
-                assert segment.finished is not None
-                return [segment.lookup.value(v, tensors, results) for v in segment.finished]
-        while True:
-            segment = self.segment(point, tensors)
-            results = segment.run(tensors) if segment.run is not None else []
-            if segment.finished is not None:
-                return [segment.lookup.value(v, tensors, results) for v in segment.finished]
-            point, tensors = self._next(segment, tensors, results)
+        point, places = self.roots[structure]
+        tensors = [g.tensor for g in flat]
+        return point, tensors, tuple(tensors[i].shape[d] for i, d in places)
 
-    def _root(self, structure: Any) -> Point:
+    def _root(self, structure: Any) -> tuple[Point, tuple[tuple[int, int], ...]]:
         live: list[Tensor] = []
         values = {name: placeholders(s, live) for name, s in zip(self.names, structure, strict=True)}
-        return Point([self.frame(values)], live)
+        point = Point([self.frame(values)], live)
+        found = variables(self.declared or ())
+        if found is None or len(found[0]) != len(live):
+            return point, ()
+        point.shapes, places = found[0], found[1]
+        point.order = tuple(places)
+        return point, tuple(places.values())
 
-    def _general(self, point: Point, tensors: Sequence[torch.Tensor]) -> tuple[Segment, Guard] | None:
-        """The graph for all sizes, if the whole model can be read without knowing them; they are likely to be those of
-        ``tensors``."""
-        found = variables(self.shapes or ())
-        if found is None or len(found[0]) != len(point.live):
-            return None
-        shapes, dims = found
-        sizes = {v: tensors[int(str(at[1]))].shape[int(str(at[2]))] for v, at in dims.items() if at[0] == "size"}
-        self.hints.update(sizes)
-        inputs = [input_node(i, s, t.elem) for i, (s, t) in enumerate(zip(shapes, point.live, strict=True))]
-        fresh = {t: Tensor(t.elem, s, made=node) for t, s, node in zip(point.live, shapes, inputs, strict=True)}
-        reader = Reader(copied(point.frames, lambda t: fresh.get(t, t)))
-        try:
-            outcome = reader.run()
-            if isinstance(outcome, Stopped):
-                return None
-            segment = self._cut(reader.frames, outcome, inputs, dims)
-            nodes = segment.graph.nodes() if segment.graph is not None else []
-            return segment, Guard(dims, reader.checks, nodes)
-        except TaskmapError:
-            return None  # for known sizes there is more that can be done
+    def generalise(self, values: Sequence[Any]) -> Segment | None:
+        """The graph for all sizes, beside inputs that are not computed with; None where there is none of the whole
+        model."""
+        point, tensors, sizes = self._start(values)
+        found = self._general(point, tensors, sizes)
+        return found if found is not None and found.finished is not None else None
 
     def _next(
-        self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor]
-    ) -> tuple[Point, list[torch.Tensor]]:
+        self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor], sizes: tuple[int, ...]
+    ) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
         kept = [segment.lookup.value(t, tensors, results).tensor for t in segment.live]
         if segment.step is None:
-            return segment.following[None], kept
+            return segment.following[None], kept, sizes if segment.shapes is not None else ()
         made = self._host(segment, tensors, results)
         flat: list[Given] = []
         structure = tuple(flatten(v, flat) for v in made)
-        if structure not in segment.following:
-            segment.following[structure] = _after(segment, structure)
-        return segment.following[structure], [*kept, *(g.tensor for g in flat)]
+        new = [g.tensor for g in flat]
+        if segment.shapes is None:
+            if structure not in segment.following:
+                segment.following[structure] = after(segment, structure)
+            return segment.following[structure], [*kept, *new], ()
+        key = structure, tuple(t.ndim for t in new)
+        if key not in segment.following:
+            segment.following[key] = _after_open(segment, structure, new)
+        return segment.following[key], [*kept, *new], (*sizes, *(n for t in new for n in t.shape))
 
     def _host(self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> list[Any]:
         def value(v: Value | None) -> Any:
@@ -184,17 +166,28 @@ class Program:
         names = [i.name for i in step.body.input] + [name for name, _ in step.captured]
         return Program(lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine)
 
+    def points(self) -> Iterator[Point]:
+        """Every place where graphs begin, without those in loops' bodies."""
+        points = [point for point, _ in self.roots.values()]
+        while points:
+            point = points.pop()
+            yield point
+            for segment in [*(g for many in point.general.values() for g in many), *point.segments.values()]:
+                points += segment.following.values()
+
     def segments(self) -> list[Segment]:
         """Every graph made so far, with those of loops' bodies."""
-        found: list[Segment] = [g[0] for g in self.general.values() if g is not None]
-        points = list(self.roots.values())
-        while points:
-            for segment in points.pop().segments.values():
+        found: list[Segment] = []
+        for point in self.points():
+            for segment in [*(g for many in point.general.values() for g in many), *point.segments.values()]:
                 found.append(segment)
-                points += segment.following.values()
                 if segment.body is not None:
                     found += segment.body.segments()
         return found
+
+    def refusals(self) -> list[Refusal]:
+        """Why graphs were made for known sizes only: the nodes that prevent one for all sizes."""
+        return list(dict.fromkeys(r for point in self.points() for r in point.refusals))
 
     def on_host(self) -> list[HostOperator]:
         """The operators of these graphs that run on the host, inside or between them, each once."""
@@ -210,14 +203,18 @@ class Program:
 
     # Making graphs.
 
-    def segment(self, point: Point, tensors: Sequence[torch.Tensor]) -> Segment:
-        """The graph from ``point`` on, for tensors of these shapes and, where they decide, these values."""
+    def segment(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment:
+        """The graph from ``point`` on: one that is right for these sizes too, else one for them alone."""
+        if point.shapes is not None:
+            general = self._general(point, tensors, sizes)
+            if general is not None:
+                return general
         while True:
-            key = _key(point, tensors)
+            key = point.key(tensors, sizes)
             found = point.segments.get(key)
             if found is not None:
                 return found
-            built = self._build(point, tensors)
+            built = self._build(point, tensors, sizes)
             if built is not None:
                 if len(point.segments) >= MOST_SEGMENTS:
                     point.segments.clear()
@@ -225,52 +222,117 @@ class Program:
                 return built
             point.segments.clear()
 
-    def _build(self, point: Point, tensors: Sequence[torch.Tensor]) -> Segment | None:
-        """A new graph; None when the values of more tensors decide than were known to, which are noted."""
-        inputs: list[Node] = []
-        fresh: dict[Tensor, Tensor] = {}
-        for i, (placeholder, tensor) in enumerate(zip(point.live, tensors, strict=True)):
-            shape = tuple(int(n) for n in tensor.shape)
-            node = input_node(i, shape, placeholder.elem)
-            inputs.append(node)
-            if i in point.valued or 0 in shape:
-                known = np.array(from_held(from_torch(tensor), placeholder.elem))
-                fresh[placeholder] = Tensor(placeholder.elem, shape, known=known)
-            else:
-                fresh[placeholder] = Tensor(placeholder.elem, shape, made=node)
-        frames = copied(point.frames, lambda t: fresh.get(t, t))
+    def _build(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
+        """A new graph for known sizes; None when the values of more tensors decide than were known to, which are
+        noted."""
+        known: dict[Var, Expr] = {v: const(n, v.dtype) for v, n in zip(point.order, sizes, strict=True)}
+        for v, form in point.forms.items():
+            known[v] = _expr(_size(form, known))
+        inputs, fresh = point.inputs(tensors, [tuple(int(n) for n in t.shape) for t in tensors])
+        frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
         outcome = Reader(frames).run()
         if isinstance(outcome, Stopped) and outcome.needs and _note_values(point, outcome, inputs, tensors):
             return None
-        return self._cut(frames, outcome, inputs, {})
+        return self._cut(frames, outcome, inputs)
+
+    def _general(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
+        """A graph for many sizes, these among them; None where there is none."""
+        values = point.values(tensors)
+        for found in point.general.get(values, ()):
+            assert found.guard is not None
+            if found.guard.allows(sizes):
+                return found
+        made = len(point.general.get(values, ()))
+        if made >= MOST_GENERAL or len(point.refusals) >= MOST_REFUSALS or len(point.general) >= MOST_SEGMENTS:
+            return None
+        fixed: dict[Var, int] = {}
+        while True:
+            try:
+                built = self._open(point, tensors, sizes, fixed)
+            except SizeDecidesError as error:
+                if error.fixed and _fix(error, fixed, point.order):
+                    continue
+                point.refusals.append(_refusal(error))
+                return None
+            except TaskmapError as error:
+                point.refusals.append(_refusal(error))  # for known sizes there is more that can be done
+                return None
+            if built is None:
+                return self._general(point, tensors, sizes)  # values decide
+            if isinstance(built, Refusal):
+                point.refusals.append(built)
+                return None
+            point.general.setdefault(values, []).append(built)
+            return built
+
+    def _open(
+        self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...], fixed: dict[Var, int]
+    ) -> Segment | Refusal | None:
+        """A graph for all sizes that its guard allows, except the ``fixed`` ones. None as in _build."""
+        assert point.shapes is not None
+        example = dict(zip(point.order, sizes, strict=True))
+        known: dict[Var, Expr] = {v: const(n, v.dtype) for v, n in fixed.items()}
+        shapes = [tuple(_size(n, known) for n in shape) for shape in point.shapes]
+        forms = {v: _expr(_size(form, known)) for v, form in point.forms.items()}
+        names = SizeNames(forms) if self.named else None
+        assumed = Assumptions(example, [Check(v, n) for v, n in fixed.items()], names=names)
+        for i in sorted(point.valued):
+            for n, actual in zip(shapes[i], tensors[i].shape, strict=True):
+                if constant_dim(n) is None:
+                    assumed.same(n, int(actual))
+        inputs, fresh = point.inputs(tensors, shapes)
+        frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
+        outcome = Reader(frames, assumed).run()
+        if isinstance(outcome, Stopped):
+            refusal = _of_sizes_only(outcome, assumed)
+            if refusal is not None:
+                return refusal
+            if outcome.needs and _note_values(point, outcome, inputs, tensors):
+                return None
+        forms = names.forms if names is not None else {}
+        nodes = Graph([], [t.node() for t in _wanted(frames, outcome, is_open=True)]).nodes()
+        guard = Guard(point.order, assumed.checks, nodes, fixed, forms)
+        if not guard.allows(sizes):
+            return Refusal(*guard.broken(sizes))
+        places = _places(_sizes_of(nodes), shapes)
+        guard.take([v for v, at in places.items() if at[0] == "input"])
+        segment = self._cut(frames, outcome, inputs, places, _example(places, assumed))
+        segment.guard, segment.forms = guard, forms
+        for following in segment.following.values():
+            following.order, following.shapes, following.forms = point.order, segment.shapes, forms
+        return segment
 
     def _cut(
-        self, frames: list[Frame], outcome: Finished | Stopped, inputs: list[Node], dims: dict[Var, tuple[object, ...]]
+        self,
+        frames: list[Frame],
+        outcome: Finished | Stopped,
+        inputs: list[Node],
+        dims: dict[Var, tuple[object, ...]] | None = None,
+        example: dict[Var, int] | None = None,
     ) -> Segment:
-        """The segment that ends here."""
+        """The segment that ends here; ``dims``: where a graph for many sizes finds them."""
+        is_open = dims is not None
+        wanted = _wanted(frames, outcome, is_open)
+        run, lookup, graph = self._compiled(wanted, inputs, dims or {}, example or {})
         if isinstance(outcome, Finished):
-            wanted = [t for v in outcome.outputs for t in _tensors(v)]
-            run, lookup, graph = self._compiled(wanted, inputs, dims)
             return Segment(run, lookup, finished=outcome.outputs, graph=graph)
-        drop_dead(frames)
-        held = [t for t in tensors_of(frames) if t.known is None and t.made is not None]
-        varies = varying(t.made for t in held if t.made is not None)
-        live = [t for t in held if t.made in varies]
-        step = outcome.step
-        used = _step_tensors(step)
-        needed = [t for t in outcome.needs if t not in live]
-        live += needed
-        run, lookup, graph = self._compiled([*live, *used], inputs, dims)
-        segment = Segment(run, lookup, live=live, step=step, frames=frames, binds=outcome.binds, graph=graph)
+        live = _live(frames, outcome, is_open)
+        segment = Segment(run, lookup, live=live, step=outcome.step, frames=frames, binds=outcome.binds, graph=graph)
         segment.origin = outcome.origin
-        if step is None:
-            point = _point(frames, live)
+        if is_open:
+            segment.shapes = [t.shape for t in live]
+        if outcome.step is None:
+            point = point_at(frames, live)
             point.valued = {live.index(t) for t in outcome.needs}
             segment.following[None] = point
         return segment
 
     def _compiled(
-        self, wanted: Sequence[Tensor], inputs: list[Node], dims: dict[Var, tuple[object, ...]]
+        self,
+        wanted: Sequence[Tensor],
+        inputs: list[Node],
+        dims: dict[Var, tuple[object, ...]],
+        example: dict[Var, int],
     ) -> tuple[Run | None, Lookup, Graph | None]:
         places: dict[Tensor, tuple[str, int]] = {}
         outputs: dict[Node, int] = {}
@@ -278,8 +340,6 @@ class Program:
         for tensor in wanted:
             if tensor.known is not None and not tensor.is_symbolic:
                 continue
-            if tensor.is_symbolic:
-                raise ImportGraphError("a symbolic size leaves the graph as data")
             node = tensor.node()
             if node.op == "input":
                 places[tensor] = ("input", positions[node])
@@ -290,24 +350,115 @@ class Program:
         for node in outputs:
             if node.strides is None:
                 node.strides = row_major(node.shape)
-        hints = {v: self.hints[v] for v in dims if v in self.hints}
-        graph = Graph(list(inputs), list(outputs), dict(dims), hints=hints)
+        numbers = [at for at in dims.values() if at[0] == "input"]
+        scalars = [_scalar(len(inputs) + k) for k in range(len(numbers))]
+        hints = {v: example[v] for v in dims if v in example}
+        graph = Graph([*inputs, *scalars], list(outputs), dict(dims), hints=hints)
         check_size(graph)
         return self.engine(graph), Lookup(places), graph
 
 
-def input_node(index: int, shape: tuple[Dim, ...], elem: int) -> Node:
-    """An input of a graph, in row-major order."""
-    node = Node("input", (), shape, held_in(elem), attrs={"index": index})
-    node.strides = row_major(shape)
-    return node
+def _scalar(index: int) -> Node:
+    """An argument that is a size."""
+    return Node("input", (), (), i64, attrs={"index": index, "scalar": True})
 
 
-def _key(point: Point, tensors: Sequence[torch.Tensor]) -> Any:
-    shapes = tuple(t.shape for t in tensors)
-    if not point.valued:
-        return shapes
-    return shapes, tuple(from_torch(tensors[i]).tobytes() for i in sorted(point.valued))
+def _size(size: Dim, known: dict[Var, Expr]) -> Dim:
+    if not known or not isinstance(size, Expr):
+        return size
+    made = substitute(size, known)
+    number = constant_dim(made)
+    return made if number is None else number
+
+
+def _expr(size: Dim) -> Expr:
+    return size if isinstance(size, Expr) else const(size, i64)
+
+
+def _sizes_of(nodes: Sequence[Node]) -> set[Var]:
+    """The symbolic sizes in a graph."""
+    found: set[Var] = set()
+    for node in nodes:
+        found |= {v for n in node.shape if isinstance(n, Expr) for v in free_vars(n)}
+        if node.define is not None:
+            found |= free_vars(node.define.body) - set(node.define.axes)
+    return found
+
+
+def _example(sizes: Collection[Var], assumed: Assumptions) -> dict[Var, int]:
+    """What the sizes are in the example."""
+    values = {v: assumed.value(v) for v in sizes}
+    return {v: n for v, n in values.items() if n is not None}
+
+
+def _places(sizes: Collection[Var], shapes: Shapes) -> dict[Var, tuple[object, ...]]:
+    """For each size where a graph finds it: in its inputs, or else among the arguments after them."""
+    places: dict[Var, tuple[object, ...]] = {}
+    for i, shape in enumerate(shapes):
+        for d, n in enumerate(shape):
+            if isinstance(n, Var):
+                places.setdefault(n, ("size", i, d))
+    for argument, v in enumerate(sorted(set(sizes) - set(places), key=lambda v: v.uid)):
+        places[v] = ("input", len(shapes) + argument)
+    return places
+
+
+def _fix(error: SizeDecidesError, fixed: dict[Var, int], order: Collection[Var]) -> bool:
+    """Notes that the sizes of the error are 1; false where they are not variables of their own."""
+    if not error.sizes or not all(isinstance(n, Var) and n in order and n not in fixed for n in error.sizes):
+        return False
+    fixed.update({n: 1 for n in error.sizes if isinstance(n, Var)})
+    return True
+
+
+def _refusal(error: TaskmapError) -> Refusal:
+    where = error.where if isinstance(error.where, str) else ""
+    what = error.what.removeprefix(f"{where}: ")
+    return Refusal(where, what if not error.why else f"{what}: {error.why}")
+
+
+def _of_sizes_only(outcome: Stopped, assumed: Assumptions) -> Refusal | None:
+    """The refusal where what must be computed first follows from sizes alone: with known sizes it is known."""
+    step = outcome.step
+    tensors = list(outcome.needs) if step is None else step_tensors(step)
+    unknown = [t for t in tensors if t.known is None or t.is_symbolic]
+    if not unknown or any(depends_on(t.node()) for t in unknown):
+        return None
+    return Refusal(assumed.node, "a value that is computed from sizes decides what is read")
+
+
+def _live(frames: list[Frame], outcome: Stopped, is_open: bool) -> list[Tensor]:
+    """The tensors that are needed after the segment, apart from what a step of the host takes."""
+    drop_dead(frames)
+    found = [t for t in tensors_of(frames) if t.known is None and t.made is not None]
+    varies = varying(t.made for t in found if t.made is not None)
+    folding = Folding()
+    live = [t for t in found if t.made in varies or (is_open and folding.fold(t) is None)]
+    return live + [t for t in outcome.needs if t not in live]
+
+
+def _wanted(frames: list[Frame], outcome: Finished | Stopped, is_open: bool) -> list[Tensor]:
+    """The tensors that the segment computes."""
+    if isinstance(outcome, Finished):
+        return [t for v in outcome.outputs for t in tensors_in(v)]
+    return [*_live(frames, outcome, is_open), *step_tensors(outcome.step)]
+
+
+def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) -> Point:
+    """As ``after``, for all sizes: those of what the host made are new ones."""
+    point = after(segment, structure)
+    assert segment.guard is not None
+    assert segment.shapes is not None
+    order = list(segment.guard.order)
+    point.shapes, point.forms = list(segment.shapes), segment.forms
+    told = segment.step.shapes if isinstance(segment.step, HostStep) else ()
+    for i, tensor in enumerate(made):
+        fresh = [Var(f"n{len(order) + d}") for d in range(tensor.ndim)]
+        order += fresh
+        known = told[i] if i < len(told) and len(told[i]) == tensor.ndim else (None,) * tensor.ndim
+        point.shapes.append(tuple(v if n is None else n for v, n in zip(fresh, known, strict=True)))
+    point.order = tuple(order)
+    return point
 
 
 def _note_values(point: Point, outcome: Stopped, inputs: list[Node], tensors: Sequence[torch.Tensor]) -> bool:
@@ -322,120 +473,3 @@ def _note_values(point: Point, outcome: Stopped, inputs: list[Node], tensors: Se
         return False
     point.valued |= places
     return True
-
-
-def _point(frames: list[Frame], live: Sequence[Tensor]) -> Point:
-    """The frames with placeholders for the tensors that are computed."""
-    stands: dict[Tensor, Tensor] = {t: Tensor(t.elem, ()) for t in live}
-    return Point(copied(frames, lambda t: stands.get(t, t)), [stands[t] for t in live])
-
-
-def _after(segment: Segment, structure: Any) -> Point:
-    """The point after a step of the host whose results have that structure."""
-    point = _point(segment.frames, segment.live)
-    for name, part in zip(segment.binds, structure, strict=False):
-        if name:
-            point.frames[-1].values[name] = placeholders(part, point.live)
-        else:
-            placeholders(part, point.live)
-    for part in structure[len(segment.binds) :]:
-        placeholders(part, point.live)
-    return point
-
-
-def _tensors(value: Value | None) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, SequenceValue):
-        return [t for v in value.items for t in _tensors(v)]
-    if isinstance(value, OptionalValue):
-        return _tensors(value.value)
-    return [value.tensor] if isinstance(value, PresentedValue) else []
-
-
-def _step_tensors(step: HostStep | ControlStep | None) -> list[Tensor]:
-    if step is None:
-        return []
-    if isinstance(step, HostStep):
-        return [t for v in step.inputs for t in _tensors(v)]
-    captured = [v for _, v in step.captured]
-    values: list[Value | None] = [step.trip, step.condition, *step.carried, *step.sliced, *captured]
-    return [t for v in values for t in _tensors(v)]
-
-
-def run_loop(step: ControlStep, body: Program, value: Callable[[Value | None], Any]) -> list[Any]:
-    """A loop or a scan: the body again and again, on the host."""
-    trip = None if step.trip is None else int(arrays(value(step.trip)).reshape(-1)[0])
-    going = True if step.condition is None else bool(arrays(value(step.condition)).reshape(-1)[0])
-    carried = [value(v) for v in step.carried]
-    captured = [value(v) for _, v in step.captured]
-    sliced = [value(v) for v in step.sliced]
-    if step.batched:
-        return _over_batch(step, body, carried, sliced, captured, trip)
-    return _iterated(step, body, carried, sliced, captured, trip, going)
-
-
-def _over_batch(
-    step: ControlStep, body: Program, carried: list[Any], sliced: list[Any], captured: list[Any], trip: int | None
-) -> list[Any]:
-    """One scan for each element of the batch."""
-    every: list[list[Given]] = []
-    for b in range(sliced[0].tensor.shape[0]):
-        first = [Given(v.elem, v.tensor[b]) for v in carried]
-        own = [Given(v.elem, v.tensor[b]) for v in sliced]
-        every.append(_iterated(step, body, first, own, captured, trip, True))
-    return [Given(parts[0].elem, torch.stack([p.tensor for p in parts])) for parts in zip(*every, strict=True)]
-
-
-def _iterated(
-    step: ControlStep,
-    body: Program,
-    carried: list[Any],
-    sliced: list[Any],
-    captured: list[Any],
-    trip: int | None,
-    going: bool,
-) -> list[Any]:
-    scans: list[list[Given]] = [[] for _ in range(step.scans)]
-    if trip is not None and trip > MOST_ITERATIONS:
-        raise ImportGraphError(f"a loop of {trip} iterations", why=f"at most {MOST_ITERATIONS} are run.")
-    done = 0
-    while going and (trip is None or done < trip):
-        if step.is_scan:
-            assert trip is not None
-            own = [*carried, *_slices(step, sliced, done, trip)]
-        else:
-            own = [Given(7, torch.tensor(done)), Given(9, torch.tensor(True)), *carried]
-        outputs = body([*own, *captured])
-        if not step.is_scan:
-            going = bool(arrays(outputs[0]).reshape(-1)[0])
-            outputs = outputs[1:]
-        carried = outputs[: len(carried)]
-        for collected, part in zip(scans, outputs[len(carried) :], strict=True):
-            collected.append(part)
-        done += 1
-        if done > MOST_ITERATIONS:
-            raise ImportGraphError(f"a loop does not end after {MOST_ITERATIONS} iterations")
-    return [*carried, *(_stacked(step, place, parts) for place, parts in enumerate(scans))]
-
-
-def _slices(step: ControlStep, sliced: Sequence[Given], done: int, trip: int) -> list[Given]:
-    parts: list[Given] = []
-    for source, axis, backward in zip(sliced, step.slice_axes, step.slice_backward, strict=True):
-        at = trip - 1 - done if backward else done
-        parts.append(Given(source.elem, source.tensor.select(axis, at)))
-    return parts
-
-
-def _stacked(step: ControlStep, place: int, parts: list[Given]) -> Given:
-    if not parts:
-        port = step.body.output[len(step.body.output) - step.scans + place].type.tensor_type
-        sizes = [d.dim_value if d.HasField("dim_value") else 1 for d in port.shape.dim]
-        empty: Given = given(np.zeros([0, *sizes], np.float32), port.elem_type or 1)
-        return empty
-    axis = step.scan_axes[place] if place < len(step.scan_axes) else 0
-    backward = place < len(step.scan_backward) and step.scan_backward[place]
-    tensors = [p.tensor for p in (reversed(parts) if backward else parts)]
-    if any(t.shape != tensors[0].shape for t in tensors):
-        raise ImportGraphError("a loop collects tensors of different shapes")
-    return Given(parts[0].elem, torch.stack(tensors, axis))

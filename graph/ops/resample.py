@@ -11,17 +11,10 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, reindex
 from taskmap.graph.graph import Node
-from taskmap.ir.construct import call, cast, const, constant_dim, index, load, maximum, minimum
+from taskmap.ir.construct import call, cast, compare, const, constant_dim, index, load, maximum, minimum, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import DType, compute_type, f32, f64, i64
-
-
-def _known(sizes: Sequence[Dim]) -> list[int]:
-    values = [constant_dim(n) for n in sizes]
-    if any(v is None for v in values):
-        raise UnsupportedError("resizing from or to a symbolic size")
-    return [v for v in values if v is not None]
 
 
 def upsample_nearest(x: Node, output_size: Sequence[Dim], scales: Sequence[float | None], exact: bool = False) -> Node:
@@ -52,14 +45,20 @@ def _whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
     return o // n if n is not None and o is not None and o % n == 0 else None
 
 
-def _step(size: int, target: int, scale: float | None) -> float:
-    return 1.0 / scale if scale is not None and scale > 0 else size / target
+def _step(size: Dim, target: Dim, scale: float | None, dtype: DType) -> Expr:
+    """The distance of neighbours of the result in the source."""
+    n, o = constant_dim(size), constant_dim(target)
+    if scale is not None and scale > 0:
+        return const(1.0 / scale, dtype)
+    if n is not None and o is not None:
+        return const(n / o, dtype)
+    return cast(index(size), dtype) / cast(index(target), dtype)
 
 
 def upsample_linear(x: Node, output_size: Sequence[Dim], align_corners: bool, scales: Sequence[float | None]) -> Node:
     """Linear interpolation in one, two or three trailing dimensions."""
     rank = len(output_size)
-    sizes, targets = _known(x.shape[-rank:]), _known(output_size)
+    sizes, targets = x.shape[-rank:], tuple(output_size)
     if not x.dtype.is_float:
         raise UnsupportedError(f"linear interpolation of {x.dtype}")
     wide = compute_type(x.dtype)
@@ -83,18 +82,27 @@ def upsample_linear(x: Node, output_size: Sequence[Dim], align_corners: bool, sc
 
 
 def _corners(
-    i: Expr, size: int, target: int, scale: float | None, align: bool, wide: DType
+    i: Expr, size: Dim, target: Dim, scale: float | None, align: bool, wide: DType
 ) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
     """The two source positions around output ``i``, each with its weight."""
     arithmetic = f64 if wide == f64 else f32
     if align:
-        step = (size - 1) / (target - 1) if target > 1 else 0.0
-        position = cast(i, arithmetic) * const(step, arithmetic)
+        position = cast(i, arithmetic) * _corner_step(size, target, arithmetic)
     else:
         half = const(0.5, arithmetic)
-        position = (cast(i, arithmetic) + half) * const(_step(size, target, scale), arithmetic) - half
+        position = (cast(i, arithmetic) + half) * _step(size, target, scale, arithmetic) - half
         position = maximum(position, const(0.0, arithmetic))
-    low = minimum(cast(position, i64), index(size - 1))
+    low = minimum(cast(position, i64), index(size) - 1)
     share = minimum(position - cast(low, arithmetic), const(1.0, arithmetic))
     weight = cast(share, wide)
-    return (low, const(1.0, wide) - weight), (minimum(low + 1, index(size - 1)), weight)
+    return (low, const(1.0, wide) - weight), (minimum(low + 1, index(size) - 1), weight)
+
+
+def _corner_step(size: Dim, target: Dim, dtype: DType) -> Expr:
+    """The distance of neighbours of the result in the source where the corners are aligned."""
+    n, o = constant_dim(size), constant_dim(target)
+    if n is not None and o is not None:
+        return const((n - 1) / (o - 1) if o > 1 else 0.0, dtype)
+    many = compare("gt", index(target), 1)
+    gaps = select(many, index(target) - 1, index(1))
+    return select(many, cast(index(size) - 1, dtype) / cast(gaps, dtype), const(0.0, dtype))

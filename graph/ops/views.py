@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from taskmap.graph.build import reindex, same_dim
 from taskmap.graph.graph import Node
+from taskmap.graph.size_forms import normal
 from taskmap.ir.construct import constant_dim, index, maximum, minimum, product
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Binary, Dim, Expr, ExprLike
@@ -37,7 +38,7 @@ def resolve(x: Node, size: Sequence[Dim]) -> tuple[Dim, ...]:
         return tuple(size)
     rest = product([n for d, n in enumerate(size) if d not in unknown])
     total = product(x.shape)
-    missing: Dim = total // rest if isinstance(total, int) and isinstance(rest, int) else index(total) // index(rest)
+    missing = normal(index(total) // index(rest))
     return tuple(missing if d in unknown else n for d, n in enumerate(size))
 
 

@@ -12,11 +12,12 @@ from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from taskmap.graph.build import same_dim
 from taskmap.graph.graph import Node, Origin
+from taskmap.graph.importers.onnx.assumptions import Assumptions, decides
 from taskmap.graph.importers.onnx.model import Library, described, name_of
 from taskmap.graph.importers.onnx.protos import array_of, shown, sparse_array
 from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.ir.construct import constant_dim
-from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.ir.errors import ImportGraphError
 from taskmap.ir.nodes import Dim, Expr
 
 Array = NDArray[Any]
@@ -33,21 +34,14 @@ class ValuesNeededError(Exception):
 @dataclass(frozen=True, slots=True, eq=False)
 class HostStep:
     """An operator whose result's size depends on data: the graph ends before it, ``function`` is called with arrays,
-    and another graph begins. It returns one array for each of ``elems``, or values."""
+    and another graph begins. It returns one array for each of ``elems``, or values. ``shapes``: the sizes of each array
+    that are known beforehand, None for others."""
 
     function: Callable[..., Any]
     inputs: tuple[Value | None, ...]
     elems: tuple[int, ...]
     reason: str = "the size of its result depends on data"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What must hold of symbolic sizes for the graph to be right: a is b, or a is at least b."""
-
-    a: Dim
-    b: Dim
-    at_least: bool = False
+    shapes: tuple[tuple[int | None, ...], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +55,7 @@ class Call:
     attributes: dict[str, Any]
     library: Library
     fold: Callable[[Tensor], Array | None]
-    checks: list[Check] = field(default_factory=list)
+    sizes: Assumptions = field(default_factory=Assumptions)
 
     @property
     def op(self) -> str:
@@ -108,10 +102,7 @@ class Call:
 
     def node(self, index: int) -> Node:
         """Input ``index`` as a node."""
-        tensor = self.tensor(index)
-        if tensor.is_symbolic:
-            raise UnsupportedError("a symbolic size as data")
-        return tensor.node()
+        return self.tensor(index).node()
 
     def optional(self, index: int) -> Node | None:
         """Input ``index`` as a node, or None."""
@@ -132,7 +123,7 @@ class Call:
             assert tensor.known is not None
             known = [constant_dim(v) for v in tensor.known.reshape(-1)]
             if None in known:
-                raise UnsupportedError("a symbolic size where a number is needed")
+                raise decides(f"{self.op} of a number that is a symbolic size", list(tensor.known.reshape(-1)))
             return np.array(known, np.int64).reshape(tensor.known.shape)
         value = self.fold(tensor)
         if value is None:
@@ -188,22 +179,40 @@ class Call:
     def same(self, a: Dim, b: Dim) -> None:
         """Notes that two sizes must be equal, where that is not known."""
         if constant_dim(a) is None or constant_dim(b) is None:
-            if not same_dim(a, b):
-                self.checks.append(Check(a, b))
+            if not same_dim(a, b) and not same_dim(self.sizes.tidy(a), self.sizes.tidy(b)):
+                self.sizes.same(a, b)
         elif constant_dim(a) != constant_dim(b):
             raise self.error(f"the sizes {a} and {b} differ")
 
     def at_least(self, a: Dim, b: Dim) -> None:
         """Notes that ``a`` must not be less than ``b``, where that is not known."""
         if constant_dim(a) is None or constant_dim(b) is None:
-            self.checks.append(Check(a, b, at_least=True))
+            self.sizes.at_least(a, b)
+
+    def holds(self, op: str, a: Dim, b: Dim, what: str) -> bool:
+        """Whether a comparison of sizes holds, which the example decides where the sizes are symbolic. Raises
+        SizeDecidesError for ``what`` where there is no example."""
+        found = self.sizes.holds(op, a, b)
+        if found is None:
+            raise decides(what, [a, b])
+        return found
 
     def broadcasts(self, *shapes: Sequence[Dim]) -> None:
         """Notes what must hold for tensors of these shapes to broadcast as they do while they are read."""
         for place in range(1, max((len(s) for s in shapes), default=0) + 1):
             sizes = [s[-place] for s in shapes if len(s) >= place and constant_dim(s[-place]) != 1]
+            if len({self.sizes.value(n) for n in sizes}) > 1:
+                self._check_not_one(sizes)
             for size in sizes[1:]:
                 self.same(sizes[0], size)
+
+    def _check_not_one(self, sizes: Sequence[Dim]) -> None:
+        """Raises SizeDecidesError for a symbolic size that is 1 in the example: it would be repeated."""
+        ones = [n for n in sizes if constant_dim(n) is None and self.sizes.value(n) == 1]
+        if ones:
+            error = decides(f"{self.op} of sizes of which one is 1", ones)
+            error.fixed = True
+            raise error
 
     def axis(self, value: int, rank: int) -> int:
         """An axis that may count from the end. Raises ImportGraphError beyond the rank."""

@@ -7,20 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.assumptions import decides
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.matmul import matmul
+from taskmap.graph.importers.onnx.open_padding import open_pad
 from taskmap.graph.importers.onnx.sampling import shifted_windows
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.rearrange import constant_pad
 from taskmap.graph.ops.views import reshape, slice_
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import ceil_div, constant_dim, index, maximum
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
 
 Pairs = list[tuple[int, int]]
+OpenPairs = list[tuple[Dim, Dim]]
 
 
 def listed(call: Call, name: str, rank: int, default: int) -> list[int]:
@@ -35,7 +38,7 @@ def listed(call: Call, name: str, rank: int, default: int) -> list[int]:
 
 def padding_of(
     call: Call, sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> Pairs:
+) -> OpenPairs:
     """Padding before and after each spatial dimension, by ``pads`` or ``auto_pad``."""
     rank = len(kernel)
     mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
@@ -46,12 +49,15 @@ def padding_of(
         return [(int(pads[d]), int(pads[d + rank])) for d in range(rank)]
     if mode == "VALID":
         return [(0, 0)] * rank
-    pairs: Pairs = []
+    pairs: OpenPairs = []
     for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
         known = constant_dim(size)
+        if known is None and s != 1:
+            missing = maximum((ceil_div(size, s) - 1) * s + (d * (k - 1) + 1) - size, 0)
+            less, more = missing // 2, missing - missing // 2
+            pairs.append((less, more) if mode == "SAME_UPPER" else (more, less))
+            continue
         if known is None:
-            if s != 1:
-                raise UnsupportedError("auto_pad of a symbolic size")
             known = k
         total = max((-(-known // s) - 1) * s + d * (k - 1) + 1 - known, 0)
         small = total // 2
@@ -59,22 +65,28 @@ def padding_of(
     return pairs
 
 
-def padded(x: Node, pairs: Pairs, value: float = 0) -> tuple[Node, list[int]]:
+def padded(x: Node, pairs: OpenPairs, value: float = 0) -> tuple[Node, list[int]]:
     """``x`` padded where its two sides differ, and what is left to pad on both."""
-    if all(a == b and a >= 0 for a, b in pairs):
-        return x, [a for a, _ in pairs]
-    flat = [p for pair in reversed(pairs) for p in pair]
+    known = [(constant_dim(a), constant_dim(b)) for a, b in pairs]
+    if all(a is not None and a == b and a >= 0 for a, b in known):
+        return x, [a for a, _ in known if a is not None]
+    if any(n is None for pair in known for n in pair):
+        before, behind = ([0, 0, *(pair[side] for pair in pairs)] for side in (0, 1))
+        return open_pad(x, before, behind, value), [0] * len(pairs)
+    flat = [n or 0 for pair in reversed(known) for n in pair]
     return constant_pad(x, flat, value), [0] * len(pairs)
 
 
 def check_window(
-    call: Call, sizes: Sequence[Dim], pairs: Pairs, kernel: Sequence[int], dilations: Sequence[int]
+    call: Call, sizes: Sequence[Dim], pairs: OpenPairs, kernel: Sequence[int], dilations: Sequence[int]
 ) -> None:
     """Raises ImportGraphError for a window larger than the padded tensor."""
     for size, (a, b), k, d in zip(sizes, pairs, kernel, dilations, strict=True):
-        known = constant_dim(size)
-        if known is not None and known + a + b < d * (k - 1) + 1:
-            raise call.error(f"a window of {d * (k - 1) + 1} elements does not fit into {known + a + b}")
+        whole, window = index(size) + a + b, d * (k - 1) + 1
+        known = constant_dim(whole)
+        if known is not None and known < window:
+            raise call.error(f"a window of {window} elements does not fit into {known}")
+        call.at_least(whole, window)
 
 
 @lowering("Conv")
@@ -96,7 +108,7 @@ def convolved(call: Call, x: Node, w: Node, bias: Node | None, pad_value: float 
     groups = int(call.attr("group", 1))
     channels, per_group, made = constant_dim(x.shape[1]), constant_dim(w.shape[1]), constant_dim(w.shape[0])
     if groups < 1 or None in (channels, per_group, made):
-        raise call.error("the number of channels or groups is not known")
+        raise decides(f"a convolution of {x.shape[1]} channels in {groups} groups", [x.shape[1], *w.shape[:2]])
     assert channels is not None
     assert per_group is not None
     assert made is not None
@@ -149,16 +161,24 @@ def _transposed_padding(
     mode = call.attr("auto_pad", "NOTSET") or "NOTSET"
     shape = call.attr("output_shape")
     if shape is None and mode not in ("SAME_UPPER", "SAME_LOWER"):
-        return padding_of(call, sizes, kernel, strides, dilations)
+        return [
+            (a, b)
+            for a, b in padding_of(call, sizes, kernel, strides, dilations)
+            if isinstance(a, int) and isinstance(b, int)
+        ]
+    if shape is None:
+        return [
+            _split_evenly(d * (k - 1) + 1 - s + e, mode)
+            for k, s, d, e in zip(kernel, strides, dilations, extra, strict=True)
+        ]
     known = concrete(sizes, "an output_shape")
-    targets = [n * s for n, s in zip(known, strides, strict=True)] if shape is None else list(shape)[-rank:]
-    pairs: Pairs = []
-    for n, k, s, d, e, t in zip(known, kernel, strides, dilations, extra, targets, strict=True):
-        total = s * (n - 1) + e + (k - 1) * d + 1 - t
-        half = total // 2
-        upper = mode == "SAME_UPPER"
-        pairs.append((half, total - half) if upper else (total - half, half))
-    return pairs
+    geometry = zip(known, kernel, strides, dilations, extra, list(shape)[-rank:], strict=True)
+    return [_split_evenly(s * (n - 1) + e + (k - 1) * d + 1 - t, mode) for n, k, s, d, e, t in geometry]
+
+
+def _split_evenly(total: int, mode: str) -> tuple[int, int]:
+    half = total // 2
+    return (half, total - half) if mode == "SAME_UPPER" else (total - half, half)
 
 
 def _cropped(result: Node, pairs: Pairs, extra: Sequence[int]) -> Node:
@@ -184,7 +204,7 @@ def _deform(call: Call) -> Any:
     if rank != 2:
         raise UnsupportedError("a deformable convolution of other than two dimensions")
     strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
-    pairs = padding_of(call, x.shape[2:], kernel, strides, dilations)
+    pairs = padding_of(call, concrete(x.shape[2:], "a deformable convolution"), kernel, strides, dilations)
     groups, shifts = int(call.attr("group", 1)), int(call.attr("offset_group", 1))
     spatial = concrete(call.tensor(2).shape[2:], "an offset")
 
@@ -195,7 +215,7 @@ def _deform(call: Call) -> Any:
         raise call.error(f"a kernel of shape {list(w.shape)} over a tensor of shape {list(x.shape)}")
     offset = reshape(call.node(2), [n, shifts, taps, 2, *spatial])
     mask = reshape(call.node(4), [n, shifts, taps, *spatial]) if call.has(4) else None
-    before = [a for a, _ in pairs]
+    before = [constant_dim(a) or 0 for a, _ in pairs]
     columns = shifted_windows(call.node(0), offset, mask, kernel, strides, dilations, before)
     rows = reshape(columns, [n, groups, each * taps, math.prod(spatial)])
     weights = reshape(to_dtype(call.node(1), rows.dtype), [groups, made // groups, each * taps])

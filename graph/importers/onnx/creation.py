@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
+from taskmap.graph.build import define
+from taskmap.graph.importers.onnx.assumptions import decides
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import (
     MASKS,
@@ -19,13 +22,16 @@ from taskmap.graph.importers.onnx.elements import (
     numpy_type,
 )
 from taskmap.graph.importers.onnx.host import concrete, on_host
+from taskmap.graph.importers.onnx.ratios import Ratio
+from taskmap.graph.importers.onnx.symbolic import all_known
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Tensor, of_array
 from taskmap.graph.ops import creation
 from taskmap.graph.ops.pointwise import to_dtype
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import ceil_div, const, constant_dim, eq, index, select
 from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.types import f32, f64, i64
+from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.types import DType, f32, f64, i64
 
 FLOAT, BOOL, INT64, UINT64 = 1, 9, 7, int(TensorProto.UINT64)
 SMALL = 1 << 16
@@ -79,7 +85,7 @@ def _constant_of_shape(call: Call) -> Any:
 @lowering("Range")
 def _range(call: Call) -> Any:
     elem = call.elem(0)
-    if call.tensor(1).is_symbolic and elem == INT64:
+    if any(call.tensor(i).is_symbolic for i in range(3)):
         return _symbolic_range(call)
     start, limit, delta = (call.number(i) for i in range(3))
     if delta == 0:
@@ -94,21 +100,51 @@ def _range(call: Call) -> Any:
 
 
 def _symbolic_range(call: Call) -> Any:
-    """0, 1, ... below a symbolic size."""
-    (limit,) = call.dims(1)
-    start = int(call.number(0))
-    if int(call.number(2)) != 1:
-        raise UnsupportedError("a range to a symbolic size whose step is not 1")
-    return creation.arange(start, limit - start, 1, i64)
+    """start, start + step, ... below a symbolic size; as floats where the sizes were converted to floats."""
+    start, limit = (_whole(call, i) for i in range(2))
+    (step,) = call.array(2).reshape(-1).tolist()
+    if step <= 0 or step != int(step):
+        raise decides("Range with a step that is no positive integer", [start, limit])
+    length = index(limit) - start if step == 1 else ceil_div(index(limit) - start, int(step))
+    call.at_least(length, 0)
+    elem = call.elem(0)
+    whole = creation.arange(start, length, int(step), i64)
+    return Tensor(elem, whole.shape, made=to_dtype(whole, held_in(elem)))
+
+
+def _whole(call: Call, i: int) -> Dim:
+    """An integer among the inputs, which may be symbolic."""
+    tensor = call.tensor(i)
+    entry = tensor.known.reshape(-1)[0] if tensor.known is not None and tensor.is_symbolic else call.number(i)
+    if isinstance(entry, Ratio) and entry.bottom == 1:
+        return entry.top
+    if isinstance(entry, Ratio) or (not isinstance(entry, Expr) and entry != int(entry)):
+        raise decides("Range to a symbolic size that is no integer", [])
+    return entry if isinstance(entry, Expr) else int(entry)
 
 
 @lowering("EyeLike")
 def _eye_like(call: Call) -> Tensor:
-    rows, columns = concrete(call.tensor(0).shape, "EyeLike")
+    shape = call.tensor(0).shape
+    if not all_known(shape):
+        kind = held_in(int(call.attr("dtype", call.elem(0))))
+        k = int(call.attr("k", 0))
+        return _eye_open(int(call.attr("dtype", call.elem(0))), shape, kind, k)
+    rows, columns = concrete(shape, "EyeLike")
     if rows * columns > 1 << 26:
         raise call.error(f"a matrix of {rows} x {columns} elements is too large")
     elem = int(call.attr("dtype", call.elem(0)))
     return of_array(np.eye(rows, columns, int(call.attr("k", 0))).astype(numpy_type(elem)), elem)
+
+
+def _eye_open(elem: int, shape: Sequence[Dim], dtype: DType, k: int) -> Tensor:
+    one: bool | float | int = True if dtype.is_bool else 1.0 if dtype.is_float else 1
+
+    def at(i: Expr, j: Expr) -> Expr:
+        return select(eq(i + k, j), const(one, dtype), const(type(one)(0), dtype))
+
+    node = define("eye", [], tuple(shape), lambda: at, dtype)
+    return Tensor(elem, node.shape, made=node)
 
 
 @lowering("Cast", "CastLike")

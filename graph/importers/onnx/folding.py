@@ -16,6 +16,7 @@ from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.graph.reference import node_value
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.nodes import Expr
+from taskmap.ir.visit import free_vars
 
 Array = NDArray[Any]
 LARGEST = 1 << 22
@@ -67,7 +68,7 @@ class Folding:
         if node.op == "constant":
             return from_torch(node.attrs["value"])  # type: ignore[arg-type]  # constants of a model are tensors
         for n in topological([node], lambda n: n in self._open or n in self._closed):
-            is_open = _size(n) is None or n.op in ("input", "symint") or not self._open.isdisjoint(n.inputs)
+            is_open = n.op in ("input", "symint") or not self._open.isdisjoint(n.inputs) or _of_sizes(n)
             (self._open if is_open else self._closed).add(n)
         if node in self._open:
             return None
@@ -81,6 +82,13 @@ class Folding:
             if n not in self._values:
                 self._values[n] = node_value(n, [self._values[s] for s in n.inputs], {}, run_extern)
         return held_form(np.asarray(self._values[node]), node)
+
+
+def _of_sizes(node: Node) -> bool:
+    """Whether symbolic sizes are in the shape of a node or in its definition."""
+    if _size(node) is None:
+        return True
+    return node.define is not None and bool(free_vars(node.define.body) - set(node.define.axes))
 
 
 def _size(node: Node) -> int | None:

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from taskmap.graph.extern import Slot
 from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.assumptions import decides
 from taskmap.graph.importers.onnx.call import Call, HostStep
 from taskmap.graph.importers.onnx.elements import empty, from_held, from_torch, held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.model import described
 from taskmap.graph.importers.onnx.values import Tensor, constant_node, is_empty
 from taskmap.graph.layout import row_major
 from taskmap.ir.construct import constant_dim
-from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError, UnsupportedError
+from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import DType
 
@@ -92,14 +93,16 @@ def _tensor(elem: int, node: Node) -> Tensor:
     return Tensor(elem, node.shape, made=node)
 
 
-def step(call: Call, function: Callable[..., Any], *elems: int) -> HostStep:
+def step(
+    call: Call, function: Callable[..., Any], *elems: int, shapes: tuple[tuple[int | None, ...], ...] = ()
+) -> HostStep:
     """An operator whose results have sizes that depend on data; see HostStep."""
-    return HostStep(lambda *arrays: guarded(call, function, arrays), tuple(call.inputs), elems)
+    return HostStep(lambda *arrays: guarded(call, function, arrays), tuple(call.inputs), elems, shapes=shapes)
 
 
 def concrete(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
     """A shape whose sizes are all known. Raises UnsupportedError otherwise."""
     sizes = [constant_dim(n) for n in shape]
     if None in sizes:
-        raise UnsupportedError(f"{what} of a symbolic size")
+        raise decides(f"{what} of a symbolic size", shape)
     return tuple(n for n in sizes if n is not None)

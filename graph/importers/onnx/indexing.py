@@ -77,10 +77,13 @@ def _gather_nd(call: Call) -> Node:
     if depth is None or not 1 <= depth <= len(x.shape) - batch:
         raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
     outer = len(places.shape) - 1
+    pairs = list(zip(places.shape[:batch], x.shape[:batch], strict=False))
     if not 0 <= batch <= outer or any(
-        constant_dim(a) != constant_dim(b) for a, b in zip(places.shape[:batch], x.shape[:batch], strict=True)
+        constant_dim(a) != constant_dim(b) for a, b in pairs if None not in (constant_dim(a), constant_dim(b))
     ):
         raise call.error(f"{batch} batch dimensions of shapes {list(x.shape)} and {list(places.shape)}")
+    for a, b in pairs:
+        call.same(a, b)
     shape = [*places.shape[:-1], *x.shape[batch + depth :]]
 
     def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
@@ -130,6 +133,8 @@ def _scatter_elements(call: Call) -> Any:
         sizes = constant_dim(index.shape[d]), constant_dim(x.shape[d])
         if d != axis and None not in sizes and (sizes[0] or 0) > (sizes[1] or 0):
             raise call.error(f"indices of shape {list(index.shape)} do not fit data of shape {list(x.shape)}")
+        if d != axis:
+            call.at_least(x.shape[d], index.shape[d])
     if _is_compiled(call, how):
         return _scattered_elements(call, axis, how)
 
@@ -252,12 +257,12 @@ def _one_hot(call: Call) -> Node:
 
 @lowering("NonZero")
 def _non_zero(call: Call) -> Any:
-    known = call.maybe(0)
+    known, rank = call.maybe(0), len(call.tensor(0).shape)
 
     def run(a: Any) -> Any:
         return np.array(np.nonzero(a) if a.ndim else np.nonzero(a.reshape(1)), np.int64).reshape(a.ndim, -1)
 
-    return of_array(run(known), INT64) if known is not None else step(call, run, INT64)
+    return of_array(run(known), INT64) if known is not None else step(call, run, INT64, shapes=((rank, None),))
 
 
 @lowering("Compress")
@@ -303,7 +308,7 @@ def _nms(call: Call) -> HostStep:
             raise InputError(f"an overlap of {overlap}, not one between 0 and 1")
         return non_max_suppression(boxes, scores, most, overlap, one(least, None), center)
 
-    return step(call, run, INT64)
+    return step(call, run, INT64, shapes=((None, 3),))
 
 
 @lowering("ArrayFeatureExtractor", domain="ai.onnx.ml")

@@ -108,6 +108,12 @@ def _einsum(call: Call) -> Node:
     equation = call.required("equation").replace(" ", "")
     nodes = call.nodes()
     terms, result = _parse(call, equation, nodes)
+    sizes: dict[str, Dim] = {}
+    for term, node in zip(terms, nodes, strict=True):
+        for letter, size in zip(term, node.shape, strict=True):
+            call.broadcasts([sizes.setdefault(letter, size)], [size])
+            if constant_dim(sizes[letter]) == 1:
+                sizes[letter] = size
     return einsum(nodes, terms, result)
 
 
@@ -143,7 +149,7 @@ def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
         for letter, size in zip(term, node.shape, strict=True):
             if letter not in sizes or constant_dim(sizes[letter]) == 1:
                 sizes[letter] = size
-            elif constant_dim(size) not in (1, constant_dim(sizes[letter])):
+            elif constant_dim(size) not in (1, None, constant_dim(sizes[letter])) and constant_dim(sizes[letter]):
                 raise UnsupportedError(f"an equation whose letter {letter!r} is {sizes[letter]} and {size}")
     if any(c not in sizes for c in result) or len(set(result)) != len(result):
         raise UnsupportedError("an equation whose result has a letter twice, or one that no term has")

@@ -11,7 +11,7 @@ import numpy as np
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.call import Call
-from taskmap.graph.importers.onnx.convolution import Pairs, listed, padding_of
+from taskmap.graph.importers.onnx.convolution import OpenPairs, listed, padding_of
 from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.creation import full
@@ -25,6 +25,7 @@ from taskmap.graph.ops.views import reshape, slice_
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import (
     cast,
+    ceil_div,
     compare,
     const,
     constant_dim,
@@ -38,7 +39,6 @@ from taskmap.ir.construct import (
     select,
     unary,
 )
-from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.types import boolean, compute_type, i64
 
@@ -54,10 +54,11 @@ class Pool:
         self.kernel = [int(k) for k in kernel]
         self.strides = listed(call, "strides", self.rank, 1)
         self.dilations = listed(call, "dilations", self.rank, 1)
-        self.sizes = concrete(x.shape[2:], "pooling with asymmetric padding") if _needs_sizes(call) else x.shape[2:]
-        self.pairs: Pairs = padding_of(call, self.sizes, self.kernel, self.strides, self.dilations)
+        self.sizes = x.shape[2:]
+        self.pairs: OpenPairs = padding_of(call, self.sizes, self.kernel, self.strides, self.dilations)
         spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True)]
-        if any(max(pair) >= span for pair, span in zip(self.pairs, spans, strict=True) if max(pair) > 0):
+        most = [max((constant_dim(p) or 0 for p in pair), default=0) for pair in self.pairs]
+        if any(m >= span for m, span in zip(most, spans, strict=True) if m > 0):
             raise call.error(f"a padding of {list(self.pairs)} around windows of {spans}", "some windows lie outside.")
         self.ceil = bool(call.attr("ceil_mode", 0))
         self.out = [self._positions(call, d) for d in range(self.rank)]
@@ -68,9 +69,13 @@ class Pool:
         stride, size = self.strides[d], self.sizes[d]
         known = constant_dim(size)
         if known is None:
-            if self.ceil:
-                raise UnsupportedError("pooling of a symbolic size with ceil_mode")
-            return (size + (before + after - span)) // stride + 1
+            padded = index(size) + before + after
+            call.at_least(padded, span)
+            if not self.ceil:
+                return (padded - span) // stride + 1
+            # No window begins beyond the last element.
+            return minimum(ceil_div(padded - span, stride), (index(size) + before - 1) // stride) + 1
+        before, after = _whole(before), _whole(after)
         room = known + before + after - span
         if room < 0:
             raise call.error(f"a window of {span} elements does not fit into {known + before + after}")
@@ -94,21 +99,18 @@ class Pool:
         return inside, place
 
 
-def _needs_sizes(call: Call) -> bool:
-    return (call.attr("auto_pad", "NOTSET") or "NOTSET") in ("SAME_UPPER", "SAME_LOWER") or bool(
-        call.attr("ceil_mode", 0)
-    )
+def _whole(padding: Dim) -> int:
+    known = constant_dim(padding)
+    assert known is not None  # the size is known
+    return known
 
 
 @lowering("MaxPool")
 def _max_pool(call: Call) -> Any:
     x = call.node(0)
     pool = Pool(call, x)
-    symmetric = all(a == b for a, b in pool.pairs) and all(
-        2 * a <= k for (a, _), k in zip(pool.pairs, pool.kernel, strict=True)
-    )
-    if symmetric:
-        padding = [a for a, _ in pool.pairs]
+    padding = _symmetric(pool)
+    if padding is not None:
         value, place = max_pool(x, pool.rank, pool.kernel, pool.strides, padding, pool.dilations, pool.ceil)
         if not call.wants(1):
             return value
@@ -117,6 +119,16 @@ def _max_pool(call: Call) -> Any:
     if not call.wants(1):
         return value
     return [value, _flat_places(call, x, _places(x, value, pool))]
+
+
+def _symmetric(pool: Pool) -> list[int] | None:
+    """The padding on both sides where it is the same and at most half a window."""
+    known = [(constant_dim(a), constant_dim(b)) for a, b in pool.pairs]
+    if pool.ceil and any(constant_dim(n) is None for n in pool.sizes):
+        return None
+    if any(a is None or a != b or 2 * a > k for (a, b), k in zip(known, pool.kernel, strict=True)):
+        return None
+    return [a for a, _ in known if a is not None]
 
 
 def _lowest(x: Node) -> float:
@@ -214,10 +226,10 @@ def _average_pool(call: Call) -> Node:
             count: Expr = index(1)
             for d, o in enumerate(out):
                 before, after = pool.pairs[d]
-                if not any(pool.pairs[d]) and not pool.ceil:
+                if constant_dim(before) == 0 and constant_dim(after) == 0 and not pool.ceil:
                     count = count * pool.kernel[d]
                     continue
-                low, high = (-before, index(pool.sizes[d]) + after) if include else (0, index(pool.sizes[d]))
+                low, high = (index(0) - before, index(pool.sizes[d]) + after) if include else (0, index(pool.sizes[d]))
                 count = count * _taps_between(
                     o * pool.strides[d] - before, pool.kernel[d], pool.dilations[d], low, high
                 )

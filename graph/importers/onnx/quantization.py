@@ -107,7 +107,7 @@ def _quantize_to_float(call: Call, x: Node, elem: int) -> Any:
     wide = compute_type(x.dtype)
     quotient = pointwise("quotient", (x, scale), lambda a, s: a / s, f32, wide)
     helper = Tensor(1, quotient.shape, made=quotient)
-    inner = Call(call.proto, call.domain, call.version, [helper], call.attributes, call.library, call.fold)
+    inner = Call(call.proto, call.domain, call.version, [helper], call.attributes, call.library, call.fold, call.sizes)
     saturate = bool(call.attr("saturate", 1))
     return on_host(
         inner, lambda a: numpy_cast(a, elem, saturate), [(elem, quotient.shape)], "a type of few bits", inputs=[0]

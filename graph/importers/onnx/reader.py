@@ -15,7 +15,8 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 from onnx.defs import OpSchema
 
 from taskmap.graph.graph import Node, Origin
-from taskmap.graph.importers.onnx.call import Call, Check, HostStep, ValuesNeededError
+from taskmap.graph.importers.onnx.assumptions import Assumptions
+from taskmap.graph.importers.onnx.call import Call, HostStep, ValuesNeededError
 from taskmap.graph.importers.onnx.control import ControlStep, begin, next_iteration
 from taskmap.graph.importers.onnx.control_names import CONTROL
 from taskmap.graph.importers.onnx.elements import MASKS, PLAIN, elem_name, held_in
@@ -92,11 +93,11 @@ class Stopped:
 
 
 class Reader:
-    """Reads on from ``frames``, which it changes."""
+    """Reads on from ``frames``, which it changes. ``sizes``: what is assumed of symbolic sizes; it grows."""
 
-    def __init__(self, frames: list[Frame]) -> None:
+    def __init__(self, frames: list[Frame], sizes: Assumptions | None = None) -> None:
         self.frames = frames
-        self.checks: list[Check] = []
+        self.sizes = sizes or Assumptions()
         self.folding = Folding()
         self.empties = Empties()
 
@@ -116,6 +117,7 @@ class Reader:
                     return Finished(outputs)
                 continue
             node = frame.nodes[frame.at]
+            self.sizes.node = described(node)
             try:
                 stopped = self._read(frame, node)
             except ValuesNeededError as need:
@@ -205,7 +207,7 @@ class Reader:
         version = schema.since_version if schema is not None else 0
         if any(a.ref_attr_name for a in node.attribute):
             node = _resolved(node, frame)
-        return Call(node, domain, version, inputs, attributes, frame.library, self.folding.fold, self.checks)
+        return Call(node, domain, version, inputs, attributes, frame.library, self.folding.fold, self.sizes)
 
     def _enter(
         self,
@@ -285,7 +287,7 @@ class Reader:
         node = self.empties.without(node)
         if index == 0 and call.op in SHAPE_KEEPING and isinstance(call.inputs[0], Tensor):
             _check_kept(call, call.inputs[0].shape, node.shape)
-        _mark(node, call.origin)
+        _mark(node, call.origin, self.sizes)
         return Tensor(elem, node.shape, made=node)
 
 
@@ -334,12 +336,17 @@ def _has_default(attribute: OpSchema.Attribute) -> bool:
     return attribute.default_value is not None and attribute.default_value.type != AttributeProto.UNDEFINED
 
 
-def _mark(node: Node, origin: Origin) -> None:
-    """Gives the origin to the nodes that an operator added."""
+def _mark(node: Node, origin: Origin, sizes: Assumptions) -> None:
+    """Gives the origin to the nodes that an operator added, and names to their sizes, from the first to the last."""
     stack = [node]
+    added: list[Node] = []
     while stack:
         here = stack.pop()
         if here.origin.operator or here.op in ("input", "constant"):
             continue
         here.origin = origin
+        added.append(here)
         stack += here.inputs
+    if sizes.names is not None:
+        for here in sorted(added, key=lambda n: n.id):
+            sizes.rename(here)

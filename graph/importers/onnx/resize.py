@@ -6,7 +6,7 @@ Source of the formulas: the ONNX operator specification, Resize; Keys (1981) for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,34 +15,23 @@ from numpy.typing import NDArray
 
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.assumptions import decides
 from taskmap.graph.importers.onnx.call import Call
-from taskmap.graph.importers.onnx.host import concrete
+from taskmap.graph.importers.onnx.resize_style import Style
+from taskmap.graph.importers.onnx.resize_symbolic import OpenAxis, all_known, resized_open, scaled
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import constant_node
 from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.resample import upsample_linear, upsample_nearest
-from taskmap.ir.construct import cast, const, eq, reduce, select
+from taskmap.ir.construct import cast, const, constant_dim, eq, reduce, select
 from taskmap.ir.errors import ImportGraphError
-from taskmap.ir.nodes import Buffer, Expr, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.types import boolean, compute_type, f32
 
 Array = NDArray[Any]
 LARGEST = 1 << 24
 """No dimension is resized to more elements than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How positions and weights are found."""
-
-    mode: str = "nearest"
-    transform: str = "half_pixel"
-    nearest: str = "round_prefer_floor"
-    cubic: float = -0.75
-    exclude_outside: bool = False
-    antialias: bool = False
-    extrapolation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,39 +195,50 @@ def _outside(x: Node, axis: int, a: Axis, style: Style) -> Node:
 @lowering("Upsample")
 def _upsample(call: Call) -> Node:
     x = call.node(0)
-    shape = concrete(x.shape, "Upsample")
     scales = [float(v) for v in call.array(1).reshape(-1)] if call.version >= 9 else call.attr("scales")
     if scales is None:
         scales = [1.0, 1.0, call.required("height_scale"), call.required("width_scale")]
     mode = call.attr("mode", "nearest")
     style = Style("nearest" if mode == "nearest" else "linear", "asymmetric", "floor")
-    return resized(call, x, _by_scales(call, shape, range(len(shape)), scales), style)
+    return _either(call, x, _by_scales(call, x.shape, range(len(x.shape)), scales), style)
 
 
-def _by_scales(call: Call, shape: tuple[int, ...], axes: Any, scales: Any) -> dict[int, Axis]:
+def _either(call: Call, x: Node, axes: dict[int, OpenAxis], style: Style) -> Node:
+    """``x`` resized, by tables where all sizes are known."""
+    if all_known(axes):
+        return resized(call, x, {d: _closed(a) for d, a in axes.items()}, style)
+    return resized_open(call, x, axes, style)
+
+
+def _closed(a: OpenAxis) -> Axis:
+    size, target = constant_dim(a.size), constant_dim(a.target)
+    assert size is not None
+    assert target is not None
+    return Axis(size, target, target / size if a.scale is None else a.scale)
+
+
+def _by_scales(call: Call, shape: Sequence[Dim], axes: Any, scales: Any) -> dict[int, OpenAxis]:
     axes = list(axes)
     if len(axes) != len(scales):
         raise call.error(f"{len(scales)} scales for {len(axes)} dimensions")
     if any(not 0 < s < 1 << 20 for s in scales):
         raise call.error(f"the scales {list(scales)} are not positive")
-    return {d: Axis(shape[d], math.floor(shape[d] * s), s) for d, s in zip(axes, scales, strict=True)}
+    return {d: OpenAxis(shape[d], scaled(shape[d], s), s) for d, s in zip(axes, scales, strict=True)}
 
 
 @lowering("Resize", until=10)
 def _resize_10(call: Call) -> Node:
     x = call.node(0)
-    shape = concrete(x.shape, "Resize")
     scales = [float(v) for v in call.array(1).reshape(-1)]
     style = Style(call.attr("mode", "nearest"), "asymmetric", "floor")
-    return resized(call, x, _by_scales(call, shape, range(len(shape)), scales), style)
+    return _either(call, x, _by_scales(call, x.shape, range(len(x.shape)), scales), style)
 
 
 @lowering("Resize", since=11)
 def _resize(call: Call) -> Node:
     x = call.node(0)
-    shape = concrete(x.shape, "Resize")
     given = call.attr("axes")
-    axes = [call.axis(a, len(shape)) for a in given] if given else list(range(len(shape)))
+    axes = [call.axis(a, len(x.shape)) for a in given] if given else list(range(len(x.shape)))
     style = Style(
         call.attr("mode", "nearest"),
         call.attr("coordinate_transformation_mode", "half_pixel"),
@@ -250,26 +250,32 @@ def _resize(call: Call) -> Node:
     )
     known = call.array(2).reshape(-1) if call.has(2) else np.zeros(0)
     if known.size:
-        table = _by_scales(call, shape, axes, [float(v) for v in known])
+        wanted = _by_scales(call, x.shape, axes, [float(v) for v in known])
     else:
-        table = _by_sizes(call, shape, axes, call.ints(3))
-    if style.transform == "tf_crop_and_resize":
-        roi = [float(v) for v in call.array(1).reshape(-1)]
-        half = len(roi) // 2
-        table = {
-            d: Axis(a.size, a.target, a.scale, roi[axes.index(d)], roi[half + axes.index(d)]) for d, a in table.items()
-        }
+        wanted = _by_sizes(call, x.shape, axes, call.dims(3))
+    if style.transform != "tf_crop_and_resize" or not all_known(wanted):
+        return _either(call, x, wanted, style)
+    roi = [float(v) for v in call.array(1).reshape(-1)]
+    half = len(roi) // 2
+    closed = {d: _closed(a) for d, a in wanted.items()}
+    table = {
+        d: Axis(a.size, a.target, a.scale, roi[axes.index(d)], roi[half + axes.index(d)]) for d, a in closed.items()
+    }
     return resized(call, x, table, style)
 
 
-def _by_sizes(call: Call, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, Axis]:
+def _by_sizes(call: Call, shape: Sequence[Dim], axes: list[int], sizes: Sequence[Dim]) -> dict[int, OpenAxis]:
     if len(sizes) != len(axes):
         raise call.error(f"{len(sizes)} sizes for {len(axes)} dimensions")
-    if any(not 0 < n < 1 << 31 for n in sizes):
-        raise call.error(f"the sizes {sizes} are not positive")
+    if any(not 0 < n < 1 << 31 for n in map(constant_dim, sizes) if n is not None):
+        raise call.error(f"the sizes {list(sizes)} are not positive")
+    wanted = {d: OpenAxis(shape[d], n) for d, n in zip(axes, sizes, strict=True)}
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
-    scales = [n / shape[d] for n, d in zip(sizes, axes, strict=True)]
-    if policy != "stretch":
-        scale = min(scales) if policy == "not_larger" else max(scales)
-        return {d: Axis(shape[d], math.floor(scale * shape[d] + 0.5), scale) for d in axes}
-    return {d: Axis(shape[d], n, s) for d, n, s in zip(axes, sizes, scales, strict=True)}
+    if policy == "stretch":
+        return wanted
+    if not all_known(wanted):
+        raise decides("Resize that keeps the aspect ratio", [n for a in wanted.values() for n in (a.size, a.target)])
+    closed = {d: _closed(a) for d, a in wanted.items()}
+    choose = min if policy == "not_larger" else max
+    scale = choose(a.scale for a in closed.values())
+    return {d: OpenAxis(a.size, math.floor(scale * a.size + 0.5), scale) for d, a in closed.items()}

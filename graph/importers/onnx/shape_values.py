@@ -5,7 +5,7 @@ of symbolic sizes, and on small arrays of integers that are known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,23 @@ from numpy.typing import NDArray
 
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import MASKS, NARROW_FLOATS, NARROW_INTEGERS, STRING, numpy_type
+from taskmap.graph.importers.onnx.ratios import (
+    DOUBLE,
+    FLOAT,
+    NotFoldedError,
+    Ratio,
+    ceil,
+    floor,
+    over,
+    plus,
+    ratio,
+    times,
+    whole,
+)
 from taskmap.graph.importers.onnx.values import Tensor
-from taskmap.ir.construct import binary, compare, constant_dim, index, maximum, minimum, value_of
-from taskmap.ir.nodes import Expr
+from taskmap.ir.construct import binary, constant_dim, index, maximum, minimum, value_of
+from taskmap.ir.nodes import Expr, Var
+from taskmap.ir.visit import substitute
 
 Array = NDArray[Any]
 INT64, INT32, BOOL = 7, 6, 9
@@ -41,24 +55,29 @@ def fold_symbolic(call: Call) -> Tensor | None:
             continue
         if not isinstance(value, Tensor) or value.known is None or value.known.size > SMALL:
             return None
-        if value.elem not in (INT64, INT32, BOOL) and call.op != "Cast":
+        if value.elem not in (INT64, INT32, BOOL) and call.op != "Cast" and not _scales(call, value):
             return None
         if value.elem in (STRING, *MASKS, *NARROW_FLOATS, *NARROW_INTEGERS, 16):
             return None
         known.append(value.known)
     try:
         result = rule(call, known)
-    except _NotFoldedError:
+    except NotFoldedError:
         return None
     if result is None:
         return None
     array, elem = result
-    array = _plain(np.asarray(array), elem)
+    array = np.asarray(array)
+    if array.dtype == object:
+        array, _ = _each_any(lambda v: call.sizes.tidy(v) if isinstance(v, Expr) else v, [array])
+    array = _plain(array, elem)
     return Tensor(elem, tuple(array.shape), known=array)
 
 
-class _NotFoldedError(Exception):
-    pass
+def _scales(call: Call, value: Tensor) -> bool:
+    """Whether this is a float in arithmetic with sizes."""
+    inputs = [v for v in call.inputs if isinstance(v, Tensor)]
+    return value.elem in (FLOAT, DOUBLE) and any(v.is_symbolic for v in inputs)
 
 
 def _plain(array: Array, elem: int) -> Array:
@@ -66,11 +85,29 @@ def _plain(array: Array, elem: int) -> Array:
     if array.dtype != object:
         return array.astype(numpy_type(elem), copy=False)
     values = [value_of(v) if isinstance(v, Expr) else v for v in array.reshape(-1)]
-    if any(v is None for v in values):
-        if elem != INT64:
-            raise _NotFoldedError
+    if any(v is None or isinstance(v, Ratio) for v in values):
+        if elem not in (INT64, INT32, FLOAT, DOUBLE):
+            raise NotFoldedError
         return array
     return np.array(values, numpy_type(elem)).reshape(array.shape)
+
+
+def with_sizes(tensor: Tensor, sizes: Mapping[Var, Expr]) -> Tensor:
+    """A known tensor of symbolic sizes with the values of some of them; any other as it is."""
+    if not sizes or not tensor.is_symbolic:
+        return tensor
+    assert tensor.known is not None
+
+    def value(entry: Any) -> Any:
+        if isinstance(entry, Ratio):
+            top = substitute(entry.top, sizes)
+            assert isinstance(top, Expr)
+            known = value_of(top)
+            return Ratio(top, entry.bottom) if known is None else known / entry.bottom
+        return substitute(entry, sizes) if isinstance(entry, Expr) else entry
+
+    array, _ = _each_any(value, [tensor.known])
+    return Tensor(tensor.elem, tensor.shape, known=_plain(array, tensor.elem))
 
 
 def _sizes(call: Call) -> Tensor | None:
@@ -110,14 +147,22 @@ def _elem(call: Call) -> int:
     return call.elem(0)
 
 
-def _each(function: Callable[..., Any]) -> Callable[[Call, list[Array]], Result | None]:
+Rule = Callable[[Call, list[Array]], Result | None]
+
+
+def _each(function: Callable[..., Any]) -> Rule:
+    """The rule that applies ``function`` to integers, element by element."""
+
     def rule(call: Call, known: list[Array]) -> Result | None:
+        if call.elem(0) not in (INT64, INT32):
+            return None
         arrays = np.broadcast_arrays(*(k.astype(object) for k in known))
         flat = [function(*parts) for parts in zip(*(a.reshape(-1) for a in arrays), strict=True)]
         result = np.empty(arrays[0].shape, object)
         result.reshape(-1)[:] = flat
-        if call.elem(0) in (INT64, INT32):
-            _refuse_overflow(flat, call.elem(0))
+        _refuse_overflow(flat, call.elem(0))
+        if call.elem(0) == INT32:
+            _within_32_bits(call, flat)
         return result, call.elem(0)
 
     return rule
@@ -126,19 +171,22 @@ def _each(function: Callable[..., Any]) -> Callable[[Call, list[Array]], Result 
 def _refuse_overflow(values: list[Any], elem: int) -> None:
     limit = 1 << (63 if elem == INT64 else 31)
     if any(isinstance(v, (int, np.integer)) and not -limit <= v < limit for v in values):
-        raise _NotFoldedError
+        raise NotFoldedError
 
 
-def _compared(op: str) -> Callable[[Call, list[Array]], Result | None]:
-    def function(a: Any, b: Any) -> Any:
-        if not isinstance(a, Expr) and not isinstance(b, Expr):
-            return bool(_COMPARE[op](a, b))
-        decided = _decided(op, a, b)
-        if decided is None:
-            raise _NotFoldedError
-        return decided
-
+def _compared(op: str) -> Rule:
     def rule(call: Call, known: list[Array]) -> Result | None:
+        if any(call.elem(i) not in (INT64, INT32) for i in range(len(known))):
+            return None
+
+        def function(a: Any, b: Any) -> Any:
+            if not isinstance(a, Expr) and not isinstance(b, Expr):
+                return bool(_COMPARE[op](a, b))
+            decided = call.sizes.holds(op, a if isinstance(a, Expr) else int(a), b if isinstance(b, Expr) else int(b))
+            if decided is None:
+                raise NotFoldedError
+            return decided
+
         array, _ = _each_any(function, known)
         return array, BOOL
 
@@ -152,20 +200,6 @@ def _each_any(function: Callable[..., Any], known: list[Array]) -> tuple[Array, 
     return result, None
 
 
-def _decided(op: str, a: Any, b: Any) -> bool | None:
-    """A comparison of sizes that holds whatever they are: they are not negative."""
-    if isinstance(a, Expr) and isinstance(b, Expr):
-        known = value_of(compare(op, a, b))
-        return None if known is None else bool(known)
-    number = b if isinstance(a, Expr) else a
-    if int(number) < 0:
-        if op in ("eq", "ne"):
-            return op == "ne"
-        symbol_first = isinstance(a, Expr)
-        return (op in ("gt", "ge")) == symbol_first
-    return None
-
-
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
@@ -176,26 +210,45 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _quotient(a: Any, b: Any) -> Any:
-    if isinstance(a, Expr) or isinstance(b, Expr):
-        known = constant_dim(b)
-        if known is not None and known <= 0:
-            raise _NotFoldedError
-        return binary("floordiv", index(a), index(b))  # sizes are not negative
-    if int(b) == 0:
-        raise _NotFoldedError
-    quotient = abs(int(a)) // abs(int(b))
-    return quotient if (int(a) < 0) == (int(b) < 0) else -quotient
+def _quotient(call: Call, known: list[Array]) -> Result | None:
+    """Integer division, which rounds toward zero: symbolic operands must be positive for it to round down."""
+
+    def function(a: Any, b: Any) -> Any:
+        if isinstance(a, Expr) or isinstance(b, Expr):
+            call.at_least(index(a), 0)
+            call.at_least(index(b), 1)
+            if _negative(a, 0) or _negative(b, 1):
+                raise NotFoldedError
+            return binary("floordiv", index(a), index(b))
+        if int(b) == 0:
+            raise NotFoldedError
+        quotient = abs(int(a)) // abs(int(b))
+        return quotient if (int(a) < 0) == (int(b) < 0) else -quotient
+
+    return _each(function)(call, known)
+
+
+def _negative(value: Any, least: int) -> bool:
+    known = constant_dim(value) if isinstance(value, Expr) else int(value)
+    return known is not None and known < least
 
 
 def _remainder(a: Any, b: Any) -> Any:
     if not isinstance(b, Expr) and int(b) == 0:
-        raise _NotFoldedError
+        raise NotFoldedError
     return binary("mod", index(a), index(b)) if isinstance(a, Expr) or isinstance(b, Expr) else int(a) % int(b)
 
 
 def _modulo(call: Call, known: list[Array]) -> Result | None:
-    return None if call.attr("fmod", 0) else _each(_remainder)(call, known)
+    if call.attr("fmod", 0):
+        return None
+
+    def function(a: Any, b: Any) -> Any:
+        if isinstance(b, Expr):
+            call.at_least(b, 1)
+        return _remainder(a, b)
+
+    return _each(function)(call, known)
 
 
 def _largest(a: Any, *rest: Any) -> Any:
@@ -210,13 +263,34 @@ def _smallest(a: Any, *rest: Any) -> Any:
     return a
 
 
-def _numeric(rule: Callable[[Call, list[Array]], Result | None]) -> Callable[[Call, list[Array]], Result | None]:
-    """The rule for integers only: bools are left to the operator."""
+def _scaled(function: Callable[..., Any], rule: Rule | None = None) -> Rule:
+    """The rule that applies ``function`` to sizes in floating point, and ``rule`` to integers."""
 
     def checked(call: Call, known: list[Array]) -> Result | None:
-        return None if call.elem(0) == BOOL else rule(call, known)
+        elem = call.elem(0)
+        if elem not in (FLOAT, DOUBLE):
+            return None if rule is None else rule(call, known)
+        arrays, _ = _each_any(lambda *values: function(*values, elem, call.sizes), known)
+        return arrays, elem
 
     return checked
+
+
+def _rounded(function: Callable[[Any], Any]) -> Rule:
+    """The rule for rounding sizes in floating point to integers, which are floats still."""
+
+    def rule(call: Call, known: list[Array]) -> Result | None:
+        elem = call.elem(0)
+        if elem not in (FLOAT, DOUBLE):
+            return None
+
+        def one(value: Any) -> Any:
+            made = function(value)
+            return ratio(made, elem, call.sizes) if isinstance(made, Expr) else float(made)
+
+        return _each_any(one, known)[0], elem
+
+    return rule
 
 
 def _axes(call: Call, known: list[Array]) -> list[int]:
@@ -280,15 +354,44 @@ def _reshape(call: Call, known: list[Array]) -> Result | None:
     return known[0].reshape([int(v) for v in known[1]]), _elem(call)
 
 
+def _transpose(call: Call, known: list[Array]) -> Result:
+    return np.transpose(known[0], call.attr("perm") or None), _elem(call)
+
+
 def _cast(call: Call, known: list[Array]) -> Result | None:
     to = int(call.required("to"))
     if known[0].dtype == object:
-        return (known[0], INT64) if to == INT64 else None
+        return _cast_sizes(call, known[0], to)
     if to not in (INT64, INT32, BOOL) or (known[0].dtype.kind == "f" and not np.isfinite(known[0]).all()):
         return None
     if known[0].dtype.kind == "f" and known[0].size and np.abs(known[0]).max() >= 2**31:
         return None
     return known[0].astype(numpy_type(to)), to
+
+
+def _cast_sizes(call: Call, array: Array, to: int) -> Result | None:
+    if to in (FLOAT, DOUBLE):
+        return _each_any(lambda v: _as_float(v, to, call), [array])[0], to
+    if to not in (INT64, INT32):
+        return None
+    made = _each_any(whole if call.elem(0) in (FLOAT, DOUBLE) else lambda v: v, [array])[0]
+    if to == INT32:
+        _within_32_bits(call, list(made.reshape(-1)))
+    return made, to
+
+
+def _within_32_bits(call: Call, values: list[Any]) -> None:
+    """Notes that symbolic sizes do not leave the range of int32."""
+    for v in values:
+        call.at_least((1 << 31) - 1, index(v))
+        call.at_least(index(v), -(1 << 31))
+
+
+def _as_float(value: Any, elem: int, call: Call) -> Any:
+    if isinstance(value, (Expr, Ratio)):
+        known = value_of(value) if isinstance(value, Expr) else None
+        return ratio(value, elem, call.sizes) if known is None else float(known)
+    return float(numpy_type(elem).type(value))
 
 
 def _where(call: Call, known: list[Array]) -> Result | None:
@@ -299,7 +402,11 @@ def _where(call: Call, known: list[Array]) -> Result | None:
 
 def _reduce(function: Callable[[Array], Any]) -> Callable[[Call, list[Array]], Result | None]:
     def rule(call: Call, known: list[Array]) -> Result | None:
-        if known[0].ndim != 1 or call.elem(0) == BOOL or (len(known) > 1 and list(known[1].reshape(-1)) != [0]):
+        if (
+            known[0].ndim != 1
+            or call.elem(0) not in (INT64, INT32)
+            or (len(known) > 1 and list(known[1].reshape(-1)) != [0])
+        ):
             return None
         if list(call.attr("axes", [0])) not in ([0], [-1]):
             return None
@@ -331,15 +438,17 @@ def _expand(call: Call, known: list[Array]) -> Result | None:
 
 
 _RULES: dict[str, Callable[[Call, list[Array]], Result | None]] = {
-    "Add": _numeric(_each(lambda a, b: a + b)),
-    "Sub": _numeric(_each(lambda a, b: a - b)),
-    "Mul": _numeric(_each(lambda a, b: a * b)),
-    "Div": _numeric(_each(_quotient)),
-    "Mod": _numeric(_modulo),
-    "Max": _numeric(_each(_largest)),
-    "Min": _numeric(_each(_smallest)),
-    "Neg": _numeric(_each(lambda a: -a)),
-    "Abs": _numeric(_each(lambda a: a if isinstance(a, Expr) else abs(a))),
+    "Add": _scaled(plus, _each(lambda a, b: a + b)),
+    "Sub": _each(lambda a, b: a - b),
+    "Mul": _scaled(times, _each(lambda a, b: a * b)),
+    "Div": _scaled(over, _quotient),
+    "Floor": _rounded(floor),
+    "Ceil": _rounded(ceil),
+    "Mod": _modulo,
+    "Max": _each(_largest),
+    "Min": _each(_smallest),
+    "Neg": _each(lambda a: -a),
+    "Abs": _each(lambda a: maximum(a, -a) if isinstance(a, Expr) else abs(a)),
     "Equal": _compared("eq"),
     "Less": _compared("lt"),
     "LessOrEqual": _compared("le"),
@@ -354,6 +463,7 @@ _RULES: dict[str, Callable[[Call, list[Array]], Result | None]] = {
     "Slice": _slice,
     "Concat": _concat,
     "Reshape": _reshape,
+    "Transpose": _transpose,
     "Expand": _expand,
     "Range": _range,
     "ReduceProd": _reduce(lambda a: math.prod(a.tolist())),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from taskmap.graph.build import broadcast_shapes, define, reindex
 from taskmap.graph.graph import Node
+from taskmap.graph.importers.onnx.assumptions import decides
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.elements import STRING
 from taskmap.graph.importers.onnx.host import concrete
-from taskmap.graph.importers.onnx.symbolic import check_bound
+from taskmap.graph.importers.onnx.open_padding import open_pad
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Tensor, is_empty, of_array
 from taskmap.graph.ops.creation import full as filled
@@ -20,10 +21,21 @@ from taskmap.graph.ops.join import cat
 from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repeat, replication_pad, triangle
 from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
-from taskmap.ir.construct import compare, constant_dim, load, product, select
+from taskmap.ir.construct import (
+    ceil_div,
+    compare,
+    constant_dim,
+    index,
+    load,
+    product,
+    select,
+)
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.ir.types import boolean
+
+MOST = (1 << 31) - 1
+"""A bound of a slice of at least this says that it runs to the end."""
 
 
 @lowering("Reshape", since=5)
@@ -95,11 +107,12 @@ def _squeeze(call: Call) -> Node:
     axes = axes_given(call)
     rank = len(x.shape)
     if axes is None:
-        chosen = {d for d, n in enumerate(x.shape) if constant_dim(n) == 1}
-        if any(constant_dim(n) is None for n in x.shape):
-            raise UnsupportedError("all dimensions of size 1 of a tensor with symbolic sizes")
+        chosen = {d for d, n in enumerate(x.shape) if call.holds("eq", n, 1, "Squeeze of all dimensions of size 1")}
     else:
         chosen = {call.axis(a, rank) for a in axes}
+        for d in chosen:
+            if constant_dim(x.shape[d]) is None:
+                call.same(x.shape[d], 1)
     if any(constant_dim(x.shape[d]) not in (1, None) for d in chosen):
         raise call.error(f"a dimension of shape {list(x.shape)} that is not 1 cannot be squeezed")
     return reshape(x, [n for d, n in enumerate(x.shape) if d not in chosen], "squeeze")
@@ -206,10 +219,12 @@ def _split(call: Call) -> list[Node]:
 
 def _equal_parts(call: Call, size: Dim, count: int) -> list[Dim]:
     known = constant_dim(size)
-    if known is None:
-        raise UnsupportedError("a symbolic size split into equal parts")
     if count != call.outputs or count < 1:
         raise call.error(f"a tensor is split into {count} parts, but the node has {call.outputs} outputs")
+    if known is None:
+        whole = ceil_div(size, count)
+        call.at_least(index(size), whole * (count - 1))
+        return [*[whole] * (count - 1), index(size) - whole * (count - 1)]
     part = -(-known // count)
     return [min(part, max(known - i * part, 0)) for i in range(count)]
 
@@ -233,12 +248,19 @@ def _slice(call: Call) -> Any:
     node = call.node(0)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = call.axis(int(axis), rank)
-        check_bound(call, start)
-        check_bound(call, end)
+        start, end = (_from_start(call, bound, node.shape[d]) for bound in (start, end))
         if step == 0:
             raise call.error("a slice has a step of 0")
         node = _sliced(node, d, start, end, step) if step > 0 else _backward(node, d, start, end, step)
     return node
+
+
+def _from_start(call: Call, bound: Dim, size: Dim) -> Dim:
+    """A symbolic bound of a slice counted from the start, known ones as they are."""
+    if constant_dim(bound) is not None or call.holds("ge", bound, 0, "Slice at a symbolic position"):
+        return bound
+    call.at_least(index(size) + bound, 0)
+    return index(size) + bound
 
 
 def _sliced(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
@@ -252,8 +274,10 @@ def _sliced(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
 def _backward(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
     """A slice that runs from the end: mirrored, it runs from the start."""
     size, first, last = constant_dim(x.shape[d]), constant_dim(start), constant_dim(end)
+    if first is not None and last is not None and (first == -1 or first >= MOST) and last <= -MOST:
+        return slice_(flip(x, [d]), d, 0, None, -step)  # all of it, whatever its size
     if size is None or first is None or last is None:
-        raise UnsupportedError("a slice of a symbolic size that runs backward")
+        raise decides("Slice that runs backward", [x.shape[d], start, end])
     begin, stop, _ = slice(first, last if last >= -size else None, step).indices(size)
     count = len(range(begin, stop, step))
     if count == 0:
@@ -268,7 +292,7 @@ def _pad(call: Call) -> Node:
     rank = len(x.shape)
     mode = call.attr("mode", "constant")
     if call.version >= 11:
-        pads = call.ints(1)
+        pads = call.dims(1)
         axes = [call.axis(a, rank) for a in call.ints(3)] if call.has(3) else list(range(rank))
         value = call.number(2) if call.has(2) else (False if x.dtype.is_bool else 0)
     else:
@@ -276,9 +300,12 @@ def _pad(call: Call) -> Node:
         axes, value = list(range(rank)), call.attr("value", 0.0)
     if len(pads) != 2 * len(axes):
         raise call.error(f"{len(pads)} paddings for {len(axes)} dimensions")
+    known = [constant_dim(p) for p in pads]
+    if None in known:
+        return _padded_open(call, x, axes, pads, mode, value)
     pairs = [(0, 0)] * rank
     for i, d in enumerate(axes):
-        pairs[d] = (pads[i], pads[i + len(axes)])
+        pairs[d] = (known[i] or 0, known[i + len(axes)] or 0)
     for d, (a, b) in enumerate(pairs):
         size = constant_dim(x.shape[d])
         if size is not None and size + a + b < 0:
@@ -290,6 +317,20 @@ def _pad(call: Call) -> Node:
             x, _flat(pairs), value if x.dtype.is_float else (bool(value) if x.dtype.is_bool else int(value))
         )
     return _mirrored(call, x, pairs, mode)
+
+
+def _padded_open(call: Call, x: Node, axes: list[int], pads: Sequence[Dim], mode: str, value: Any) -> Node:
+    """Padding by symbolic amounts, which the example says not to be negative, with a constant."""
+    if mode != "constant":
+        raise decides(f"Pad by a symbolic amount in the mode {mode}", pads)
+    before: list[Dim] = [0] * len(x.shape)
+    behind: list[Dim] = [0] * len(x.shape)
+    for i, d in enumerate(axes):
+        for amount in (pads[i], pads[i + len(axes)]):
+            if not call.holds("ge", amount, 0, "Pad by a symbolic amount"):
+                raise decides("Pad by a negative symbolic amount", [amount])
+        before[d], behind[d] = pads[i], pads[i + len(axes)]
+    return open_pad(x, before, behind, value)
 
 
 def _flat(pairs: list[tuple[int, int]]) -> list[int]:
@@ -347,14 +388,17 @@ def _space_to_depth(call: Call) -> Node:
     x = call.node(0)
     n, c, h, w = x.shape
     b = int(call.required("blocksize"))
-    tall, wide = constant_dim(h), constant_dim(w)
-    if b < 1 or tall is None or wide is None or tall % b or wide % b:
+    if b < 1 or any(known is not None and known % b for known in map(constant_dim, (h, w))):
         raise call.error(f"{h} x {w} elements cannot be divided into blocks of {b}")
+    tall, wide = h // b, w // b
+    call.same(h, tall * b)
+    call.same(w, wide * b)
+    h, w = tall, wide
     if call.version >= 13 and call.attr("mode", "DCR") == "CRD":
-        six = permute(reshape(x, [n, c, tall // b, b, wide // b, b]), [0, 1, 3, 5, 2, 4])
+        six = permute(reshape(x, [n, c, h, b, w, b]), [0, 1, 3, 5, 2, 4])
     else:
-        six = permute(reshape(x, [n, c, tall // b, b, wide // b, b]), [0, 3, 5, 1, 2, 4])
-    return reshape(six, [n, c * (b * b), tall // b, wide // b])
+        six = permute(reshape(x, [n, c, h, b, w, b]), [0, 3, 5, 1, 2, 4])
+    return reshape(six, [n, c * (b * b), h, w])
 
 
 @lowering("Trilu")

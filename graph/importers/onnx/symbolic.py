@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from taskmap.graph.importers.onnx.assumptions import decides
 from taskmap.graph.importers.onnx.call import Call
 from taskmap.graph.importers.onnx.table import Lowering
 from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.ir.construct import constant_dim
-from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
 
 FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms", "recurrent"})
@@ -51,6 +51,30 @@ OPERATORS = frozenset(
         "Trilu",
         "Shape",
         "Size",
+        "Resize",
+        "Upsample",
+        "ConvTranspose",
+        "GatherND",
+        "ScatterND",
+        "ScatterElements",
+        "Scatter",
+        "TensorScatter",
+        "OneHot",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "LpPool",
+        "GlobalLpPool",
+        "ReverseSequence",
+        "NonZero",
+        "NonMaxSuppression",
+        "Compress",
+        "Unique",
+        "EyeLike",
+        "Einsum",
+        "QLinearMatMul",
+        "QLinearConv",
+        "ConvInteger",
+        "Hardmax",
     ]
 )
 
@@ -64,17 +88,11 @@ def check_symbolic(call: Call, function: Lowering) -> None:
     if family == "elementwise" or call.op == "PRelu":
         call.broadcasts(*(t.shape for t in tensors))
     elif family not in FAMILIES and call.op not in OPERATORS:
-        raise UnsupportedError(f"{call.op} of symbolic sizes")
+        raise decides(f"{call.op} of symbolic sizes", [n for t in tensors for n in t.shape])
 
 
 def _is_symbolic(tensor: Tensor) -> bool:
     return tensor.is_symbolic or any(constant_dim(n) is None for n in tensor.shape)
-
-
-def check_bound(call: Call, bound: Dim) -> None:
-    """Notes that a symbolic bound of a slice must not count from the end."""
-    if constant_dim(bound) is None:
-        call.at_least(bound, 0)
 
 
 def all_known(sizes: Sequence[Dim]) -> bool:

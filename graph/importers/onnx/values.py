@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.elements import STRING, held_in, to_held, to_torch
-from taskmap.ir.construct import constant_dim
-from taskmap.ir.nodes import Dim
+from taskmap.graph.importers.onnx.ratios import Ratio
+from taskmap.graph.ops.pointwise import number
+from taskmap.ir.construct import constant_dim, eq, index, select
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.nodes import Dim, Expr
 
 Array = NDArray[Any]
+MOST_SIZES = 64
+"""A tensor of symbolic sizes has at most so many elements where it is computed with."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +28,7 @@ class Tensor:
     """A tensor: its ONNX element type, its shape, and its value as a node of the graph, as an array, or both.
 
     ``known`` holds the value where it is known while the graph is read: an array of the type that ONNX means, or of
-    objects where entries are expressions of symbolic sizes.
+    objects where entries are expressions of symbolic sizes, or ratios of them.
     """
 
     elem: int
@@ -39,7 +45,8 @@ class Tensor:
         """The tensor as a node; a known value becomes a constant."""
         if self.made is None:
             assert self.known is not None
-            self.made = constant_node(self.known, self.elem)
+            make = sizes_node if self.is_symbolic else constant_node
+            self.made = make(self.known, self.elem)
         return self.made
 
 
@@ -79,6 +86,25 @@ def constant_node(array: Array, elem: int) -> Node:
     node = Node("constant", (), tuple(value.shape), held_in(elem), attrs={"value": value})
     node.strides = tuple(value.stride())
     return node
+
+
+def sizes_node(array: Array, elem: int) -> Node:
+    """A small tensor whose entries are numbers, symbolic sizes and ratios of them, computed where it is read."""
+    if array.size > MOST_SIZES:
+        raise UnsupportedError(f"{array.size} symbolic sizes as data", why=f"at most {MOST_SIZES} are.")
+    dtype = held_in(elem)
+    entries = [v.value(dtype) if isinstance(v, Ratio) else number(v, dtype) for v in array.reshape(-1)]
+
+    def at(*axes: Expr) -> Expr:
+        place: Expr = index(0)
+        for axis, n in zip(axes, array.shape, strict=True):
+            place = place * n + axis
+        chosen = entries[-1]
+        for i in reversed(range(len(entries) - 1)):
+            chosen = select(eq(place, index(i)), entries[i], chosen)
+        return chosen
+
+    return define("sizes", [], array.shape, lambda: at, dtype)
 
 
 def of_array(array: Any, elem: int) -> Tensor:
