@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import binary, constant_dim, identity, index, ne, product, select
+from taskmap.ir.construct import binary, cast, constant_dim, identity, index, ne, product, select
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Compare, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Task
-from taskmap.ir.types import i64
+from taskmap.ir.types import DType, f64, i64
 from taskmap.ir.visit import children, rebuild
 
 _PARTIAL = 64
@@ -27,6 +27,11 @@ Reader = Callable[[tuple[Expr, ...]], Expr]
 
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+def wide_sum(dtype: DType) -> DType:
+    """The type in which partial sums are added up: few numbers, so that the wider type costs next to nothing."""
+    return f64 if dtype.is_float else dtype
 
 
 def combine(op: str, a: Expr, b: Expr) -> Expr:
@@ -117,12 +122,14 @@ class Values:
         if e.op in ("argmax", "argmin"):
             return self._arg_reduce(e, axes)
         b = self.builder
-        total = b.allocate(f"{e.op}", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
         count = math.prod(constant_dim(d) or _PARTIAL + 1 for _, d in e.axes)
         if e.op == "sum" and e.dtype.is_float and count > _PARTIAL:
-            self._pairwise(e, axes, list(e.axes), total)
-        else:
-            self._fold(e, axes, list(e.axes), total)
+            wide = wide_sum(e.dtype)
+            total = b.allocate(f"{e.op}", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
+            self._in_parts(e, axes, list(e.axes), total)
+            return b.let(e.op, cast(total[0], e.dtype))
+        total = b.allocate(f"{e.op}", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
+        self._fold(e, axes, list(e.axes), total)
         return b.let(e.op, total[0])
 
     def _fold(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
@@ -135,55 +142,49 @@ class Values:
             self.bind(i, extent)
             self.nested()._fold(e, {**axes, var: i}, rest, total)
 
-    def _pairwise(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
-        """Sums of sums of at most 64 terms each, so that the rounding error of a long sum stays small.
+    def _in_parts(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
+        """Sums of at most 64 terms each in the type of the terms, added up in f64, so that the rounding error of a long
+        sum is that of a short one.
 
         Method: blocked summation; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 4.2.
         """
-        if (constant_dim(product([d for _, d in loops])) or _PARTIAL + 1) <= _PARTIAL:
-            self._fold(e, axes, loops, total)
-            return
         (var, extent), rest = loops[0], loops[1:]
         if not rest:
-            self._pairwise_axis(e, axes, var, index(0), extent, total)
+            self._axis_in_parts(e, axes, var, extent, total)
             return
+        short = (constant_dim(product([d for _, d in rest])) or _PARTIAL + 1) <= _PARTIAL
         with self.builder.loop(var.name, extent) as i:
             self.bind(i, extent)
-            part = self._partial(e)
-            self.nested()._pairwise(e, {**axes, var: i}, rest, part)
-            self.builder.store(total, 0, combine(e.op, total[0], part[0]))
+            inside = self.nested()
+            if short:
+                inside._part(e, total, lambda part: inside._fold(e, {**axes, var: i}, rest, part))
+            else:
+                inside._in_parts(e, {**axes, var: i}, rest, total)
 
-    def _pairwise_axis(
-        self, e: Reduce, axes: dict[Var, Expr], var: Var, start: Expr, extent: Dim, total: Buffer
-    ) -> None:
-        """The same along one axis, from ``start`` on; a symbolic extent is cut once."""
+    def _axis_in_parts(self, e: Reduce, axes: dict[Var, Expr], var: Var, extent: Dim, total: Buffer) -> None:
+        """The same along one axis."""
         size = constant_dim(extent)
-        block = _PARTIAL
-        while size is not None and size // block > _PARTIAL:
-            block *= _PARTIAL
-        whole: Dim = index(extent) // block if size is None else size // block
+        whole: Dim = index(extent) // _PARTIAL if size is None else size // _PARTIAL
+        tail: Dim = index(extent) % _PARTIAL if size is None else size % _PARTIAL
         with self.builder.loop(f"{var.name}_block", whole) as i:
             self.bind(i, whole)
-            part = self._partial(e)
             inside = self.nested()
-            if block > _PARTIAL:
-                inside._pairwise_axis(e, axes, var, start + i * block, block, part)
-            else:
-                inside._along(e, axes, var, start + i * block, block, part)
-            self.builder.store(total, 0, combine(e.op, total[0], part[0]))
-        tail: Dim = index(extent) % block if size is None else size % block
-        if size is not None and constant_dim(tail) is not None and size % block > _PARTIAL:
-            self.nested()._pairwise_axis(e, axes, var, start + index(whole) * block, tail, total)
-        else:
-            self._along(e, axes, var, start + index(whole) * block, tail, total)
+            inside._part(e, total, lambda part: inside._along(e, axes, var, i * _PARTIAL, _PARTIAL, part))
+        if constant_dim(tail) != 0:
+            start = index(whole) * _PARTIAL
+            inside = self.nested()
+            inside._part(e, total, lambda part: inside._along(e, axes, var, start, tail, part))
+
+    def _part(self, e: Reduce, total: Buffer, fill: Callable[[Buffer], None]) -> None:
+        """One partial sum, which ``fill`` computes, added to ``total``."""
+        part = self.builder.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
+        fill(part)
+        self.builder.store(total, 0, combine(e.op, total[0], cast(part[0], total.dtype)))
 
     def _along(self, e: Reduce, axes: dict[Var, Expr], var: Var, start: Expr, extent: Dim, total: Buffer) -> None:
         with self.builder.loop(var.name, extent) as j:
             self.bind(j, _PARTIAL if constant_dim(extent) is None else extent)
             self.nested()._fold(e, {**axes, var: self.simplifier(start + j)}, [], total)
-
-    def _partial(self, e: Reduce) -> Buffer:
-        return self.builder.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
 
     def _arg_reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
         b = self.builder

@@ -66,6 +66,69 @@ def test_variance_far_from_zero(offset: float) -> None:
         assert error <= 4 * allowed + 1e-6 * exact.abs().max()
 
 
+@pytest.mark.parametrize("size", [1e19, 1e25, 1e35])
+def test_deviations_of_numbers_whose_squares_are_no_f32(size: float) -> None:
+    """Eager computes variances of f32 in f64; what only the result cannot hold is infinite."""
+
+    def statistics(x: Tensor) -> list[Tensor]:
+        return [x.std(-1), x.var(-1), *torch.std_mean(x, 0), x.std(), x.bfloat16().std(-1)]
+
+    x = torch.randn(6, 70) * size
+    for got, want in zip(compiled(statistics)(x), statistics(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5 if want.dtype == torch.float32 else 1e-2, atol=0)
+
+
+def norms(x: Tensor) -> list[Tensor]:
+    grouped = x.view(4, 6, 50)
+    return [
+        F.layer_norm(x, (300,)),
+        F.group_norm(grouped, 2),
+        F.batch_norm(grouped, None, None, training=True),
+        F.instance_norm(grouped),
+        F.rms_norm(x, (300,)),
+    ]
+
+
+@pytest.mark.parametrize("size", [1e10, 1e19, 1e25])
+def test_norms_of_large_numbers(size: float) -> None:
+    x = torch.randn(4, 300) * size
+    for got, want in zip(compiled(norms)(x), norms(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+LONG: dict[str, tuple[Function, tuple[int, ...]]] = {
+    "sum": (torch.sum, (1 << 24,)),
+    "mean": (torch.mean, (1 << 22,)),
+    "dot": (lambda x: torch.dot(x, x), (1 << 22,)),
+    "var of all": (torch.var, (1 << 22,)),
+    "rows": (lambda x: x.sum(1), (3, 1 << 18)),
+    "norms of rows": (lambda x: x.norm(dim=1), (3, 1 << 18)),
+    "columns": (lambda x: x.sum(0), (16_384, 37)),
+    "variances of columns": (lambda x: x.var(0), (16_384, 37)),
+    "columns between": (lambda x: x.mean(1), (3, 16_384, 9)),
+    "softmax": (lambda x: x.softmax(1), (3, 1 << 18)),
+    "softmax of columns": (lambda x: x.softmax(0), (1 << 16, 5)),
+    "gradient of a bias": (lambda x: x.sum((0, 2)), (256, 3, 256)),
+    "running": (lambda x: x.cumsum(0), (1 << 16,)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_long_sums_are_as_exact_as_eagers(dynamic: bool) -> None:
+    """Of positive numbers, whose rounding errors cannot hide; half a unit of the last place is nobody's fault."""
+    torch._dynamo.reset()
+    functions = [function for function, _ in LONG.values()]
+    program = torch.compile(
+        lambda *xs: [f(x) for f, x in zip(functions, xs, strict=True)], backend=compile_fx, dynamic=dynamic
+    )
+    inputs = [torch.rand(shape) for _, shape in LONG.values()]
+    for name, x, got in zip(LONG, inputs, program(*inputs), strict=True):
+        function = LONG[name][0]
+        exact = function(x.double())
+        error, allowed = (((y.double() - exact) / exact).abs().max() for y in (got, function(x)))
+        assert error <= max(allowed, 2.0**-23), f"{name}: {error:.2e}, eager {allowed:.2e}"
+
+
 POOLS: dict[str, tuple[Function, int]] = {
     "1d": (F.max_pool1d, 1),
     "2d": (F.max_pool2d, 2),

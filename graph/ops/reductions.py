@@ -24,7 +24,7 @@ from taskmap.ir.construct import (
 )
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.types import DType, boolean, compute_type, f32, i64, u8
+from taskmap.ir.types import DType, bf16, boolean, compute_type, f32, f64, i64, u8
 
 Dims = int | Sequence[int] | None
 _SHORT_ROW = 1 << 14
@@ -148,7 +148,7 @@ def _position(op: str, x: Node, dim: int | None, keepdim: bool) -> Node:
 
 
 def mean_and_variance(
-    x: Node, dim: Dims, keepdim: bool, correction: float = 1, dtype: DType | None = None
+    x: Node, dim: Dims, keepdim: bool, correction: float = 1, dtype: DType | None = None, wide: DType | None = None
 ) -> tuple[Node, Node]:
     """Mean and variance in two passes: the mean first, then the squares of the distances from it.
 
@@ -157,20 +157,27 @@ def mean_and_variance(
     variance", 1983): a norm divides by next to nothing there. Other sums would need a third pass for it.
 
     Both are in ``dtype`` (default: the type in which x is computed). The divisor is the count less ``correction``, not
-    below 0.
+    below 0. ``wide``: a type to compute in whose rounding and range need no such care.
     """
     result = dtype or compute_type(x.dtype)
+    inner = wide or compute_type(x.dtype)
     if not x.dtype.is_float:
         raise UnsupportedError(f"the variance of {x.dtype} is not defined")
-    center = mean(x, dim, True, compute_type(x.dtype))
+    center = mean(x, dim, True, inner)
     number = count(x, dim)
     divisor = _divisor(number, correction, center.dtype)
-    if _along_rows(x, dim):
+    if wide is None and _along_rows(x, dim):
         return _corrected(x, center, dim, keepdim, divisor, _divisor(number, 0, center.dtype), result)
     distances = pointwise("squared_distance", (x, center), lambda a, m: (a - m) * (a - m), within=center.dtype)
     variance = fold("var", distances, dim, keepdim, "sum", same, lambda total: total / divisor, result)
     kept = center if keepdim or not x.shape else reshape(center, variance.shape)
     return to_dtype(kept, result), variance
+
+
+def _statistics_type(x: Node) -> DType | None:
+    """The type in which variances and deviations of f32 and bf16 are computed, as eager does on the CPU: squares of
+    elements from 1e19 on are no f32. A row of equal numbers has a sum that f64 holds exactly."""
+    return f64 if x.dtype in (f32, bf16) else None
 
 
 def _along_rows(x: Node, dim: Dims) -> bool:
@@ -208,19 +215,26 @@ def _divisor(number: Dim, correction: float, dtype: DType) -> Expr:
 
 def var(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> Node:
     """The variance, by two passes."""
-    return mean_and_variance(x, dim, keepdim, 1 if correction is None else correction, x.dtype)[1]
+    return var_mean(x, dim, correction, keepdim)[0]
 
 
 def var_mean(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> tuple[Node, Node]:
     """Variance and mean."""
-    center, variance = mean_and_variance(x, dim, keepdim, 1 if correction is None else correction, x.dtype)
+    chosen = 1 if correction is None else correction
+    center, variance = mean_and_variance(x, dim, keepdim, chosen, x.dtype, _statistics_type(x))
     return variance, center
 
 
 def std(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> Node:
     """The square root of the variance."""
-    variance = mean_and_variance(x, dim, keepdim, 1 if correction is None else correction)[1]
-    return pointwise("std", (variance,), lambda v: call("sqrt", v), x.dtype, variance.dtype)
+    return std_mean(x, dim, correction, keepdim)[0]
+
+
+def std_mean(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> tuple[Node, Node]:
+    """Standard deviation and mean."""
+    wide = _statistics_type(x)
+    center, variance = mean_and_variance(x, dim, keepdim, 1 if correction is None else correction, wide, wide)
+    return pointwise("std", (variance,), lambda v: call("sqrt", v), x.dtype, variance.dtype), to_dtype(center, x.dtype)
 
 
 def logsumexp(x: Node, dim: Dims, keepdim: bool = False) -> Node:

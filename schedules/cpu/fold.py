@@ -4,8 +4,8 @@
     for t in row / lanes:   acc = acc op value[t * lanes + lane]
 
 Short values are folded into four accumulators in turn, so that an addition does not wait for the one before. A long
-sum is cut into blocks with accumulators of their own: its rounding error grows with the length of a block and the
-number of blocks, not with the length of the row. Blocks may also be shared out among cores, their number a matter of
+sum is cut into blocks with accumulators of their own, whose results are added up in f64: its rounding error grows with
+the length of a block, not with that of the row. Blocks may also be shared out among cores, their number a matter of
 the row's length alone, so the result does not depend on the machine.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import (
+    cast,
     ceil_div,
     constant_dim,
     identity,
@@ -30,12 +31,12 @@ from taskmap.ir.construct import (
 from taskmap.ir.nodes import Buffer, Const, Dim, Expr, LoopKind, Scope
 from taskmap.ir.types import DType
 from taskmap.schedules.cpu.loops import vector_loop
-from taskmap.schedules.values import Values, combine
+from taskmap.schedules.values import Values, combine, wide_sum
 
 _UNROLL = 4
-_SPAN = 1 << 16
-"""How many elements one set of accumulators may fold of a sum of floats."""
-_BLOCK = 1 << 14
+_BLOCK = 1 << 10
+"""How many elements each lane of a set of accumulators may fold of a sum of floats."""
+_PART = 1 << 14
 _MOST_PARTS = 1 << 10
 
 At = tuple[Expr, ...]
@@ -54,6 +55,11 @@ class Fold:
     def start(self) -> Const:
         """What it starts from."""
         return identity(self.op, self.dtype)
+
+    @property
+    def wide(self) -> DType:
+        """The type in which the results of blocks are folded."""
+        return wide_sum(self.dtype) if self.rounds else self.dtype
 
     @property
     def rounds(self) -> bool:
@@ -84,10 +90,14 @@ class Walk:
             return self._straight(values, (), self.extents, index(0))
         return self._in_blocks(values) if depth is None else self._in_spans(values, depth)
 
-    @staticmethod
-    def _is_short(extents: Sequence[Dim]) -> bool:
+    @property
+    def block(self) -> int:
+        """Elements of a block."""
+        return _BLOCK * self.lanes
+
+    def _is_short(self, extents: Sequence[Dim]) -> bool:
         size = constant_dim(product(extents))
-        return size is not None and size <= _SPAN
+        return size is not None and size <= self.block
 
     def _straight(self, values: Values, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
         """One set of accumulators for positions of ``extents`` behind ``prefix``, the first of them counted from
@@ -143,19 +153,19 @@ class Walk:
         """Accumulators for every block of the innermost loop."""
         *outer, inner = self.extents
         totals = self._totals()
-        blocks = values.simplifier(index(inner) // _BLOCK)
+        blocks = values.simplifier(index(inner) // self.block)
         with self.b.grid([f"s{d}" for d in range(len(outer))], [index(n) for n in outer]) as prefix:
             for v, size in zip(prefix, outer, strict=True):
                 values.bind(v, size)
             with self.b.loop("block", blocks) as k:
                 inside = values.nested()
                 inside.bind(k, constant_dim(blocks) or blocks)
-                self._into(totals, self._straight(inside, prefix, [_BLOCK], k * _BLOCK))
-            rest = values.simplifier(index(inner) - blocks * _BLOCK)
+                self._into(totals, self._straight(inside, prefix, [self.block], k * self.block))
+            rest = values.simplifier(index(inner) - blocks * self.block)
             known = constant_dim(rest)
             if known != 0:
                 last: list[Dim] = [rest if known is None else known]
-                self._into(totals, self._straight(values.nested(), prefix, last, blocks * _BLOCK))
+                self._into(totals, self._straight(values.nested(), prefix, last, blocks * self.block))
         return self._results(totals)
 
     def _in_parts(self, values: Values) -> list[Expr]:
@@ -163,8 +173,8 @@ class Walk:
         length, *inner = self.extents
         grain = _UNROLL * self.lanes if not inner else 1
         size = constant_dim(product(inner)) or 1
-        known = constant_dim(length) or _MOST_PARTS * _BLOCK
-        wanted = min(_MOST_PARTS, max(1, known * size // _BLOCK))
+        known = constant_dim(length) or _MOST_PARTS * _PART
+        wanted = min(_MOST_PARTS, max(1, known * size // _PART))
         chunk = -(-known // wanted // grain) * grain
         parts = ceil_div(length, chunk)
         room = constant_dim(parts) or 0
@@ -184,14 +194,14 @@ class Walk:
         return self._results(totals)
 
     def _totals(self) -> list[Buffer]:
-        return [self.b.allocate(f.op, f.dtype, (1,), Scope.REGISTER, init=f.start) for f in self.folds]
+        return [self.b.allocate(f.op, f.wide, (1,), Scope.REGISTER, init=identity(f.op, f.wide)) for f in self.folds]
 
     def _into(self, totals: Sequence[Buffer], results: Sequence[Expr]) -> None:
         for f, total, result in zip(self.folds, totals, results, strict=True):
-            self.b.store(total, 0, combine(f.op, total[0], result))
+            self.b.store(total, 0, combine(f.op, total[0], cast(result, f.wide)))
 
     def _results(self, totals: Sequence[Buffer]) -> list[Expr]:
-        return [self.b.let(f.op, total[0]) for f, total in zip(self.folds, totals, strict=True)]
+        return [self.b.let(f.op, cast(total[0], f.dtype)) for f, total in zip(self.folds, totals, strict=True)]
 
 
 class _Accumulators:

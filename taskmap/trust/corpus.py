@@ -64,6 +64,11 @@ class Sample:
     dims: dict[Var, int]
     expected: tuple[Array, ...]
 
+    @property
+    def has_halves(self) -> bool:
+        """Whether it computes with f16, which gcc has from version 12 on, and clang from 15."""
+        return any("f16" in part.replace("bf16", "") for part in (self.source.text, *self.source.prelude))
+
 
 def samples(target: Target, *, integers: bool) -> Iterator[Sample]:
     """The kernels for ``target`` that compute with ``integers``, those that compilers are known to get wrong first; or
@@ -133,7 +138,12 @@ def _mixed(dtype: DType) -> list[Node]:
 
 def _casts(dtype: DType) -> list[Node]:
     x = _tensor(dtype, _LENGTH)
-    return [pointwise_ops.to_dtype(x, other) for other in EVERY if other != dtype]
+    return [pointwise_ops.to_dtype(x, other) for other in EVERY if other not in (dtype, f16)]
+
+
+def _halves(dtype: DType) -> list[Node]:
+    """From every type."""
+    return [pointwise_ops.to_dtype(_tensor(other, _LENGTH), dtype) for other in EVERY if other != dtype]
 
 
 def _divided(dtype: DType) -> list[Node]:
@@ -229,6 +239,7 @@ _WITH_INTEGERS: _Programs = (
     ("product", _product, INTEGERS),
     ("mixed", _mixed, INTEGERS),
     ("casts", _casts, EVERY),
+    ("halves", _halves, (f16,)),
     ("truth", _truth, (boolean, u8, i64)),
     ("divided", _divided, INTEGERS),
     ("free", _free, INTEGERS),

@@ -28,33 +28,43 @@ _FIRST = 5
 def climb(toolchain: Toolchain, target: Target) -> Outcome:
     """Try ``toolchain`` with kernels for ``target``: those with integers, those without, each on a ladder of its own.
 
-    Raises UntriedError when no rung compiles the samples.
+    Raises UntriedError when no rung compiles the samples, not even those without f16, which older compilers lack.
     """
     with ThreadPoolExecutor(2, "taskmap-trust") as pool:
         running: list[Future[Climb]] = []
-        count = 0
         for integers in (True, False):  # the first are compiled while the others are being generated
-            tried = list(samples(target, integers=integers))
-            running.append(pool.submit(_climb, toolchain, tried, integers))
-            count += len(tried)
-        return Outcome(running[0].result(), running[1].result(), count)
+            running.append(pool.submit(_climb, toolchain, list(samples(target, integers=integers)), integers))
+        return Outcome(running[0].result(), running[1].result())
 
 
 def _climb(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> Climb:
+    try:
+        return _highest(toolchain, tried, integers)
+    except UntriedError:
+        others = [sample for sample in tried if not sample.has_halves]
+        if len(others) == len(tried):
+            raise
+        return replace(_highest(toolchain, others, integers), halves=False)
+
+
+def _highest(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> Climb:
+    """The first rung with which all are right. Raises UntriedError when no rung compiles them."""
     wrong: list[tuple[Flags, tuple[Fault, ...]]] = []
-    refusal: UntriedError | None = None
+    refusals: list[UntriedError] = []
     for flags in RUNGS[toolchain.family]:
         try:
             found = _faults(tried, replace(toolchain, safer=Safer(flags, flags)), integers)
         except UntriedError as error:
-            refusal = refusal or error
-            found = [Fault("the compiler", f"refuses them: {error}")]
+            refusals.append(error)
+            if "error:" in str(error):  # of the source, which other flags do not mend
+                break
+            found = [Fault("the compiler", f"fails: {error}")]
         if not found:
-            return Climb(flags, tuple(wrong))
+            return Climb(flags, len(tried), True, tuple(wrong))
         wrong.append((flags, tuple(found)))
-    if refusal is not None and all(fault.kernel == "the compiler" for _, found in wrong for fault in found):
-        raise refusal
-    return Climb(None, tuple(wrong))
+    if len(refusals) > len(wrong) or len(refusals) == len(RUNGS[toolchain.family]):
+        raise refusals[0]
+    return Climb(None, len(tried), True, tuple(wrong))
 
 
 def _faults(tried: Sequence[Sample], toolchain: Toolchain, integers: bool) -> list[Fault]:

@@ -79,7 +79,8 @@ def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, f
         except (OSError, OutOfTimeError) as error:
             raise UntriedError(f"it cannot be run, or does not end: {error}") from error
         if status:
-            raise UntriedError(complaints.strip()[:500] or f"exit status {status}")
+            said = "\n".join(line for line in complaints.splitlines() if "error:" in line) or complaints.strip()
+            raise UntriedError(said[:500] or f"exit status {status}")
     if not (folder / "unit.so").is_file():
         raise UntriedError("it wrote no shared object")
     return folder / "unit.so"

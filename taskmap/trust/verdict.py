@@ -19,7 +19,7 @@ from taskmap.backend.cpu.toolchain import Safer, Toolchain
 from taskmap.task_store import compiler_version, version_of
 
 _log = logging.getLogger(__name__)
-_FORMAT = 1
+_FORMAT = 2
 
 Flags = tuple[str, ...]
 
@@ -38,19 +38,21 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """The rung for one kind of kernel, None when none is right; and what was wrong on the rungs below it."""
+    """The rung for one kind of kernel, None when none is right; how many kernels were tried, those with f16 among them
+    or not; and what was wrong on the rungs below it."""
 
     flags: Flags | None
+    count: int
+    halves: bool
     wrong: tuple[tuple[Flags, tuple[Fault, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a compiler's trial with ``count`` samples."""
+    """What became of a compiler's trial."""
 
     integers: Climb
     floats: Climb
-    count: int
 
     @property
     def safer(self) -> Safer | None:
@@ -65,16 +67,17 @@ class Verdict:
     """The outcome of a trial of ``count`` kernels.
 
     safer: flags to add, None for a compiler that may not be used. wrong: for each rung that was not right, its flags,
-    with the first kernels that were wrong. seconds: what the trial took.
+    with the first kernels that were wrong. halves: kernels with f16 could be compiled. seconds: what the trial took.
     """
 
     safer: Safer | None
     count: int
     wrong: tuple[str, ...] = ()
+    halves: bool = True
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        tried = f"{self.count} kernels tried in {self.seconds:.1f} s"
+        tried = f"{self.count} kernels tried in {self.seconds:.1f} s" + ("" if self.halves else "; it has no f16")
         if self.safer is None:
             return f"wrong, and not used ({tried}): {self.wrong[-1]}"
         if self.safer == Safer():
@@ -91,7 +94,8 @@ def verdict_of(outcome: Outcome, seconds: float) -> Verdict:
         for flags, found in climb.wrong:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             wrong.append(f"with {shlex.join(flags) or 'the usual flags'} {found[0].kernel}: {found[0].what}{more}")
-    return Verdict(outcome.safer, outcome.count, tuple(wrong), round(seconds, 2))
+    count, halves = outcome.integers.count + outcome.floats.count, outcome.integers.halves and outcome.floats.halves
+    return Verdict(outcome.safer, count, tuple(wrong), halves, round(seconds, 2))
 
 
 def verdict_key(toolchain: Toolchain, fingerprint: tuple[str, int, int]) -> str:
@@ -154,7 +158,8 @@ def _read(content: Mapping[str, Any]) -> Verdict:
     safer = content["safer"]
     if safer is not None:
         safer = Safer(_flags(safer["integers"]), _flags(safer["floats"]))
-    return Verdict(safer, int(content["count"]), _flags(content["wrong"]), float(content["seconds"]))
+    wrong, halves, seconds = _flags(content["wrong"]), bool(content["halves"]), float(content["seconds"])
+    return Verdict(safer, int(content["count"]), wrong, halves, seconds)
 
 
 def _flags(words: Any) -> tuple[str, ...]:

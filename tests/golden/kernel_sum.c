@@ -45,11 +45,11 @@ void tm_sum(const f32 *restrict pin0_0, f32 *restrict pout0_1)
   f32 tpartssum_2[18] __attribute__((aligned(64)));
   const struct tm_sum_loop0_data s0 = {pin0_0, tpartssum_2};
   tm_parallel_1(tm_sum_loop0_range, &s0, 18LL);
-  f32 rsum_19_0;
-  rsum_19_0 = 0.0f;
+  f64 rsum_19_0;
+  rsum_19_0 = 0.0;
   for (i64 part_20 = 0; part_20 < 18LL; part_20++) {
-    rsum_19_0 = (rsum_19_0 + tpartssum_2[part_20]);
+    rsum_19_0 = (rsum_19_0 + tm_cast_f32x1_to_f64x1(tpartssum_2[part_20]));
   }
-  const f32 sum_21 = rsum_19_0;
+  const f32 sum_21 = tm_cast_f64x1_to_f32x1(rsum_19_0);
   pout0_1[0LL] = sum_21;
 }

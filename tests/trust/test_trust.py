@@ -39,6 +39,13 @@ def few(target: Target, *, integers: bool) -> Iterator[corpus.Sample]:
             yield corpus._sample(task, target, np.random.default_rng(0))
 
 
+@pytest.fixture
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store without verdicts: those of other tests are of all kernels."""
+    monkeypatch.setenv("TASKMAP_CACHE_DIR", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
 @pytest.fixture(autouse=True)
 def few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machinery is tried with a few kernels."""

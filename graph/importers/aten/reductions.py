@@ -58,6 +58,11 @@ def var_mean(x: Node, dim: Dims = None, correction: float | None = None, keepdim
     return ops.var_mean(x, dim, correction, keepdim)
 
 
+@lowering("std_mean.correction")
+def std_mean(x: Node, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> tuple[Node, Node]:
+    return ops.std_mean(x, dim, correction, keepdim)
+
+
 @lowering("linalg_vector_norm.default")
 def vector_norm(x: Node, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     return ops.vector_norm(x, float(ord), dim, keepdim, dtype)
