@@ -19,7 +19,7 @@ from taskmap.driver import Session, new_session
 from taskmap.graph.importers.decompositions import decompositions
 from taskmap.options import Options
 from taskmap.placing import device_of
-from taskmap.recurrent_training import trainable_lstms
+from taskmap.recurrent_layers import keep_layers
 
 
 def compile_fx(
@@ -52,7 +52,7 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,
     )
-    trainable_lstms(gm, example_inputs)
+    keep_layers(gm, example_inputs)
     compiled: Callable[..., Any] = backend(gm, example_inputs)
     return compiled
 

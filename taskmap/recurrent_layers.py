@@ -1,0 +1,150 @@
+"""torch.nn.LSTM, GRU and RNN under torch.compile, where Dynamo is told to trace them (``config.allow_rnn``).
+
+PyTorch's own decompositions write every step out, so that a graph grows with the length. Here each layer stays one
+operator: the importer makes a loop of it, and PyTorch runs its gradient, from what the layer was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_EAGER: dict[str, Callable[..., Any]] = {kind: getattr(torch, kind) for kind in KINDS}
+_ARGUMENTS = 9
+"""Of a call with sequences of one length; packed sequences come with as many, but their flag stands elsewhere."""
+
+
+def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+    """Calls of LSTM, GRU and RNN in a graph that Dynamo captured become layers of one operator each, in place."""
+    trained = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in example_inputs)
+    for module in gm.modules():
+        if not isinstance(module, fx.GraphModule):
+            continue
+        found = [n for n in module.graph.nodes if n.op == "call_function" and n.target in _EAGER.values()]
+        for node in found:
+            kind = next(k for k, function in _EAGER.items() if function == node.target)
+            node.target, node.args = recurrent_layers, (kind, trained, *node.args)
+        if found:
+            module.recompile()
+
+
+def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
+    """The call, layer by layer; as PyTorch has it where a layer is not one of ours."""
+    if not _is_plain(kind, args, kwargs):
+        return _taken_apart(kind, trained, *args, **kwargs)
+    x, hx, params, biased, layers, dropout, train, bidirectional, batch_first = args
+    states = list(hx) if kind == "lstm" else [hx]
+    x = x.transpose(0, 1) if batch_first else x
+    directions = 2 if bidirectional else 1
+    each = directions * (4 if biased else 2)
+    last: list[list[Tensor]] = []
+    for layer in range(layers):
+        if layer and dropout and train:
+            x = torch.dropout(x, dropout, True)
+        own = [s[layer * directions : (layer + 1) * directions] for s in states]
+        x, *ends = torch.ops.taskmap.recurrent(kind, x, own, list(params[layer * each : (layer + 1) * each]), biased)
+        last.append(ends)
+    results = [ends[0] if layers == 1 else torch.cat(ends) for ends in zip(*last, strict=True)]
+    return (x.transpose(0, 1) if batch_first else x, *results)
+
+
+def _taken_apart(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
+    """The call as PyTorch takes it apart. Of an LSTM of the CPU it makes oneDNN's layers as if for inference, whenever
+    the sequence itself needs no gradient: when the weights do, what the layers would save is not there. Single
+    operators all have gradients."""
+    if kind != "lstm" or not trained:
+        return _EAGER[kind](*args, **kwargs)
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        return torch.lstm(*args, **kwargs)
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
+
+
+def _is_plain(kind: str, args: Sequence[Any], kwargs: Any) -> bool:
+    """Whether a call is of sequences of one length, without projections, in one type, and nothing else watches it."""
+    if kwargs or len(args) != _ARGUMENTS or not isinstance(args[3], bool) or not isinstance(args[8], bool):
+        return False
+    x, hx, params, biased, layers, _, _, bidirectional, _ = args
+    states = list(hx) if kind == "lstm" else [hx]
+    hidden = states[0].shape[-1]
+    if len(params) != layers * (2 if bidirectional else 1) * (4 if biased else 2) or states[-1].shape[-1] != hidden:
+        return False
+    tensors = [x, *states, *params]
+    return (
+        x.dtype.is_floating_point
+        and all(t.dtype == x.dtype and t.device == x.device for t in tensors)
+        and not any(isinstance(n, int) and n == 0 for t in tensors for n in t.shape)
+        and not torch.is_autocast_enabled(x.device.type)
+        and torch._C._functorch.maybe_current_level() is None
+    )
+
+
+def _eager(kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], biased: bool) -> list[Tensor]:
+    bidirectional = len(weights) == 2 * (4 if biased else 2)
+    hx = tuple(states) if kind == "lstm" else states[0]
+    made: tuple[Tensor, ...] = _EAGER[kind](x, hx, list(weights), biased, 1, 0.0, False, bidirectional, False)
+    return list(made)
+
+
+@torch.library.custom_op("taskmap::recurrent", mutates_args=())
+def recurrent(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool) -> list[Tensor]:
+    """One layer: x [steps, batch, width], states [directions, batch, hidden] (of an LSTM two) to the states of all
+    steps [steps, batch, directions * hidden] and the last ones. ``weights``: of each direction those of the input and
+    of the state, and their biases."""
+    return [t.contiguous() for t in _eager(kind, x, states, weights, biased)]
+
+
+@recurrent.register_fake
+def _(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool) -> list[Tensor]:
+    directions, _, hidden = states[0].shape
+    return [x.new_empty((x.shape[0], x.shape[1], directions * hidden)), *(x.new_empty(s.shape) for s in states)]
+
+
+@torch.library.custom_op("taskmap::recurrent_backward", mutates_args=())
+def recurrent_backward(
+    kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool, gradients: list[Tensor]
+) -> list[Tensor]:
+    """The gradients of x, states and weights, from those of the results: the layer is run again."""
+    key = torch._C.DispatchKey.AutogradFunctionality
+    given = [x, *states, *weights]
+    with torch.enable_grad(), torch._C._SetExcludeDispatchKeyGuard(key, False):
+        leaves = [t.detach().requires_grad_() for t in given]
+        split = 1 + len(states)
+        made = _eager(kind, leaves[0], leaves[1:split], leaves[split:], biased)
+        found = torch.autograd.grad(made, leaves, gradients, allow_unused=True)
+    # A bias is added twice: both have one gradient, and the results of an operator share no memory.
+    return [
+        t.new_zeros(t.shape) if g is None else g.clone(memory_format=torch.contiguous_format)
+        for t, g in zip(given, found, strict=True)
+    ]
+
+
+@recurrent_backward.register_fake
+def _(
+    kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool, gradients: list[Tensor]
+) -> list[Tensor]:
+    return [t.new_empty(t.shape) for t in (x, *states, *weights)]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    kind, x, states, weights, biased = inputs
+    ctx.kind, ctx.biased, ctx.split = kind, biased, 1 + len(states)
+    ctx.save_for_backward(x, *states, *weights)
+    ctx.like = [(t.shape, t.dtype, t.device) for t in output]
+
+
+def _gradient(ctx: Any, gradients: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    x, *rest = ctx.saved_tensors
+    states, weights = rest[: ctx.split - 1], rest[ctx.split - 1 :]
+    whole = [x.new_zeros(shape) if g is None else g for g, (shape, _, _) in zip(gradients, ctx.like, strict=True)]
+    made = torch.ops.taskmap.recurrent_backward(ctx.kind, x, states, weights, ctx.biased, whole)
+    return None, made[0], made[1 : ctx.split], made[ctx.split :], None
+
+
+recurrent.register_autograd(_gradient, setup_context=_save)
