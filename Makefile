@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench gpu clean
+.PHONY: help demo test test-all lint bench gpu clean
 
 help:
 	@echo "make demo    compile a ResNet-50 through torch.compile and compare it with eager"
 	@echo "make test    run the tests            (PYTEST_ARGS=... is passed on)"
+	@echo "make test-all  the same with what takes hours: proofs marked long, every program at independent symbolic sizes"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make bench   measure the models and write the tables"
 	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS=--resume to go on); needs no network"
@@ -20,6 +21,9 @@ demo: $(VENV)/.base
 # Two workers, because one test often waits for a compiler. They share the cores, so a thread that waits must not spin.
 test: $(VENV)/.test
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
+
+test-all: $(VENV)/.test
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --long -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

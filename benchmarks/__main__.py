@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.report import RESULTS, Check
 
-ALL = ("accuracy", "latency", "compile_time", "matmul", "overhead", "memory", "tuning")
+ALL = ("accuracy", "latency", "compile_time", "matmul", "overhead", "memory", "tuning", "recompilations")
 
 
 def outcome(path: Path) -> list[Check]:

@@ -70,9 +70,10 @@ class Graph:
     """Inputs in calling order, outputs in order (None where the model returns None), and the symbolic sizes.
 
     ``dims`` maps each symbolic size to where its value is found at run time: ("input", i) for the i-th argument when
-    that is an integer, or ("size", i, d) for dimension d of the i-th argument. ``constant_inputs`` holds the
-    positions of inputs whose values stay the same from call to call (parameters and buffers). ``hints``: what symbolic
-    sizes are likely to be, where something says so.
+    that is an integer, or ("size", i, d) for dimension d of the i-th argument; ("line", a, b, *place) is
+    max(a * n + b, 1) for the n at ``place``. All are taken to be at least 1. ``constant_inputs`` holds the positions of
+    inputs whose values stay the same from call to call (parameters and buffers). ``hints``: what symbolic sizes are
+    likely to be, where something says so.
     """
 
     inputs: list[Node]

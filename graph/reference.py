@@ -35,19 +35,18 @@ def run(graph: Graph, inputs: Sequence[Any], extern: Extern | None = None) -> li
 
 def dimensions(graph: Graph, inputs: Sequence[Any]) -> dict[Var, int]:
     """The values of the symbolic sizes for these inputs."""
-    dims: dict[Var, int] = {}
-    for var, place in graph.dims.items():
-        if place[0] == "input":
-            dims[var] = int(inputs[_int(place[1])])
-        else:
-            dims[var] = int(inputs[_int(place[1])].shape[_int(place[2])])
-    return dims
+    return {var: _found(place, inputs) for var, place in graph.dims.items()}
 
 
-def _int(value: object) -> int:
-    if not isinstance(value, int):
-        raise GraphError(f"{value!r} is not a position")
-    return value
+def _found(place: tuple[object, ...], inputs: Sequence[Any]) -> int:
+    match place:
+        case ("input", int(i)):
+            return int(inputs[i])
+        case ("size", int(i), int(d)):
+            return int(inputs[i].shape[d])
+        case ("line", int(slope), int(start), *inner):
+            return max(slope * _found(tuple(inner), inputs) + start, 1)
+    raise GraphError(f"{place!r} is not a place")
 
 
 def node_value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern: Extern | None) -> Any:

@@ -14,7 +14,7 @@ from torch.autograd import profiler as _profiler
 from taskmap.backend.sizes import sizes_function
 from taskmap.binding import Binding, ExternBinding, TensorSpec, View
 from taskmap.ir.errors import GraphError
-from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.kept_outputs import SMALLEST, KeptOutputs
 from taskmap.ledger import LEDGER
 from taskmap.on_gpu import on_gpu
@@ -201,22 +201,25 @@ class _Specs:
 
 def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:
     """The function that reads the symbolic sizes off the arguments."""
-    parts: list[str] = []
-    for var, source in binding.dims:
-        match source:
-            case ("input", int(i)):
-                parts.append(f"int(a[{i}]), ")
-            case ("size", int(i), int(d)):
-                parts.append(f"a[{i}].size({d}), ")
-            case ("stride", int(i), int(d)):
-                parts.append(f"a[{i}].stride({d}), ")
-            case ("offset", int(i)):
-                parts.append(f"a[{i}].storage_offset(), ")
-            case _:
-                raise GraphError(f"the size {var!r} comes from {source!r}, which is nowhere in a call")
+    parts = [f"{_dim_text(var, source)}, " for var, source in binding.dims]
     # Only numbers stand in the text.
-    reader: Callable[[Sequence[Any]], tuple[int, ...]] = eval(f"lambda a: ({''.join(parts)})", {"int": int})
+    reader: Callable[[Sequence[Any]], tuple[int, ...]] = eval(f"lambda a: ({''.join(parts)})", {"int": int, "max": max})
     return reader
+
+
+def _dim_text(var: Var, source: tuple[object, ...]) -> str:
+    match source:
+        case ("input", int(i)):
+            return f"int(a[{i}])"
+        case ("size", int(i), int(d)):
+            return f"a[{i}].size({d})"
+        case ("stride", int(i), int(d)):
+            return f"a[{i}].stride({d})"
+        case ("offset", int(i)):
+            return f"a[{i}].storage_offset()"
+        case ("line", int(slope), int(start), *place):
+            return f"max({slope} * {_dim_text(var, tuple(place))} + {start}, 1)"
+    raise GraphError(f"the size {var!r} comes from {source!r}, which is nowhere in a call")
 
 
 def _address(value: torch.Tensor | None) -> int:

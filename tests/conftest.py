@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -23,12 +24,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing with them"
     )
+    parser.addoption(
+        "--long", action="store_true", help="run what takes long too, and every program at independent symbolic sizes"
+    )
     parser.addoption("--seed", type=int, help="draw other random inputs than those of every run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """A run draws the same inputs as the last, so that what fails can be looked at; `--seed N` draws fresh ones."""
     settings.load_profile("repeatable" if config.getoption("--seed") is None else "taskmap")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `long` run under `--long` alone."""
+    if config.getoption("--long"):
+        return
+    for item in items:
+        if item.get_closest_marker("long") is not None:
+            item.add_marker(pytest.mark.skip(reason="takes long: give --long"))
+
+
+@pytest.fixture(autouse=True)
+def independent_sizes(request: pytest.FixtureRequest, kernel_store: None) -> Iterator[None]:
+    """Under `--long`, the programs that a test compares with eager run at independent symbolic sizes after it."""
+    if not request.config.getoption("--long"):
+        yield
+        return
+    independent = pytest.importorskip("tests.independent")
+    with independent.noting() as programs:
+        yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for program in programs:
+            independent.check_independent(program)
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,15 @@
-"""torch's symbolic sizes (sympy expressions) as index expressions over the graph's size variables."""
+"""torch's symbolic sizes (sympy expressions) as index expressions over the graph's size variables.
+
+Everything that reads the graph takes a size variable to be at least 1. A symbol of which torch knows no such thing (an
+int among a function's arguments) is therefore written with variables of which it is true: n = p - q, where p is
+max(n, 0) + 1 and q is max(-n, 0) + 1. One that is bounded on one side needs one of the two.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy  # type: ignore[import-untyped]  # it ships no types
 import torch
@@ -18,14 +23,30 @@ from taskmap.ir.types import f64, i64
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
+class Line(NamedTuple):
+    """A variable's value at a call: max(slope * n + start, 1), where n is what the call gives."""
+
+    slope: int
+    start: int
+
+    def at(self, n: int) -> int:
+        """The value for ``n``."""
+        return max(self.slope * n + self.start, 1)
+
+
+PLAIN, UP, DOWN = Line(1, 0), Line(1, 1), Line(-1, 1)
+
+
 class Symbols:
-    """One variable for each symbolic size of a graph, where a call finds its value, and what it was while tracing."""
+    """The variables for each symbolic size of a graph, where a call finds its value, and what it was while tracing."""
 
     def __init__(self) -> None:
-        self.variables: dict[sympy.Symbol, Var] = {}
-        self.found: dict[Var, tuple[object, ...]] = {}
+        self.parts: dict[sympy.Symbol, dict[Var, Line]] = {}
+        self.values: dict[sympy.Symbol, Expr] = {}
+        self.places: dict[sympy.Symbol, tuple[object, ...]] = {}
         self.hints: dict[Var, int] = {}
         self._memo: dict[sympy.Basic, Expr] = {}
+        self._shapes: Any = None
 
     def dim(self, value: Any) -> Dim:
         """A size of a tensor's shape or stride."""
@@ -40,6 +61,7 @@ class Symbols:
         if isinstance(value, torch.SymBool):
             raise UnsupportedError("a symbolic bool as a value")
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            self._shapes = value.node.shape_env
             return self.expression(_simplified(value))
         return const(value, f64 if isinstance(value, float) else i64)
 
@@ -52,32 +74,58 @@ class Symbols:
     def find(self, value: Any, place: tuple[object, ...]) -> None:
         """Notes that a call finds ``value``, if that is a single symbol, at ``place``, and what it was in tracing."""
         if isinstance(value, torch.SymInt) and isinstance(_simplified(value), sympy.Symbol):
-            variable = self.variable(_simplified(value))
-            self.found.setdefault(variable, place)
+            symbol = _simplified(value)
+            self._shapes = value.node.shape_env
+            self.symbol(symbol)
+            self.places.setdefault(symbol, place)
             if isinstance(value.node.hint, int):
-                self.hints.setdefault(variable, value.node.hint)
+                for var, line in self.parts[symbol].items():
+                    self.hints.setdefault(var, line.at(value.node.hint))
 
-    def variable(self, symbol: sympy.Symbol) -> Var:
-        """The variable of a symbol. Raises ImportGraphError for one that is not a size."""
+    def symbol(self, symbol: sympy.Symbol) -> Expr:
+        """A symbol by variables that are at least 1. Raises ImportGraphError for one that is not an integer."""
         if not symbol.is_integer:
             raise ImportGraphError(f"the graph depends on the symbolic number {symbol}, which is not an integer")
-        if symbol not in self.variables:
-            self.variables[symbol] = Var(f"n{len(self.variables)}")
-        return self.variables[symbol]
+        if symbol not in self.values:
+            low, high = self._range(symbol)
+            if low >= 1:
+                self.values[symbol] = self._part(symbol, PLAIN)
+            elif low >= 0:
+                self.values[symbol] = self._part(symbol, UP) - 1
+            elif high <= -1:
+                self.values[symbol] = -self._part(symbol, Line(-1, 0))
+            else:
+                self.values[symbol] = self._part(symbol, UP) - self._part(symbol, DOWN)
+        return self.values[symbol]
 
     def dims(self) -> dict[Var, tuple[object, ...]]:
-        """Every size with its place. Raises ImportGraphError for one that no input shows."""
-        for symbol, var in self.variables.items():
-            if var not in self.found:
+        """Every size variable with its place. Raises ImportGraphError for a size that no input shows."""
+        found: dict[Var, tuple[object, ...]] = {}
+        for symbol, parts in self.parts.items():
+            place = self.places.get(symbol)
+            if place is None:
                 raise ImportGraphError(
                     f"the size {symbol} of the graph cannot be read off its inputs",
                     why="it is computed from data, or only a function of it occurs as a size",
                 )
-        return {var: self.found[var] for var in self.variables.values()}
+            found.update({var: place if line == PLAIN else ("line", *line, *place) for var, line in parts.items()})
+        return found
+
+    def _part(self, symbol: sympy.Symbol, line: Line) -> Var:
+        made = Var(f"n{sum(map(len, self.parts.values()))}")
+        self.parts.setdefault(symbol, {})[made] = line
+        return made
+
+    def _range(self, symbol: sympy.Symbol) -> tuple[float, float]:
+        """The least and the greatest value that torch's guards allow."""
+        if self._shapes is None:
+            return -math.inf, math.inf
+        known = self._shapes.bound_sympy(symbol)
+        return float(known.lower), float(known.upper)
 
     def _convert(self, e: sympy.Basic) -> Expr:
         if isinstance(e, sympy.Symbol):
-            return self.variable(e)
+            return self.symbol(e)
         if isinstance(e, sympy.Integer):
             return index(int(e))
         if isinstance(e, (sympy.Float, sympy.Rational)):

@@ -8,7 +8,7 @@ from taskmap.graph.build import define, same_dim
 from taskmap.graph.graph import Node
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.promotion import result_type
-from taskmap.graph.ops.views import slice_bounds, unsqueeze
+from taskmap.graph.ops.views import position, slice_bounds, unsqueeze
 from taskmap.ir.construct import cast, compare, constant_dim, eq, index, maximum, minimum, select
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
@@ -99,14 +99,14 @@ def slice_scatter(
     return define("slice_scatter", [x, source], x.shape, element, x.dtype)
 
 
-def select_scatter(x: Node, source: Node, dim: int, at: int) -> Node:
+def select_scatter(x: Node, source: Node, dim: int, at: Dim) -> Node:
     """``x`` with the part at position ``at`` of ``dim`` replaced by ``source``."""
     axis = dim % len(x.shape)
-    position = at if at >= 0 else index(x.shape[axis]) + at
+    place = position(at, x.shape[axis])
 
     def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
         def value(*axes: Expr) -> Expr:
-            inside = eq(axes[axis], position)
+            inside = eq(axes[axis], place)
             return select(inside, cast(g[tuple(a for d, a in enumerate(axes) if d != axis)], x.dtype), f[axes])
 
         return value

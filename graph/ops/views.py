@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 from taskmap.graph.build import reindex, same_dim
 from taskmap.graph.graph import Node
 from taskmap.graph.size_forms import normal
-from taskmap.ir.construct import constant_dim, index, maximum, minimum, product
+from taskmap.ir.construct import constant_dim, index, maximum, minimum, product, select
 from taskmap.ir.errors import GraphError, UnsupportedError
-from taskmap.ir.nodes import Binary, Dim, Expr, ExprLike
+from taskmap.ir.nodes import Binary, Dim, Expr, ExprLike, Var
+from taskmap.ir.simplify import Simplifier
+from taskmap.ir.visit import walk_exprs
 
 Factors = tuple[int, frozenset[tuple[Expr, int]]]
 
@@ -173,9 +176,29 @@ def _bound(value: Dim, size: Dim) -> Dim:
         return size
     if known == 0:
         return 0
-    if known is not None and known < 0:
-        return maximum(index(size) + known, 0)
-    return value if same_dim(value, size) else minimum(value, size)
+    if same_dim(value, size):
+        return value
+    if known is None and isinstance(value, Expr):
+        place = index(_from_start(value, size))
+        return minimum(maximum(place, 0) if least(place) < 0 else place, size)
+    return maximum(index(size) + value, 0) if known is not None and known < 0 else minimum(value, size)
+
+
+def _from_start(value: Expr, size: Dim) -> Dim:
+    """A position that counts from the end where it is negative, which may be known only at run time."""
+    if least(value) >= 0:
+        return value
+    from_end = index(size) + value
+    return from_end if least(-value) >= 1 else select(value < 0, from_end, value)
+
+
+def least(value: Expr) -> float:
+    """The least that ``value`` can be: symbolic sizes are at least 1."""
+    simplifier = Simplifier()
+    for e in walk_exprs(value):
+        if isinstance(e, Var):
+            simplifier.bind_range(e, (1, math.inf))
+    return simplifier.range(simplifier(value))[0]
 
 
 def _length(first: Dim, last: Dim, step: int | None) -> Dim:
@@ -190,12 +213,17 @@ def _length(first: Dim, last: Dim, step: int | None) -> Dim:
 def select_(x: Node, dim: int, at: Dim) -> Node:
     """The part of ``x`` at position ``at`` (from the end when negative) of ``dim``, which disappears."""
     axis = dim % len(x.shape)
-    known = constant_dim(at)
-    place: Dim = index(x.shape[axis]) + at if known is not None and known < 0 else at
-    if known is None and isinstance(at, Expr):
-        raise UnsupportedError("select at a symbolic position, whose sign is not known")
+    place = position(at, x.shape[axis])
     shape = [n for d, n in enumerate(x.shape) if d != axis]
     return reindex("select", x, shape, lambda *axes: [*axes[:axis], place, *axes[axis:]])
+
+
+def position(at: Dim, size: Dim) -> Dim:
+    """``at`` as an index of a dimension of extent ``size``; from the end where it is negative."""
+    known = constant_dim(at)
+    if known is None and isinstance(at, Expr):
+        return _from_start(at, size)
+    return index(size) + at if known is not None and known < 0 else at
 
 
 def split(x: Node, sizes: Sequence[Dim], dim: int = 0) -> list[Node]:

@@ -19,6 +19,7 @@ from taskmap.graph.importers.decompositions import decompositions
 from taskmap.graph.importers.fx import import_fx
 from taskmap.graph.importers.types import dtype_of, torch_dtype
 from taskmap.graph.reference import run
+from tests.independent import note
 
 
 @dataclass
@@ -50,6 +51,7 @@ def compile_flat(
     function: Callable[..., Any], args: Any, kwargs: Any, traced: Traced, dynamic: bool = False
 ) -> tuple[Callable[..., list[Any]], list[torch.Tensor]]:
     """The compiled function on the flat list of tensors in its arguments, and that list."""
+    note(function, args, kwargs)
     leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
 

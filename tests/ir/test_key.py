@@ -108,7 +108,7 @@ def test_a_task_has_no_key_while_it_names_a_size_that_it_does_not_take(where: di
 
 
 def test_the_order_of_the_sizes_counts() -> None:
-    square = {"rows": n, "strides": (m, 1)}
+    square: dict[str, Any] = {"rows": n, "strides": (m, 1)}
     assert task_key(task(**square, dims=(n, m))) != task_key(task(**square, dims=(m, n)))
 
 

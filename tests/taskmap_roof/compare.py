@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten
 
 from taskmap.ledger import Metrics, metrics
 from taskmap.torch_backend import compile_fx
+from tests.independent import note
 
 
 def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
@@ -58,6 +59,7 @@ def share(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def check(function: Callable[..., Any], *args: Any, rtol: float | None = None, atol: float | None = None) -> None:
     """The compiled function returns what eager returns, and leaves its arguments as eager leaves them."""
+    note(function, args)
     mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
     want = function(*theirs)
     got = compiled(function)(*mine)

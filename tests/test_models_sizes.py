@@ -1,0 +1,102 @@
+"""The seven networks in training at batches, heights, widths and lengths that vary independently.
+
+One compilation serves all sizes, and its gradients are as close to float64's as eager's are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
+from taskmap.ledger import metrics
+from taskmap.torch_backend import compile_fx
+
+MOST = 8.0
+"""The largest error of a gradient, as a multiple of float32 eager's."""
+ROUNDING = 1e-5
+"""What eager's error counts as at least."""
+IMAGES, TOKENS = (0, 2, 3), (0, 1)
+"""Dimensions of an input that vary."""
+SIZES: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]] = {
+    # the dimensions, sizes of the small variant, sizes of the whole network
+    "resnet50": (IMAGES, [(2, 37, 53), (3, 61, 43), (5, 41, 71)], [(2, 97, 131), (3, 113, 67)]),
+    "mobilenet_v2": (IMAGES, [(2, 37, 53), (3, 61, 43), (5, 41, 71)], [(2, 97, 131), (3, 113, 67)]),
+    "inception_v3": (IMAGES, [(2, 107, 83), (3, 89, 127)], [(2, 107, 151), (3, 131, 89)]),
+    "bert_base": (TOKENS, [(2, 7), (7, 3), (5, 11)], [(2, 31), (7, 17)]),
+    "gpt2": (TOKENS, [(2, 7), (7, 3), (5, 11)], [(2, 31), (7, 17)]),
+    "vit_b_16": ((0,), [(2,), (5,), (3,)], [(2,), (3,)]),  # its positions fix height and width
+    "llama": (TOKENS, [(2, 7), (7, 3), (5, 11)], [(2, 31), (7, 17)]),
+}
+
+CI = ("mobilenet_v2", "llama")
+"""Images and tokens; the others take minutes of the C compiler's time."""
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", [n if n in CI else pytest.param(n, marks=pytest.mark.long) for n in MODELS])
+def test_small_networks_train_at_independent_sizes(name: str) -> None:
+    check(name, small=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_networks_train_at_independent_sizes(name: str) -> None:
+    check(name, small=False)
+
+
+def check(name: str, small: bool) -> None:
+    """Gradients at every size, from one forward and one backward graph."""
+    module, args, kwargs = MODELS[name].build(seed=0, small=small)
+    module = without_dropout(module).train()
+    varying, *choices = SIZES[name]
+    compiled: nn.Module = torch.compile(copy.deepcopy(module), backend=compile_fx, fullgraph=True)  # type: ignore[assignment]  # it is one
+    before = metrics().graphs
+    generator = torch.Generator().manual_seed(0)
+    for sizes in choices[0] if small else choices[1]:
+        x = resized(args[0], varying, sizes, generator)
+        wide, wide_inputs = to_float64(module, (x,))
+        reference = gradients(wide, wide_inputs[0], kwargs)
+        eager = relative_error(gradients(copy.deepcopy(module), x, kwargs), reference)
+        for dimension in varying:
+            torch._dynamo.mark_dynamic(x, dimension)
+        error = relative_error(gradients(compiled, x, kwargs), reference)
+        assert error <= MOST * max(eager, ROUNDING), (sizes, error, eager)
+    assert metrics().graphs - before == 2
+
+
+def without_dropout(module: nn.Module) -> nn.Module:
+    """The module, whose results no longer depend on chance."""
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return module
+
+
+def resized(x: Tensor, varying: Sequence[int], sizes: Sequence[int], generator: torch.Generator) -> Tensor:
+    """An input of the same kind at other sizes."""
+    shape = list(x.shape)
+    for dimension, size in zip(varying, sizes, strict=True):
+        shape[dimension] = size
+    if x.is_floating_point():
+        return torch.randn(shape, generator=generator)
+    return torch.randint(0, int(x.max()) + 1, shape, generator=generator)
+
+
+def gradients(module: nn.Module, x: Tensor, kwargs: dict[str, object]) -> tuple[Tensor, ...]:
+    """Of a weighted sum of the outputs, by every parameter: one vector, so that no tiny gradient stands alone."""
+    outputs = as_tensors(module(x, **kwargs))
+    ups = [torch.linspace(-0.5, 1.5, o.numel()).view(o.shape).to(o.dtype) for o in outputs]
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    found = torch.autograd.grad(outputs, parameters, ups, allow_unused=True)
+    return (torch.cat([g.reshape(-1) for g in found if g is not None]),)
