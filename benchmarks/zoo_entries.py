@@ -39,9 +39,15 @@ class Entry:
         return self.allowed == ROUNDING
 
 
+LEAST = 1e-3
+"""Differences are taken over no less than this: a score that is nearly 0 everywhere is rounding noise."""
+
+
 def distance(results: list[Any], expected: list[Any]) -> float:
-    """The largest difference of elements over the largest element, of the worst result. Infinite where shapes or types
-    differ, or one has a NaN where the other has none."""
+    """The largest difference of elements over the largest element (or LEAST), of the worst result.
+
+    Infinite where shapes or types differ, or one has a NaN where the other has none.
+    """
     worst = 0.0
     if len(results) != len(expected):
         return float("inf")
@@ -55,5 +61,5 @@ def distance(results: list[Any], expected: list[Any]) -> float:
         if not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return float("inf")
         a, b = np.nan_to_num(a), np.nan_to_num(b)
-        worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-6)))
+        worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), LEAST)))
     return worst

@@ -18,7 +18,7 @@ from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
 from taskmap.graph.ops.reductions import amax, amin
-from taskmap.graph.ops.views import reshape
+from taskmap.graph.ops.views import reshape, slice_
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import cast, constant_dim, maximum, minimum
 from taskmap.ir.errors import UnsupportedError
@@ -26,6 +26,10 @@ from taskmap.ir.nodes import Expr
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i32, i64
 
 UINT8, INT8 = int(TensorProto.UINT8), int(TensorProto.INT8)
+EXACT = 256
+"""So many products of differences of integers of eight bits (at most 255 * 255) add up to less than 2 ** 24."""
+MOST_PARTS = 8
+"""Sums of more parts are left to integers."""
 
 
 def limits(elem: int) -> tuple[int, int]:
@@ -159,13 +163,33 @@ def _dynamic(call: Call) -> list[Tensor]:
     ]
 
 
+def exact_product(a: Node, b: Node) -> Node:
+    """a @ b for i32 matrices whose elements are differences of integers of eight bits, as i32.
+
+    Sums of so few such products have no more bits than a float of 32 holds, so products of floats are exact, and
+    several times as fast as those of integers; longer sums are put together from parts.
+    """
+    length = constant_dim(a.shape[-1])
+    if length is None or length > EXACT * MOST_PARTS or len(a.shape) < 2 or len(b.shape) < 2:
+        return matmul(a, b, i32)
+    parts: list[Node] = []
+    for start in range(0, length, EXACT):
+        end = min(start + EXACT, length)
+        left, right = (a, b) if length <= EXACT else (slice_(a, -1, start, end), slice_(b, -2, start, end))
+        parts.append(to_dtype(matmul(to_dtype(left, f32), to_dtype(right, f32), f32), i32))
+    total = parts[0]
+    for part in parts[1:]:
+        total = pointwise("add", (total, part), lambda x, y: x + y, i32, i32)
+    return total
+
+
 @lowering("MatMulInteger")
 def _matmul_integer(call: Call) -> Node:
     a, b = call.node(0), call.node(1)
     left, right = call.optional(2), call.optional(3)
     if left is not None and len(left.shape) == 1 and len(a.shape) > 1 and constant_dim(left.shape[0]) != 1:
         left = reshape(left, [*left.shape, 1])
-    return matmul(shifted(a, left), shifted(b, right), i32)
+    return exact_product(shifted(a, left), shifted(b, right))
 
 
 @lowering("QLinearMatMul")
@@ -180,8 +204,13 @@ def _q_matmul(call: Call) -> Any:
         points[0], scales[0] = (_row(p) for p in (points[0], scales[0]))
     if len(b.shape) > 1:
         points[1], scales[1] = (p for p in (points[1], scales[1]))
-    total = matmul(shifted(a, points[0]), shifted(b, points[1]), i32)
+    multiply = exact_product if {call.elem(0), call.elem(3)} <= {UINT8, INT8} else _wide_product
+    total = multiply(shifted(a, points[0]), shifted(b, points[1]))
     return requantized(total, scales, call.node(6), call.node(7), elem)
+
+
+def _wide_product(a: Node, b: Node) -> Node:
+    return matmul(a, b, i32)
 
 
 def _row(p: Node) -> Node:
