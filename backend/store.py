@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -104,6 +104,31 @@ class KernelStore:
                 folder.add_entry(kernel.key, kernel.symbol, path.stem, kernel.parts, kernel.facts)
         except OSError as error:
             self._fall_back(folder, error)
+
+    def kept_file(self, key: str, symbol: str) -> tuple[Path, Mapping[str, str]] | None:
+        """A file that `keep_file` wrote, and its facts; None where there is none. Its content is not verified."""
+        for folder in self._folders():
+            path = folder.object_path(key)
+            try:
+                facts = folder.facts(key, symbol)
+            except (DamagedEntryError, OSError):
+                continue
+            if facts and path.is_file():
+                folder.mark_used(path)
+                return path, facts
+        return None
+
+    def keep_file(
+        self, key: str, symbol: str, parts: Mapping[str, str], facts: Mapping[str, str], write: Callable[[Path], None]
+    ) -> None:
+        """Keep what ``write`` writes to the path that it is given, the whole file or nothing. Raises OSError."""
+        folder = self._writing()
+        path = folder.object_path(key)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.remove(folder.entry_path(key))
+        write(path)
+        folder.add_entry(key, symbol, key, parts, facts)
+        self._limit.written(folder.root, path.stat().st_size)
 
     def discard(self, path: Path, reason: str) -> None:
         """Remove an object that turned out not to be usable; its kernels count as missing from now on."""

@@ -112,6 +112,14 @@ class ArchivedModel:
             self.place.run(ready.run, ready.plan.io, given, made, ready.resolved.dims, ready.constants)
         return [self._output(p, i, ready, given, made) for i, p in enumerate(self.outputs)]
 
+    def has_plan(self, shapes: Sequence[Shape]) -> bool:
+        """Whether inputs of these shapes can be given. Raises ArchiveError for a plan that contradicts itself."""
+        try:
+            self._for(tuple(shapes))
+        except InputError:
+            return False
+        return True
+
     def timed_runs(self) -> list[tuple[ArchivedPlan, deque[TimedRun]]]:
         """With ``profile``: the seconds of every step of the latest runs, by plan."""
         return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]

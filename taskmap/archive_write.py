@@ -83,7 +83,7 @@ def compile_onnx(
     with torch_threads(options.threads), Scratch() as folder:
         made = archive_session(options, folder)
         graphs, assumed = _graphs(model, made.session, sizes or {}, progress)
-        return _Archive(model, made, graphs).write(output, assumed, progress)
+        return ArchiveWriter(model, made, graphs).write(output, assumed, progress)
 
 
 def _graphs(
@@ -174,7 +174,7 @@ def _shape(port: Port, sizes: Mapping[str, int], assumed: int = 1) -> tuple[int,
     )  # fmt: skip
 
 
-class _Archive:
+class ArchiveWriter:
     """An archive being put together: weights of equal content are kept once."""
 
     def __init__(self, model: Model, made: ArchiveSession, graphs: Sequence[GraphRecord]) -> None:
@@ -209,7 +209,7 @@ class _Archive:
         self.weights.append(Weight(held, tuple(tensor.shape), tuple(tensor.stride()), offset, size, sha))
         return self._known[key]
 
-    def write(self, output: Path, assumed: Mapping[str, int], progress: Progress) -> Written:
+    def write(self, output: Path, assumed: Mapping[str, int], progress: Progress = _silent) -> Written:
         """Write the archive."""
         needed = {s.symbol for p in self.plans for s in p.program.steps if isinstance(s, Launch)}
         launched = {symbol: self.sources[symbol] for symbol in sorted(needed) if symbol in self.sources}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taskmap.archive_file import is_archive
 from taskmap.cli.model_files import check_model_file
-from taskmap.cli.options import cache_dir_option, isa_option
+from taskmap.cli.options import cache_dir_option, folder_of, isa_option
 from taskmap.cli.output import command, count, positive, seconds, tolerance
 from taskmap.cli.run_compare import WAYS
 from taskmap.cli.run_inputs import named_file, named_range
@@ -16,22 +16,37 @@ from taskmap.cli.shapes import shape_option
 from taskmap.cli.targets import GPU_HELP
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
+from taskmap.kept_models import Request, find
 from taskmap.options import TARGETS
 
 # An archive runs without torch and onnx.
 _run_onnx: Callable[..., int] = lazily("taskmap.cli.run_onnx", "run_model")
-_run_archive: Callable[..., int] = lazily("taskmap.cli.run_archive", "run_archive")
+_run_archive: Callable[..., int | None] = lazily("taskmap.cli.run_archive", "run_archive")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the model that the options name; 1 when a comparison found a difference."""
     a = parser().parse_args(arguments)
     if is_archive(a.model):
-        return _run_archive(a)
+        return _run_archive(a) or 0
     if a.onnx is not None or a.sha256 is not None:
         raise InputError("--onnx and --sha256 are for archives", why=f"{a.model} is none.")
     check_model_file(a.model)
-    return _run_onnx(a)
+    request = _request(a)
+    kept = None if request is None else find(request)
+    status = None if kept is None else _run_archive(a, kept)
+    return _run_onnx(a, request) if status is None else status
+
+
+def _request(a: argparse.Namespace) -> Request | None:
+    """What would be kept of this run; None where it is more than running a model on the CPU."""
+    if a.fresh or a.profile or a.layers or a.trace is not None or a.tune is not None:
+        return None
+    if a.gpu is not None or a.target not in (None, "cpu"):
+        return None
+    asked = (f"isa={a.isa}", f"threads={a.threads}", *(s.text for s in a.shape))
+    folder = folder_of(a)
+    return Request(a.model, asked, None if folder is None else Path(folder))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--profile", action="store_true", help="the time, bytes and operations of every kernel")
     p.add_argument("--trace", type=Path, metavar="FILE", help="with --profile: a Chrome trace of the last run")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
+    p.add_argument("--fresh", action="store_true", help="read and compile the model, whatever is kept of earlier runs")
     p.add_argument("--sha256", metavar="DIGEST", help="run an archive only if its file has this SHA-256")
     return p
 

@@ -28,14 +28,26 @@ from taskmap.target import host_target
 from taskmap.trust.compiler import trusted_toolchain
 
 
-def run_archive(a: argparse.Namespace) -> int:
-    """Run what the options say; 1 when a comparison found a difference."""
-    _refuse(a)
+def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
+    """Run what the options say; 1 when a comparison found a difference.
+
+    ``kept``: the archive that was kept of the model ``a.model``. Where it cannot be loaded, or has no plan for the
+    inputs, the result is None and nothing has run.
+    """
     began = time.perf_counter()
-    model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
-    _check_target(a, model)
+    if kept is None:
+        _refuse(a)
+        model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
+        _check_target(a, model)
+    else:
+        try:
+            model = load(kept, threads=a.threads)
+        except TaskmapError:
+            return None
     specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
     inputs, assumed = inputs_for(specs, Wanted(a.input, a.shape, dict(a.range), a.seed))
+    if kept is not None and not model.has_plan([inputs[p.name].shape for p in model.inputs]):
+        return None
     outputs = model(inputs)
     first = time.perf_counter() - began
     for _ in range(a.warmup):
@@ -46,11 +58,13 @@ def run_archive(a: argparse.Namespace) -> int:
     names = [p.name for p in model.outputs]
     verdicts: list[Verdict] = []
     if a.compare:
-        verdicts = compare(names, outputs, other_outputs(a.compare, a.onnx, inputs, a.threads), a.rtol, a.atol)
+        source = a.onnx if kept is None else a.model
+        verdicts = compare(names, outputs, other_outputs(a.compare, source, inputs, a.threads), a.rtol, a.atol)
     named = dict(zip(names, outputs, strict=True))
     if a.save is not None:
         save(a.save, named)
     facts = facts_of(inputs, named, first, times, assumed, verdicts)
+    facts["kept"] = kept is not None
     steps = _profile(model, a.trace, a.cache_dir) if a.profile else []
     if a.json:
         print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})

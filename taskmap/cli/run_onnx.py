@@ -30,6 +30,8 @@ from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.elements import STRING, numpy_type
 from taskmap.graph.planning import Group
 from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.keep_model import keep, run_files
+from taskmap.kept_models import Request
 from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import OnnxModel, load_model
 from taskmap.options import Options
@@ -40,13 +42,13 @@ from taskmap.torch_threads import torch_threads
 Array = NDArray[Any]
 
 
-def run_model(a: argparse.Namespace) -> int:
-    """Run what the options say; the exit status."""
+def run_model(a: argparse.Namespace, request: Request | None = None) -> int:
+    """Run what the options say; the exit status. What was compiled is kept for ``request``, where that can be."""
     with torch_threads(a.threads):
-        return _run(a)
+        return _run(a, request)
 
 
-def _run(a: argparse.Namespace) -> int:
+def _run(a: argparse.Namespace, request: Request | None) -> int:
     if a.trace is not None and not a.profile:
         raise InputError("a trace needs a profile", hint="Add --profile.")
     if a.layers and not a.compare:
@@ -57,11 +59,11 @@ def _run(a: argparse.Namespace) -> int:
         target=target,
         gpu=gpu,
         isa=a.isa,
-        threads=a.threads,
         profile=a.profile,
         tune_seconds=a.tune,
         cache_dir=folder_of(a),
     )
+    files = None if request is None else run_files(request)
     model = load_model(a.model, options)
     record: list[Compilation | Fallback] = []
     if model.session is not None:
@@ -71,6 +73,7 @@ def _run(a: argparse.Namespace) -> int:
     first = time.perf_counter() - began
     for _ in range(a.warmup):
         model(inputs)
+    compiled = list(record)
     _take(record)
     times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
     names = [p.name for p in model.outputs]
@@ -93,6 +96,8 @@ def _run(a: argparse.Namespace) -> int:
             print(f"\n{layers}")
         if report is not None:
             print(f"\n{report}")
+    if request is not None and files is not None:
+        keep(request, files, model, compiled, [x.shape for x in inputs.values()])
     return int(not all(v.equal for v in verdicts) or (layers is not None and layers.first is not None))
 
 

@@ -1,0 +1,153 @@
+"""`taskmap run model.onnx` a second time: nothing is compiled, and a change of whatever it was made of is noticed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from taskmap import kept_models
+from taskmap.cli import main
+from taskmap.kept_models import Request, find
+
+Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parent.parent.parent
+
+
+def write(path: Path, scale: float, size: int | str = "n", external: bool = False) -> Path:
+    """y = x * [scale, 2 scale, ...], x of [size, 40]."""
+    w = numpy_helper.from_array(np.arange(1, 41, dtype=np.float32) * np.float32(scale), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size, 40])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [size, 40])],
+        [w],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.save(model, path, save_as_external_data=external, location="weights.bin", size_threshold=0)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that were written just now count as settled."""
+    monkeypatch.setattr(kept_models, "_SETTLED_SECONDS", 0.0)
+
+
+def run(capsys: Capture, model: Path, *arguments: str) -> Any:
+    """What --json says, and the output."""
+    out = model.parent / "out.npz"
+    assert main(["run", str(model), "--json", "--save", str(out), *arguments]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    return facts, np.load(out)["y"]
+
+
+def test_the_second_run_gives_the_same_and_compiles_nothing(tmp_path: Path, capsys: Capture) -> None:
+    model = write(tmp_path / "model.onnx", 3.0)
+    first, y = run(capsys, model, "--shape", "n=5")
+    assert "kept" not in first
+    second, again = run(capsys, model, "--shape", "n=5", "--compare", "reference")
+    assert second["kept"]
+    np.testing.assert_array_equal(y, again)
+    assert second["compared"][0]["equal"]
+    fresh, again = run(capsys, model, "--shape", "n=5", "--fresh")
+    assert "kept" not in fresh
+    np.testing.assert_array_equal(y, again)
+
+
+def test_a_kept_model_needs_neither_torch_nor_onnx(tmp_path: Path, capsys: Capture) -> None:
+    model = write(tmp_path / "model.onnx", 3.0, 4)
+    run(capsys, model)
+    program = (
+        "import sys\nfrom taskmap import kept_models\nfrom taskmap.cli import main\nkept_models._SETTLED_SECONDS = 0\n"
+        f"assert main(['run', {str(model)!r}]) == 0\nassert not {{'torch', 'onnx'}} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)
+
+
+def test_another_model_under_the_name_is_another_model(tmp_path: Path, capsys: Capture) -> None:
+    model = write(tmp_path / "model.onnx", 3.0, 2)
+    _, y = run(capsys, model)
+    times = os.stat(model)
+    write(model, 5.0, 2)
+    os.utime(model, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time of change
+    facts, changed = run(capsys, model)
+    assert "kept" not in facts
+    np.testing.assert_allclose(changed, y / 3 * 5, rtol=1e-6)
+
+
+def test_a_change_of_external_data_is_noticed(tmp_path: Path, capsys: Capture) -> None:
+    model = write(tmp_path / "model.onnx", 3.0, 2, external=True)
+    _, y = run(capsys, model)
+    assert run(capsys, model)[0]["kept"]
+    data = tmp_path / "weights.bin"
+    with open(data, "r+b") as file:
+        file.write(np.full(40, 7.0, np.float32).tobytes())
+    facts, changed = run(capsys, model)
+    assert "kept" not in facts
+    assert not np.array_equal(y, changed)
+
+
+def test_other_sizes_than_those_kept(tmp_path: Path, capsys: Capture) -> None:
+    model = write(tmp_path / "model.onnx", 3.0, 6)
+    wanted = tmp_path / "x.npy"
+    np.save(wanted, np.ones((6, 40), np.float32))
+    run(capsys, model, "--input", f"x={wanted}")
+    assert run(capsys, model, "--input", f"x={wanted}")[0]["kept"]
+    general = write(tmp_path / "general.onnx", 3.0)
+    for n in (3, 7):
+        assert run(capsys, general, "--shape", f"n={n}")[1].shape == (n, 40)
+        assert run(capsys, general, "--shape", f"n={n}")[1].shape == (n, 40)
+
+
+def test_a_damaged_archive_is_made_again(tmp_path: Path, capsys: Capture) -> None:
+    model = write(tmp_path / "model.onnx", 3.0, 2)
+    _, y = run(capsys, model)
+    kept = find(Request(model, ("isa=None", "threads=None"), None))
+    assert kept is not None
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 255
+    kept.write_bytes(content)
+    facts, again = run(capsys, model)
+    assert "kept" not in facts
+    np.testing.assert_array_equal(y, again)
+    assert run(capsys, model)[0]["kept"]
+
+
+def test_a_file_that_changed_just_now_is_not_kept(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next change could have the same time."""
+    monkeypatch.setattr(kept_models, "_SETTLED_SECONDS", 1e6)
+    model = write(tmp_path / "model.onnx", 3.0, 2)
+    run(capsys, model)
+    assert "kept" not in run(capsys, model)[0]
+
+
+def test_a_model_that_no_archive_can_hold_runs_as_before(tmp_path: Path, capsys: Capture) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("NonZero", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [1, "k"])],
+    )
+    model = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), model)
+    for _ in range(2):
+        assert "kept" not in run(capsys, model)[0]
+
+
+def test_another_taskmap_compiles_anew(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write(tmp_path / "model.onnx", 3.0, 2)
+    run(capsys, model)
+    request = Request(model, ("isa=None", "threads=None"), None)
+    assert find(request) is not None
+    monkeypatch.setattr("taskmap.__version__", "0.0.0+other")
+    assert find(request) is None
