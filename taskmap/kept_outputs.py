@@ -6,8 +6,8 @@ one: a model that returns tens of megabytes would wait for that at every call, a
 
 from __future__ import annotations
 
-from typing import Any
-from weakref import ref
+from sys import getrefcount
+from weakref import getweakrefcount, ref
 
 import torch
 
@@ -35,10 +35,10 @@ class KeptOutputs:
     def take(self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor: in the memory that ``slot`` had last, if it is free and of the same size.
 
-        Memory is free when no tensor, view or array refers to it, and no other process was given it.
+        Memory is free when no tensor, view, array or storage object refers to it, and no other process was given it.
         """
         storage = self._kept.pop(slot, None)
-        if storage is not None and _is_free(storage):
+        if storage is not None and _use_count is not None and _references(storage) == _FREE and not storage.is_shared():
             tensor = torch.empty(0, dtype=dtype)
             last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
             if storage.nbytes() == (last + 1) * tensor.element_size():
@@ -64,5 +64,19 @@ class KeptOutputs:
 _ALL: dict[int, ref[KeptOutputs]] = {}
 
 
-def _is_free(storage: Any) -> bool:
-    return _use_count is not None and _use_count(storage._cdata) == 1 and not storage.is_shared()
+def _references(storage: torch.UntypedStorage) -> tuple[int, int, int]:
+    """Who refers to a storage: variables and objects of Python (one storage has one object), tensors, weak references.
+
+    To be called with a variable of the caller, which counts too.
+    """
+    used = 0 if _use_count is None else _use_count(storage._cdata)
+    return getrefcount(storage), used, getweakrefcount(storage)
+
+
+def _when_free() -> tuple[int, int, int]:
+    """The references to a storage that nobody holds, as this version of PyTorch and of Python counts them."""
+    storage = torch.empty(1).untyped_storage()
+    return _references(storage)
+
+
+_FREE = _when_free()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +28,64 @@ def test_memory_that_nobody_holds_is_used_again() -> None:
     address = first.data_ptr()
     del first
     assert take(pool, (512, 1024), (1, 512)).data_ptr() == address
+
+
+class Weak(list[Any]):
+    """A tensor held by a weak reference to its storage."""
+
+    def __init__(self, t: Tensor) -> None:
+        super().__init__([weakref.ref(t.untyped_storage())])
+
+
+def in_a_thread(t: Tensor) -> threading.Event:
+    """A tensor held by a thread that waits, until the result is set."""
+    done = threading.Event()
+    threading.Thread(target=lambda kept: done.wait(60), args=(t.untyped_storage(),), daemon=True).start()
+    return done
+
+
+HOLDERS: dict[str, Callable[[Tensor], Any]] = {
+    "tensor": lambda t: t,
+    "view": lambda t: t[3:, 1],
+    "detached": lambda t: t.detach(),
+    "data": lambda t: t.data,
+    "array": lambda t: t.numpy(),
+    "memoryview": lambda t: memoryview(t.numpy()),
+    "bytes view": lambda t: t.view(torch.uint8),
+    "capsule": lambda t: t.__dlpack__(),
+    "storage": lambda t: t.untyped_storage(),
+    "typed storage": lambda t: t.storage(),
+    "slice of a storage": lambda t: [t.untyped_storage()],
+    "gradient": lambda t: t.detach().requires_grad_().square(),
+    "weak reference": Weak,
+    "method": lambda t: t.untyped_storage().tolist,
+    "iterator": lambda t: iter(t),
+    "parameter": lambda t: torch.nn.Parameter(t),
+    "closure": lambda t: lambda: t,
+    "thread": in_a_thread,
+    "set": lambda t: torch.empty(0).set_(t.untyped_storage(), 5, (7,), (1,)),
+    "lazy clone": lambda t: torch._lazy_clone(t),
+}
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("name", HOLDERS)
+def test_an_output_stays_as_it_is_while_something_holds_its_memory(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x + 1, backend="taskmap")
+    x = torch.full(SHAPE, 6.0)
+    compiled(x)
+    mine = compiled(x)
+    place = (ctypes.c_float * mine.numel()).from_address(mine.data_ptr())
+    held = HOLDERS[name](mine)
+    del mine
+    for value in range(3):
+        compiled(torch.full(SHAPE, float(value)))
+    if name == "weak reference" and held[0]() is None:
+        return  # the memory is gone, so nobody can look at it
+    assert (place[0], place[-1]) == (7, 7)
+    if isinstance(held, threading.Event):
+        held.set()
 
 
 @pytest.mark.parametrize(
