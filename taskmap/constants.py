@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from taskmap.backend.samples import Samples, take_samples
+from taskmap.backend.watch import Watch, watch
 from taskmap.ledger import LEDGER
 from taskmap.runtime import CompiledGraph
 
@@ -21,14 +21,14 @@ _VERSION = attrgetter("_version")
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What was computed, and of what: address and version of each watched argument, and samples of their memory.
+    """What was computed, and of what: address and version of each watched argument, and a watch of their memory.
 
     ``sources`` share the arguments' storages, so that no other tensor can be given the same address meanwhile.
     """
 
     addresses: tuple[int, ...]
     versions: tuple[int, ...]
-    samples: Samples
+    memory: Watch | None
     sources: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     constants: array[int]
@@ -39,15 +39,17 @@ class FrozenGraph:
 
     ``watched`` are the positions of the arguments that the prepare part reads. At every call their addresses and
     version counters are compared with those at the last preparation: an in-place update, load_state_dict or a new
-    ``.data`` is noticed. Writes that count no version (into ``.data``, or an array that shares the memory) are noticed
-    by samples of the memory, so all but those of single elements. ``differ`` is the address of the comparison, or None
-    where memory is not looked at.
+    ``.data`` is noticed. Writes that count no version (into ``.data``, or by anyone who shares the memory) are noticed
+    by watching the memory. ``written`` is the address of that function (see backend/watch.py), or None where memory is
+    not looked at.
     """
 
-    def __init__(self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int], differ: int | None) -> None:
+    def __init__(
+        self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int], written: int | None
+    ) -> None:
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.main, self.prepare, self.watched = main, prepare, tuple(watched)
-        self._differ = differ
+        self._written = written
         # The first is picked twice: an itemgetter of one item would give no tuple.
         self._pick = itemgetter(*self.watched, *self.watched[:1]) if self.watched else _nothing
         self._lock = Lock()
@@ -72,14 +74,15 @@ class FrozenGraph:
                 return prepared  # another thread has done it meanwhile
             self._prepared = None  # what is stale need not be kept while its successor is made
             addresses, versions = self._marks(args)
-            # Taken before the values are computed: a write in between is then noticed at the next call.
-            samples = take_samples([] if self._differ is None else [_memory(args[i]) for i in self.watched])
+            # From before the values are computed: a write in between is then noticed at the next call.
+            written = self._written
+            memory = None if written is None else watch([_memory(args[i]) for i in self.watched], written)
             values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
             binding = self.main.binding
             by_slot = {**binding.fixed, **dict(enumerate(values, binding.inputs))}
             table = array("q", [by_slot[slot].data_ptr() for slot in binding.constants])
             sources = tuple(args[i].detach() for i in self.watched)
-            self._prepared = prepared = _Prepared(addresses, versions, samples, sources, values, table)
+            self._prepared = prepared = _Prepared(addresses, versions, memory, sources, values, table)
             self.prepare.executable.release()
             self.prepare.kept.clear()
             LEDGER.add("constants_prepared")
@@ -93,16 +96,17 @@ class FrozenGraph:
     def _changed(self, prepared: _Prepared, args: list[Any]) -> bool:
         if self._marks(args) != (prepared.addresses, prepared.versions):
             return True
-        return self._differ is not None and prepared.samples.differ(self._differ)
+        return prepared.memory is not None and bool(prepared.memory.written())
 
 
 def _nothing(args: list[Any]) -> tuple[torch.Tensor, ...]:
     return ()
 
 
-def _memory(tensor: torch.Tensor) -> tuple[int, int]:
-    """First byte and number of bytes of what a tensor may read."""
+def _memory(tensor: torch.Tensor) -> tuple[int, int, bool]:
+    """First byte and number of bytes of what a tensor may read, and whether only this process has the memory."""
+    private = not tensor.is_shared()  # type: ignore[no-untyped-call]
     if tensor.numel() == 0:
-        return tensor.data_ptr(), 0
+        return tensor.data_ptr(), 0, private
     last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), (last + 1) * tensor.element_size()
+    return tensor.data_ptr(), (last + 1) * tensor.element_size(), private

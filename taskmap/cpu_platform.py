@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from taskmap.backend import samples
+from taskmap.backend import watch
 from taskmap.backend.compile import KernelCompiler
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.toolchain import Toolchain
@@ -92,13 +92,13 @@ class CpuBuilder:
         for source in launches:
             dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
         if prepares:
-            launches.append(samples.SOURCE)
+            launches.append(watch.SOURCE)
         loaded = self.compiler.finish(launches, show)
         executables = {
             program: Executable(program, places, loaded, single=options.profile, threads=options.threads)
             for program, places in programs.items()
         }
-        return Ready(executables, loaded[samples.SOURCE.symbol] if prepares else None, {})
+        return Ready(executables, loaded[watch.SOURCE.symbol] if prepares else None, {})
 
     def close(self) -> None:
         """End the compilers that are still at work."""

@@ -45,8 +45,8 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Programs that can be run. ``differ``: the address of the comparison of samples (see backend/samples.py), or None
-    where parameters' memory is not looked at. ``resources``: what each kernel takes of a GPU, by symbol.
+    """Programs that can be run. ``differ``: the address of the function that sees writes (see backend/watch.py), or
+    None where parameters' memory is not looked at. ``resources``: what each kernel takes of a GPU, by symbol.
     """
 
     executables: Mapping[Program, Runs]

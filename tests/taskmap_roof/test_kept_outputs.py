@@ -50,11 +50,11 @@ HOLDERS: dict[str, Callable[[Tensor], Any]] = {
     "detached": lambda t: t.detach(),
     "data": lambda t: t.data,
     "array": lambda t: t.numpy(),
-    "memoryview": lambda t: memoryview(t.numpy()),
+    "memoryview": lambda t: memoryview(t.numpy()),  # type: ignore[arg-type]  # an array is a buffer
     "bytes view": lambda t: t.view(torch.uint8),
     "capsule": lambda t: t.__dlpack__(),
     "storage": lambda t: t.untyped_storage(),
-    "typed storage": lambda t: t.storage(),
+    "typed storage": lambda t: t.storage(),  # type: ignore[no-untyped-call]
     "slice of a storage": lambda t: [t.untyped_storage()],
     "gradient": lambda t: t.detach().requires_grad_().square(),
     "weak reference": Weak,
