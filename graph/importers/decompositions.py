@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, get_decompositions
 from torch._ops import OpOverload
+from torch.utils._pytree import tree_map_only
 
 from taskmap.graph.importers.aten import ATEN
 
@@ -20,6 +22,8 @@ KEEP_WHOLE = frozenset(
     }
 )
 """Operators without a lowering that PyTorch runs better whole: random ones, so that the random numbers are eager's."""
+
+_is_alias_of: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_alias_of")  # noqa: B009  # no stub
 
 EXTRA = ("native_batch_norm_backward", "native_group_norm_backward")
 """Operators that the core set leaves whole."""
@@ -36,7 +40,27 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     # Some rules write a tensor literal, which PyTorch makes by ``detach_``: no mutation, but it looks like one.
     table[torch.ops.aten.detach_.default] = _same
     kept = ATEN.entries.keys() | KEEP_WHOLE
-    return {op: rule for op, rule in table.items() if str(op).removeprefix("aten.") not in kept}
+    return {op: _owning(op, rule) for op, rule in table.items() if str(op).removeprefix("aten.") not in kept}
+
+
+def _owning(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
+    """``rule``, whose results have memory of their own where those of ``op`` have: some rules give views (a shuffle of
+    one channel), and then the copy that the operator makes would be lost.
+    """
+    if any(result.alias_info is not None for result in op._schema.returns):
+        return rule
+
+    @wraps(rule)
+    def owning(*args: Any, **kwargs: Any) -> Any:
+        result = rule(*args, **kwargs)
+        given = [x for x in args if isinstance(x, torch.Tensor)]
+
+        def own(x: torch.Tensor) -> torch.Tensor:
+            return x.clone() if any(_is_alias_of(x, y) for y in given) else x
+
+        return tree_map_only(torch.Tensor, own, result)
+
+    return owning
 
 
 def _same(x: torch.Tensor) -> torch.Tensor:

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from taskmap.graph.extern import Slot
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.importers.aten import ATEN
+from taskmap.graph.importers.homes import Homes
 from taskmap.graph.importers.origin import origin_of
 from taskmap.graph.importers.storage import dense_order, storage_root
 from taskmap.graph.importers.symbols import Symbols
@@ -63,6 +64,8 @@ class _Reader:
         self.outputs: list[Node | None] = []
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[str, Any] = {}
+        self.results: dict[fx.Node, Node] = {}
+        self.homes = Homes(gm)
 
     def read(self, node: fx.Node) -> None:
         if node.op == "placeholder":
@@ -88,6 +91,7 @@ class _Reader:
             made = Node("input", (), self._shape(value), dtype_of(value.dtype), attrs={"index": place})
             made.strides = self._strides(value)
             self.inputs.append(made)
+            self.homes.note(made, value)
             return made
         self.symbols.find(value, ("input", place))
         self.inputs.append(Node("input", (), (), i64, attrs={"index": place, "scalar": True}))
@@ -125,7 +129,7 @@ class _Reader:
         if schema is not None and schema.is_mutable:
             raise ImportGraphError(f"the graph mutates a tensor by {node.target}", why="a functional graph is needed")
         try:
-            made = self._lowered(node, value)
+            made = self._at_home(self._lowered(node, value), value)
         except (UnsupportedError, GraphError, TypeMismatchError) as refused:
             return self._extern(node, value, refused.what)
         origin = origin_of(node)
@@ -157,6 +161,19 @@ class _Reader:
         outs = self._outs(value)
         made = entry.function(outs, *arguments, **options) if entry.wants_out else entry.function(*arguments, **options)
         return self._verified(made, value, outs)
+
+    def _at_home(self, made: Any, value: Any) -> Any:
+        """``made``; a copy of it where the caller would see that it lies in another's memory."""
+        if isinstance(made, (list, tuple)):
+            return [self._at_home(m, v) for m, v in zip(made, value, strict=True)]
+        if not isinstance(made, Node) or not isinstance(value, torch.Tensor) or made.dtype.kind == "x":
+            return made
+        if not self.homes.is_strange(made, value):
+            return made
+        made = copy(made)
+        made.strides = self._strides(value)
+        self.homes.note(made, value)
+        return made
 
     def _strided(self, node: fx.Node, value: torch.Tensor) -> Node:
         """as_strided addresses the storage that its argument views; here, the elements of the tensor that fills it."""
@@ -297,11 +314,13 @@ class _Reader:
         value = self.values[result]
         if not isinstance(value, Node):
             return None if value is None else self._size(value)
-        own = self._as_eager(result, value)
-        renamed = own.op == "input" and result.op != "placeholder"
-        if renamed or owners.setdefault(own, result) is not result:
-            own = self._with_strides(copy(own), result)
-        return own
+        if result not in self.results:
+            own = self._as_eager(result, value)
+            renamed = own.op == "input" and result.op != "placeholder"
+            if renamed or owners.setdefault(own, result) is not result:
+                own = self._with_strides(copy(own), result)
+            self.results[result] = own
+        return self.results[result]
 
     def _size(self, value: Any) -> Node:
         return Node("symint", (), (), i64, attrs={"expr": value if isinstance(value, Expr) else self._number(value)})
