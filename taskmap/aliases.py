@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from taskmap.graph.graph import Graph
-from taskmap.ir.errors import ImportGraphError
-from taskmap.ir.nodes import Dim
+from taskmap.graph.importers.symbols import Symbols
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import DType
+from taskmap.ir.visit import walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Shared:
 
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
-    offset: int
+    offset: Dim
     dtype: DType
     argument: int | None = None
     result: int | None = None
@@ -42,7 +44,7 @@ class Aliases:
     shared: dict[int, Shared] = field(default_factory=dict)
 
 
-def take_aliases(gm: torch.fx.GraphModule, graph: Graph) -> Aliases:
+def take_aliases(gm: torch.fx.GraphModule, graph: Graph, symbols: Symbols) -> Aliases:
     """The aliases of a traced graph; results that need not be computed, being views of others, leave ``graph``."""
     arguments = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
     (output,) = gm.graph.find_nodes(op="output")
@@ -65,12 +67,24 @@ def take_aliases(gm: torch.fx.GraphModule, graph: Graph) -> Aliases:
         if not is_argument and returned[place] is fx_node:
             continue  # one value returned twice
         mine: Any = results[i]
-        offset = mine.storage_offset() - base.storage_offset()
+        offset = _distance(base, mine, graph, symbols)
+        if offset is None:
+            continue
         where = {"argument" if is_argument else "result": place}
         shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
     for i in shared:
         graph.outputs[i] = None
     return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, results)), shared)
+
+
+def _distance(base: torch.Tensor, view: torch.Tensor, graph: Graph, symbols: Symbols) -> Dim | None:
+    """How many elements after ``base`` its view begins; None where that cannot be computed from a call's sizes."""
+    try:
+        offset = symbols.dim(view.storage_offset() - base.storage_offset())
+    except (ImportGraphError, UnsupportedError):
+        return None
+    known = isinstance(offset, int) or all(e in graph.dims for e in walk_exprs(offset) if isinstance(e, Var))
+    return offset if known else None
 
 
 def _owner(i: int, results: Sequence[Any], arguments: Sequence[Any], ages: Sequence[int]) -> tuple[bool, int] | None:
@@ -95,10 +109,35 @@ def _covers(base: object, view: torch.Tensor) -> bool:
         return False
     outer, inner = _span(base), _span(view)
     if outer is None or inner is None:
-        # Sizes are symbolic: only a view of all elements is sure to lie within.
+        # Sizes are symbolic: sure to lie within are a view of all elements, and any view of a whole storage.
         starts = (base.storage_offset(), view.storage_offset())
-        return all(isinstance(s, int) for s in starts) and starts[0] == starts[1] and _same_numel(base, view)
+        together = all(isinstance(s, int) for s in starts) and starts[0] == starts[1]
+        return (together and _same_numel(base, view)) or _fills_storage(base)
     return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _fills_storage(t: torch.Tensor) -> bool:
+    """Whether a dense tensor surely takes up all of its storage."""
+    start = t.storage_offset()
+    if not isinstance(start, int) or start != 0:
+        return False
+    rest = [(n, s) for n, s in zip(t.shape, t.stride(), strict=True) if _expression(n) != 1]
+    expected: Any = 1
+    while rest:
+        axis = next((a for a in rest if _expression(a[1]) == _expression(expected)), None)
+        if axis is None:
+            return False
+        rest = [a for a in rest if a is not axis]
+        expected = expected * axis[0]
+    return bool(_expression(expected * t.element_size()) == _expression(t.untyped_storage().nbytes()))
+
+
+def _expression(n: Any) -> Any:
+    """A size as PyTorch writes it, in its simplest form."""
+    if not isinstance(n, torch.SymInt):
+        return n
+    shapes = n.node.shape_env
+    return n.node.expr if shapes is None else shapes.simplify(n.node.expr)
 
 
 def _same_numel(a: torch.Tensor, b: torch.Tensor) -> bool:

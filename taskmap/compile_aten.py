@@ -16,7 +16,7 @@ from taskmap.driver import Fallback, Session, compile_graph
 from taskmap.dump import new_dump
 from taskmap.externs import extern_function
 from taskmap.graph.graph import Node
-from taskmap.graph.importers.fx import import_fx
+from taskmap.graph.importers.fx import read_fx
 from taskmap.headroom import headroom
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ledger import LEDGER
@@ -48,7 +48,7 @@ def _compile(
     reason = _effects(gm)
     if reason is None:
         try:
-            graph = import_fx(gm, example_inputs, device=session.platform.device)
+            graph, symbols = read_fx(gm, example_inputs, device=session.platform.device)
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:
@@ -68,7 +68,7 @@ def _compile(
         name=kind,
         extern_function=lambda node: extern_function(node, tuple(graph.dims)),
         constant=_constant,
-        aliases=take_aliases(gm, graph),
+        aliases=take_aliases(gm, graph, symbols),
         dump=dump,
     )
     return unless_without_memory(compilation.call, gm)

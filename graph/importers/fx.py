@@ -47,11 +47,19 @@ def import_fx(
     that stay the same from call to call. What is not on ``device`` is left to PyTorch. Raises ImportGraphError for a
     graph with mutation or with sizes that depend on data.
     """
+    return read_fx(gm, example_inputs, constant_inputs, device)[0]
+
+
+def read_fx(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], constant_inputs: Iterable[int] = (), device: torch.device = CPU
+) -> tuple[Graph, Symbols]:
+    """As import_fx, with what its symbolic sizes are in PyTorch."""
     reader = _Reader(gm, example_inputs, device)
     for node in gm.graph.nodes:
         reader.read(node)
     symbols = reader.symbols
-    return Graph(reader.inputs, reader.outputs, symbols.dims(), frozenset(constant_inputs), dict(symbols.hints))
+    graph = Graph(reader.inputs, reader.outputs, symbols.dims(), frozenset(constant_inputs), dict(symbols.hints))
+    return graph, symbols
 
 
 class _Reader:
