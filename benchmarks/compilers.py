@@ -16,7 +16,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -117,12 +117,15 @@ def main(argv: list[str] | None = None) -> int:
                     print(f"{'':<37}{kind}: {flags}")
             for line in row.wrong:
                 print(f"{'':<37}{line}", flush=True)
-    if not rows:
-        return 1
+            _write(rows, arguments.out)
+    return int(not rows)
+
+
+def _write(rows: Sequence[Row], folder: Path) -> None:
+    """What is known so far: a run may take minutes."""
     found = {"conditions": asdict(Conditions.now(0, 2, 1)), "compilers": [_record(row) for row in rows]}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "compilers.json").write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "compilers.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def _record(row: Row) -> dict[str, object]:
