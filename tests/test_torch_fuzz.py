@@ -16,7 +16,7 @@ from benchmarks.torch_fuzz.program import Input, Program, script
 from benchmarks.torch_fuzz.reduce import reduce
 from benchmarks.torch_fuzz.worker import Worker
 
-PROGRAMS = {"cpu": 24, "cuda-sim": 10}
+PROGRAMS = {"cpu": 16, "cuda-sim": 6}
 
 
 @pytest.fixture
