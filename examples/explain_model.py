@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the model zoo
 
 import taskmap
 from benchmarks.models import MODELS
+from benchmarks.models.plain import PLAIN
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,7 +30,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = cli.parse_args(argv)
     torch.set_num_threads(arguments.threads)
 
-    model, args, kwargs = MODELS[arguments.model].build(small=not arguments.full)
+    spec = MODELS[arguments.model]
+    if arguments.model in PLAIN and find_spec("transformers") is None:
+        spec = PLAIN[arguments.model]  # the same network in plain PyTorch
+    model, args, kwargs = spec.build(small=not arguments.full)
     with torch.no_grad():
         report = taskmap.explain(model, *args, **kwargs)
     print(report.table() if arguments.table else report)

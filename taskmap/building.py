@@ -10,6 +10,7 @@ import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -165,6 +166,11 @@ class BuiltKernel:
     def c(self) -> str:
         """As ``text``."""
         return self.source.text
+
+    def _repr_html_(self) -> str:
+        """The kernel and what was generated for it, for a notebook."""
+        texts = (("kernel", print_kernel(self.kernel)), ("generated", self.text))
+        return "".join(f"<details><summary>{name}</summary><pre>{escape(text)}</pre></details>" for name, text in texts)
 
     def __repr__(self) -> str:
         return f"<built kernel {print_kernel(self.kernel).splitlines()[0].removeprefix('kernel ').rstrip(':')}>"

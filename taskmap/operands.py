@@ -60,11 +60,11 @@ def operand(value: Any, name: str, device: str = "cpu") -> Operand:
 
 
 def _of_torch(value: Any, name: str, device: str, torch: Any) -> Operand:
-    if str(value.device) != device or value.layout != torch.strided or value.is_neg():
+    unusable = _unusable(value, device, torch)
+    if unusable is not None:
+        why, hint = unusable
         raise InputError(
-            f"the argument {name} is not plain memory of {'the CPU' if device == 'cpu' else device}",
-            why=f"its device is {value.device}, its layout {value.layout}.",
-            hint="Pass x.cpu().contiguous()." if device == "cpu" else f"Pass x.to({device!r}).contiguous().",
+            f"the argument {name} is not plain memory of {'the CPU' if device == 'cpu' else device}", why=why, hint=hint
         )
     if value.requires_grad and torch.is_grad_enabled():
         raise InputError(
@@ -74,6 +74,27 @@ def _of_torch(value: Any, name: str, device: str, torch: Any) -> Operand:
         )
     dtype = _dtype(str(value.dtype).removeprefix("torch."), name)
     return Operand(dtype, tuple(value.shape), tuple(value.stride()), value.data_ptr(), "", value)
+
+
+def _unusable(value: Any, device: str, torch: Any) -> tuple[str, str] | None:
+    """Why a tensor has no memory that a kernel on ``device`` can use, and what to pass instead; None where it has."""
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    if value.device.type == "meta" or (fake is not None and isinstance(value, fake.FakeTensor)):
+        kind = "a meta tensor" if value.device.type == "meta" else "a fake tensor"
+        return (
+            f"it is {kind}: a shape and a type, and no elements.",
+            f"Make a tensor with elements, as by torch.empty(x.shape, dtype=x.dtype, device={device!r}), "
+            "or give a model its weights: model.to_empty(...), load_state_dict(..., assign=True).",
+        )
+    if value.layout != torch.strided:
+        return f"its layout is {value.layout}.", "Pass x.to_dense()."
+    if str(value.device) != device:
+        return f"its device is {value.device}.", "Pass x.cpu()." if device == "cpu" else f"Pass x.to({device!r})."
+    if torch._C._functorch.is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(value):
+        return "it is a tensor of a torch.func transformation.", "Call the kernel outside of torch.func and vmap."
+    if value.is_neg():
+        return "its sign is kept beside its memory.", "Pass x.resolve_neg()."
+    return None
 
 
 def _of_numpy(value: np.ndarray[Any, Any], name: str) -> Operand:

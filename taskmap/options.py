@@ -2,9 +2,10 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
@@ -63,6 +64,16 @@ class Options:
     tune_seconds: float | None = None
     tf32: bool | None = None
 
+    if not TYPE_CHECKING:  # type checkers know the names from the fields
+
+        def __new__(cls, *args: object, **options: object) -> "Options":  # noqa: PYI034  Self needs Python 3.11
+            """Raises InvalidOptionError for an option that does not exist, before the record is filled."""
+            names = tuple(field.name for field in fields(cls))
+            _check_names(options, names)
+            if len(args) > len(names):
+                raise InvalidOptionError(f"there are {len(names)} options, and {len(args)} were given")
+            return object.__new__(cls)
+
     def __post_init__(self) -> None:
         for name, (accepts, wanted) in _RULES.items():
             value = getattr(self, name)
@@ -70,26 +81,33 @@ class Options:
                 raise InvalidOptionError(f"option {name!r} cannot be {value!r}", hint=f"It takes {wanted}.")
 
     @classmethod
-    def from_user(cls, mode: str | None = None, options: Mapping[str, object] | None = None) -> "Options":
-        """The options for the `mode` and `options` that were given to torch.compile.
+    def from_user(cls, mode: str | None = None, options: "Mapping[str, object] | Options | None" = None) -> "Options":
+        """The options for the `mode` and `options` that were given to torch.compile; a record counts as a dictionary
+        of what differs from the defaults.
 
         Raises InvalidOptionError for a mode or a key that does not exist (naming the nearest that does) and for a
         value that its key does not take.
         """
         if mode is not None and mode not in MODES:
             raise InvalidOptionError(f"unknown mode {mode!r}", hint=_choices("modes", mode, MODES))
+        if isinstance(options, Options):
+            by_user: Mapping[str, object] = {f.name: getattr(options, f.name) for f in fields(cls)}
+            options = {f.name: by_user[f.name] for f in fields(cls) if by_user[f.name] != f.default}
         by_mode = {"cuda_graphs": mode in GRAPH_MODES, "tune_seconds": TUNE_SECONDS if mode in TUNE_MODES else None}
         if options is None:
             options = {}
         if not isinstance(options, Mapping):
             kind = type(options).__name__
             raise InvalidOptionError(f"options cannot be a {kind}", hint='Pass a dictionary, as in {"isa": "avx2"}.')
-        names = tuple(field.name for field in fields(cls))
-        for key in options:
-            if key not in names:
-                raise InvalidOptionError(f"unknown option {key!r}", hint=_choices("options", key, names))
+        _check_names(options, tuple(field.name for field in fields(cls)))
         # The values are checked by __post_init__, which a type checker cannot know.
         return cls(**{**by_mode, **{key: _plain(value) for key, value in options.items()}})  # type: ignore[arg-type]
+
+
+def _check_names(given: Iterable[str], names: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in names:
+            raise InvalidOptionError(f"unknown option {key!r}", hint=_choices("options", key, names))
 
 
 def _plain(value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -310,6 +311,20 @@ class Report:
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=indent)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{len(self.graphs)} {'graph' if len(self.graphs) == 1 else 'graphs'}",
+            f"{len(self.groups)} {'group' if len(self.groups) == 1 else 'groups'}",
+            f"{len(self.externs)} {'extern' if len(self.externs) == 1 else 'externs'}",
+        ]
+        named = f" of {self.model}" if self.model else ""
+        return f"<taskmap report{named} on {self.target}: {', '.join(parts)}; print it, or call save_html>"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, for a notebook: neither's style reaches the other."""
+        page = escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"></iframe>'
 
     def html(self) -> str:
         """The report as one HTML page that needs no other file."""

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.pages import plain
-
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -54,9 +52,20 @@ def test_the_readme_shows_what_the_simulation_prints(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["simulate_kernel.py"])
     runpy.run_path(str(EXAMPLES / "simulate_kernel.py"), run_name="__main__")
-    _, tile, padded = (plain(part) for part in capsys.readouterr().out.strip().split("\n\n"))
-    readme = plain((EXAMPLES.parent / "README.md").read_text(encoding="utf-8"))
+    _, tile, padded = capsys.readouterr().out.strip().split("\n\n")
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")  # its symbols, too, are what is printed
     assert f"```\n{padded.removeprefix('padded tile').strip()}\n```" in readme
     for figure in ("7384 wavefronts", "at least 336 ns, bound by shared memory"):
         assert figure in tile
     assert "it is 7384 wavefronts, and shared memory bounds it at 336 ns" in readme
+
+
+def test_a_model_is_explained_where_only_the_base_is_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make demo` installs no transformers; its models are there in plain PyTorch."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr(sys, "argv", ["explain_model.py", "--table"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(EXAMPLES / "explain_model.py"), run_name="__main__")
+    assert "contraction" in capsys.readouterr().out

@@ -1,6 +1,8 @@
 """Options are accepted or refused at the front door, never further in."""
 
-from dataclasses import FrozenInstanceError
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,22 @@ def test_what_is_wrong_is_refused(mode: str | None, options: object, message: st
 def test_the_constructor_refuses_too() -> None:
     with pytest.raises(TaskmapError, match="threads"):
         Options(threads=-1)
+
+
+def test_a_typo_in_a_record_of_options_is_one_of_ours() -> None:
+    with pytest.raises(InvalidOptionError, match=r"unknown option 'thread'\n  Did you mean 'threads'\?"):
+        Options(thread=2)  # type: ignore[call-arg]
+    with pytest.raises(InvalidOptionError, match="there are"):
+        Options(*range(99))  # type: ignore[arg-type]
+
+
+def test_a_record_of_options_can_be_given_to_torch_compile() -> None:
+    """So that a typo surfaces where it stands, and not at the first call."""
+    given = Options(threads=2, freeze=False)
+    assert Options.from_user(None, given) == given
+    assert Options.from_user("reduce-overhead", given) == Options(threads=2, freeze=False, cuda_graphs=True)
+
+
+def test_options_are_copied_and_pickled() -> None:
+    options = Options(threads=2)
+    assert pickle.loads(pickle.dumps(options)) == copy.deepcopy(options) == replace(options) == options

@@ -11,7 +11,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.cuda_source import CudaSource, without_comments
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.construct import constant_dim, value_of
@@ -49,8 +49,8 @@ _ATOM, _LINE = 1024, 16
 def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers, and of the memory that a launch
     has for itself, its sizes as ``long long``, then an ``int *error`` if any index is checked. The symbol is the
-    kernel's name followed by a hash of the text, and of what a launch takes beside it: kernels of one text may differ
-    in their grids and tensor maps.
+    kernel's name followed by a hash of the text without its comments, and of what a launch takes beside it: kernels of
+    one text may differ in their grids and tensor maps.
 
     Raises CodegenError for a node that lowering should have removed, registers that are indexed by what is not known
     when compiling, and more shared memory than a block of the target has.
@@ -63,7 +63,7 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     workspace, counters = (tuple(_bytes(b) for b in own) for own in (kernel.workspace, kernel.counters))
     beside = (kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps)
     launched = repr((*beside, workspace, counters) if kernel.own else beside)
-    digest = hashlib.sha256("\n".join([text, target.isa, launched]).encode()).hexdigest()[:8]
+    digest = hashlib.sha256("\n".join([without_comments(text), target.isa, launched]).encode()).hexdigest()[:8]
     symbol = f"tm_{stem}_{digest}"
     return CudaSource(
         symbol=symbol,

@@ -79,7 +79,7 @@ class CudaCompiler:
 
     def add(self, source: CudaSource) -> None:
         """A kernel is wanted. Raises ValueError when its symbol stands for another source already."""
-        if self._wanted.setdefault(source.symbol, source) != source:
+        if not self._wanted.setdefault(source.symbol, source).is_same_kernel(source):
             raise ValueError(f"two different kernels are called {source.symbol}")
         if source.symbol in self._keys:
             return
@@ -153,7 +153,7 @@ def whole_text(source: CudaSource) -> str:
 
 def _stored(source: CudaSource, toolchain: CudaToolchain) -> StoredKernel:
     parts = key_parts(
-        KernelSource(source.symbol, source.text, source.prelude()),
+        KernelSource(source.symbol, source.code, source.prelude()),
         compiler=toolchain.identity,
         flags=toolchain.flags,
         isa=toolchain.architecture,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ ALLOWANCES = ("spills", "serialized")
 """What a kernel may be allowed although it makes it slow: registers in memory, wgmma one after the other."""
 
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_COMMENT = re.compile(r"[ \t]*//.*")
 _DEVICE = Path(__file__).parent / "device"
 
 
@@ -50,6 +51,15 @@ class CudaSource:
         if not _SYMBOL.fullmatch(self.symbol):
             raise ValueError(f"not a C identifier: {self.symbol!r}")
 
+    @property
+    def code(self) -> str:
+        """``text`` without comments, which name the places in Python that the lines come from."""
+        return without_comments(self.text)
+
+    def is_same_kernel(self, other: CudaSource) -> bool:
+        """Whether the two differ in comments at most."""
+        return replace(self, text=self.code) == replace(other, text=other.code)
+
     def prelude(self) -> str:
         """The device code that ``text`` stands on."""
         return prelude(self.families)
@@ -57,6 +67,12 @@ class CudaSource:
     def unit(self) -> str:
         """The whole translation unit: CUDA C++ that includes no header."""
         return f"{self.prelude()}\n{self.text}"
+
+
+def without_comments(text: str) -> str:
+    """A generated kernel without its line comments, the only ones that are written; it holds no strings."""
+    lines = (_COMMENT.sub("", line) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 @lru_cache(maxsize=64)
