@@ -18,10 +18,8 @@ not, because structural equality needs it: write ``eq(a, b)``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
     from taskmap.ir.source import SourceLocation
 
 _ids = itertools.count()
-# The printer is made of these nodes, and only people read what it prints.
-_print_expr: Callable[[Expr], str] = lazily("taskmap.ir.printer", "print_expr")
-_print_kernel: Callable[[Kernel], str] = lazily("taskmap.ir.printer", "print_kernel")
 
 
 class Expr:
@@ -559,19 +554,8 @@ class Kernel:
         """The memory that a launch has for itself."""
         return (*self.workspace, *self.counters)
 
-    def __repr__(self) -> str:
-        parts = [f"{b.name}: {'out ' if b in self.outputs else ''}{_text_of(b)}" for b in self.buffers]
-        sizes = [f"{v.name}: {v.dtype}" for v in self.dims]
-        return f"<kernel {self.name}({', '.join(parts + sizes)})>"
-
-    def _repr_html_(self) -> str:
-        """The kernel's text, for a notebook."""
-        return f"<pre>{escape(_print_kernel(self))}</pre>"
-
-
-def _text_of(buffer: Buffer) -> str:
-    sizes = (_print_expr(n) if isinstance(n, Expr) else str(n) for n in buffer.shape)
-    return f"{buffer.dtype}[{', '.join(sizes)}]"
+    __repr__ = lazily("taskmap.ir.printer", "kernel_line")
+    _repr_html_ = lazily("taskmap.ir.printer", "kernel_html")
 
 
 def hash_once(kind: type[Expr], *names: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from taskmap.ir.nodes import (
@@ -265,6 +266,16 @@ def print_dim(size: Dim) -> str:
 def print_body(body: Body | Stmt) -> str:
     """Statements, one a line."""
     return "\n".join(_Printer().body((body,) if isinstance(body, Stmt) else body, 0))
+
+
+def kernel_line(kernel: Kernel) -> str:
+    """A kernel's name and parameters, for `repr`."""
+    return f"<{print_kernel(kernel).splitlines()[0].rstrip(':')}>"
+
+
+def kernel_html(kernel: Kernel) -> str:
+    """A kernel's text, for a notebook."""
+    return f"<pre>{escape(print_kernel(kernel))}</pre>"
 
 
 def print_kernel(kernel: Kernel) -> str:
