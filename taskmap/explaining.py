@@ -72,6 +72,9 @@ def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") ->
     session.record = record
     measured = _measure(lambda: model(inputs), record)
     report = _report(measured, session, name)
+    if model.refusals:
+        said = "; ".join(map(str, model.refusals))
+        report = replace(report, conditions=(*report.conditions, ("for these sizes only", said)))
     between = tuple(HostReport(h.operator, h.node, h.reason) for h in model.on_host if h.between)
     if not model.on_host:
         return report

@@ -73,6 +73,12 @@ class OnnxModel:
         """Why graphs were made for the sizes at hand only: the nodes that prevent one graph for all sizes."""
         return tuple(self.program.refusals())
 
+    @property
+    def graphs(self) -> tuple[int, int]:
+        """How many graphs were made so far, and how many of them serve more sizes than those of one call."""
+        made = self.program.segments()
+        return len(made), sum(s.guard is not None for s in made)
+
     def generalise(self, arrays: Sequence[Any]) -> Segment | None:
         """The graph for all sizes, read beside inputs that are not computed with; None where there is none."""
         values = [_given(port, array) for port, array in zip(self.inputs, arrays, strict=True)]

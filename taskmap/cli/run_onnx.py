@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from onnx import ModelProto
 from taskmap.accounting import Recorded, account
 from taskmap.backend.executable import TimedRun
 from taskmap.cli.options import folder_of
-from taskmap.cli.output import print_json
+from taskmap.cli.output import plain, print_json
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
 from taskmap.cli.run_facts import facts_of, print_facts, save, timed, write_trace
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
@@ -29,7 +30,7 @@ from taskmap.driver import Compilation, Fallback
 from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.elements import STRING, numpy_type
 from taskmap.graph.planning import Group
-from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
 from taskmap.keep_model import keep, run_files
 from taskmap.kept_models import Request
 from taskmap.onnx_engines import by_definition
@@ -69,7 +70,14 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     if model.session is not None:
         model.session.record = record
     inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
-    outputs = model(inputs)
+    try:
+        outputs = model(inputs)
+    except TaskmapError:
+        for name, n in assumed.items():
+            print(
+                f"taskmap: the dimension {plain(name)} was taken to be {n} (--shape {plain(name)}=...)", file=sys.stderr
+            )
+        raise
     first = time.perf_counter() - began
     for _ in range(a.warmup):
         model(inputs)
@@ -86,12 +94,14 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
         save(a.save, dict(zip(names, outputs, strict=True)))
     report = _report(model, record, len(times), a.trace) if a.profile else None
     facts = facts_of(inputs, dict(zip(names, outputs, strict=True)), first, times, assumed, verdicts)
+    facts["graphs"] = _graphs(model)
     if layers is not None:
         facts["layers"] = layers.content()
     if a.json:
         print_json({**facts, **({"profile": json.loads(report.to_json())} if report is not None else {})})
     else:
         print_facts(facts, verdicts, a)
+        print(_graphs_text(model))
         if layers is not None:
             print(f"\n{layers}")
         if report is not None:
@@ -99,6 +109,29 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     if request is not None and files is not None:
         keep(request, files, model, compiled, [x.shape for x in inputs.values()])
     return int(not all(v.equal for v in verdicts) or (layers is not None and layers.first is not None))
+
+
+def _graphs(model: OnnxModel) -> dict[str, Any]:
+    made, general = model.graphs
+    return {
+        "made": made,
+        "for_many_sizes": general,
+        "prevented_by": [str(r) for r in model.refusals],
+        "on_host": [str(h) for h in model.on_host],
+    }
+
+
+def _graphs_text(model: OnnxModel) -> str:
+    made, general = model.graphs
+    open_sizes = any(
+        p.type is not None and not all(isinstance(n, int) for n in p.type.shape or ()) for p in model.inputs
+    )
+    lines = [f"{made} graph{'' if made == 1 else 's'}"]
+    if open_sizes:
+        lines[0] += ", for all sizes" if general == made else ": another size costs a compilation"
+    lines += [f"  one graph for all sizes is prevented by {plain(str(r))}" for r in model.refusals]
+    lines += [f"  on the host: {plain(str(h))}" for h in model.on_host]
+    return "\n".join(lines)
 
 
 def _layers(a: argparse.Namespace, options: Options, inputs: Mapping[str, Array], differs: bool) -> Layers:

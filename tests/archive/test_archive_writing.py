@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
 import taskmap
 from taskmap import archive_file
@@ -220,3 +222,21 @@ def test_sizes_that_cannot_be_written() -> None:
     for size in (deep, Var("unknown") + 1, N0 << 2):
         with pytest.raises(UnsupportedError, match="size"):
             record_of(size, NAMES)
+
+
+def test_a_model_without_a_graph_for_all_sizes_has_plans_for_the_sizes_given(tmp_path: Path) -> None:
+    node = helper.make_node("Slice", ["x", "from", "to", "axis", "back"], ["y"])  # its size depends on n's
+    stored = {"from": [-2], "to": [-(1 << 63)], "axis": [0], "back": [-1]}
+    arrays = {name: np.array(v) for name, v in stored.items()}
+    square = helper.make_node("Det", ["z"], ["d"])  # by the host: no plan at all
+    onnx.save(model([node], {"x": (FLOAT, ["n", 4])}, ["y"], arrays), tmp_path / "model.onnx")
+    taskmap.compile_onnx(tmp_path / "model.onnx", tmp_path / "a.taskmap", sizes={"n": [2, 3]})
+    loaded = taskmap.load(tmp_path / "a.taskmap")
+    for n in (2, 3):
+        x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+        np.testing.assert_array_equal(loaded(x)[0], x[-2::-1])
+    onnx.save(model([square], {"z": (FLOAT, ["n", "n"])}, ["d"]), tmp_path / "other.onnx")
+    choices: list[dict[str, list[int]]] = [{}, {"n": [3]}]
+    for sizes in choices:
+        with pytest.raises(UnsupportedError, match="runs on the host"):
+            taskmap.compile_onnx(tmp_path / "other.onnx", tmp_path / "b.taskmap", sizes=sizes)

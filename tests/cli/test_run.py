@@ -50,10 +50,24 @@ def test_random_inputs_and_a_comparison(model: Path, capsys: Capture) -> None:
     found = run(capsys, model, "--shape", "batch=5", "--repeat", 3, "--compare", "reference")
     assert found["inputs"]["x"] == {"shape": [5, 4], "dtype": "float32"}
     assert found["assumed"] == {}
+    assert found["graphs"] == {"made": 1, "for_many_sizes": 1, "prevented_by": [], "on_host": []}
     assert found["outputs"]["y"]["shape"] == [5, 3]
     assert found["seconds"]["runs"] == 3
     assert all(c["equal"] for c in found["compared"])
     assert len(found["compared"]) == 2
+
+
+def test_what_prevents_one_graph_is_said(tmp_path: Path, capsys: Capture) -> None:
+    node = helper.make_node("Det", ["x"], ["y"], name="volume")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [])
+    path = tmp_path / "model.onnx"
+    save(helper.make_model(helper.make_graph([node], "g", [x], [y]), ir_version=10), path)
+    assert main(["run", str(path), "--shape", "n=3"]) == 0
+    said = capsys.readouterr().out
+    assert "1 graph: another size costs a compilation" in said
+    assert "one graph for all sizes is prevented by the Det node 'volume': Det of symbolic sizes" in said
+    assert "on the host: Det" in said
 
 
 def test_text_for_people(model: Path, capsys: Capture) -> None:
