@@ -78,17 +78,18 @@ def _graph(
 ) -> GraphRecord:
     """The one graph that the model is. Raises UnsupportedError where it is not one."""
     program = model.program
-    valued = [model.inputs[i].name for point in program.roots.values() for i in sorted(point.valued)]
+    valued = [model.inputs[i].name for point, _ in program.roots.values() for i in sorted(point.valued)]
     segments = program.segments()
     check_segments(segments, valued)
     if len(segments) != 1:
         raise UnsupportedError("the model is several graphs")
     (segment,) = segments
     compiled = {id(c.imported): c for c in record if isinstance(c, Compilation)}
-    general = next((g for g in program.general.values() if g is not None), None)
     compilation = None if segment.graph is None else compiled[id(segment.graph)]
-    if general is not None:
-        return GraphRecord(segment, compilation, None, tuple(general[1].checks))
+    if segment.guard is not None:
+        if segment.forms or segment.guard.open != list(segment.guard.order):
+            raise UnsupportedError("the model's graph has sizes that an archive does not have")
+        return GraphRecord(segment, compilation, None, tuple(segment.guard.checks))
     return GraphRecord(segment, compilation, shapes)
 
 
