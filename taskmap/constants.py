@@ -67,6 +67,11 @@ class FrozenGraph:
         values[binding.inputs : binding.inputs + len(prepared.values)] = prepared.values
         return self.main.run(values, prepared.constants)
 
+    @property
+    def prepared(self) -> _Prepared | None:
+        """What was computed at the last preparation."""
+        return self._prepared
+
     def _prepare(self, args: list[Any]) -> _Prepared:
         with self._lock:
             prepared = self._prepared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from taskmap.onnx_limits import operations
 from taskmap.onnx_points import Run
 from taskmap.onnx_program import Engine
 from taskmap.placing import CPU
+from taskmap.runtime import CompiledGraph
 
 Extern = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
 """An operator that the host runs: from its tensors and the values of symbolic sizes to its results."""
@@ -51,10 +53,11 @@ def compiled_by(session: Session) -> Engine:
         main = call.main if isinstance(call, FrozenGraph) else call
         check = getattr(main.executable, "check", _nothing)
 
+        if device == CPU:
+            return OnCpu(call)
+
         def run(tensors: list[Any]) -> list[torch.Tensor]:
             with torch.no_grad():
-                if device == CPU:
-                    return call(list(tensors))
                 results = [
                     result.to(CPU)
                     for result in call([t.to(device) if isinstance(t, torch.Tensor) else t for t in tensors])
@@ -65,6 +68,18 @@ def compiled_by(session: Session) -> Engine:
         return run
 
     return compile_one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnCpu:
+    """The run of a graph that is compiled for the CPU."""
+
+    call: CompiledGraph | FrozenGraph
+
+    def __call__(self, tensors: list[Any]) -> list[torch.Tensor]:
+        """The results for the graph's inputs."""
+        with torch.no_grad():
+            return self.call(list(tensors))
 
 
 def _nothing() -> None:

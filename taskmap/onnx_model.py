@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
+from taskmap.direct_call import DirectCall, Key, direct_call, key_of
 from taskmap.driver import Session, new_session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
@@ -25,6 +26,10 @@ from taskmap.options import Options
 from taskmap.placing import CPU, current_gpu
 
 Array = NDArray[Any]
+
+
+MOST_DIRECT = 64
+"""For so many combinations of shapes and types the direct way is kept."""
 
 
 class OnnxModel:
@@ -47,6 +52,11 @@ class OnnxModel:
             [port.type.shape if port.type is not None else None for port in model.inputs] if general else None,
             named,
         )
+        self._names = [port.name for port in model.inputs]
+        self._named = set(self._names)
+        on_cpu = session is not None and session.platform.device == CPU and not session.options.profile
+        self._is_plain = on_cpu and all(port.kind == "tensor" for port in (*model.inputs, *model.outputs))
+        self._direct: dict[Key, DirectCall | None] = {}
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -87,12 +97,35 @@ class OnnxModel:
 
     def __call__(self, *args: Any, **named: Any) -> list[Any]:
         """The outputs for inputs given in order, by name, or as one mapping from names."""
+        inputs = self._plain_inputs(args, named)
+        key = None if inputs is None else key_of(inputs)
+        if key is None or inputs is None:
+            return self._call(args, named)[1]
+        direct = self._direct.get(key)
+        if direct is not None:
+            return direct(inputs)
+        values, outputs = self._call(args, named)
+        if key not in self._direct and len(self._direct) < MOST_DIRECT:
+            elems = [0 if p.type is None else p.type.elem for p in self.outputs]
+            self._direct[key] = direct_call(self.program, values, inputs, elems)
+        return outputs
+
+    def _plain_inputs(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The inputs in order, where all are given in order or in one mapping; None where there is more to look at."""
+        if named or not self._is_plain:
+            return None
+        if len(args) == 1 and isinstance(args[0], dict):
+            return [args[0][name] for name in self._names] if args[0].keys() == self._named else None
+        return args if len(args) == len(self._names) else None
+
+    def _call(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+        """The inputs as the program takes them, and the outputs."""
         values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
         self._check_names(values)
         results = self.program(values)
         for port, result in zip(self.outputs, results, strict=True):
             _check_result(port, result)
-        return [arrays(v) for v in results]
+        return values, [arrays(v) for v in results]
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         optional = [port.name for port in self.inputs if port.kind == "optional"]

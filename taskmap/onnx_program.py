@@ -101,6 +101,14 @@ class Program:
                 return [segment.lookup.value(v, tensors, results) for v in segment.finished]
             point, tensors, sizes = self._next(segment, tensors, results, sizes)
 
+    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[Any]] | None:
+        """The first graph for inputs of these shapes, and what it is called with; None where values decide which."""
+        point, tensors, sizes = self._start(values)
+        segment = self.segment(point, tensors, sizes)
+        if point.valued:
+            return None
+        return segment, [*tensors, *(() if segment.guard is None else segment.guard.values(sizes))]
+
     def _start(self, values: Sequence[Any]) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
         flat: list[Given] = []
         structure = tuple(flatten(v, flat) for v in values)

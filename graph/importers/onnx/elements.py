@@ -121,6 +121,11 @@ def from_held(array: Array, elem: int) -> Array:
     return array.astype(numpy_type(elem), copy=False)
 
 
+def held_alike(elem: int) -> bool:
+    """Whether tensors of ``elem`` are held in the type that numpy has for them."""
+    return elem in HELD and numpy_type(elem) == np.dtype(_HELD_NUMPY[HELD[elem].name])
+
+
 _HELD_NUMPY: dict[str, Any] = {
     "f64": np.float64,
     "f32": np.float32,
