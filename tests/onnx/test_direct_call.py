@@ -18,8 +18,8 @@ Port = tuple[str, int, list[int | str]]
 
 def model(nodes: list[Any], inputs: list[Port], outputs: list[Port], constants: list[Any] | None = None) -> OnnxModel:
     """A model of these nodes, ready to be called."""
-    sides = [[helper.make_tensor_value_info(*port) for port in side] for side in (inputs, outputs)]
-    graph = helper.make_graph(nodes, "g", *sides, constants or [])
+    taken, given = ([helper.make_tensor_value_info(*port) for port in side] for side in (inputs, outputs))
+    graph = helper.make_graph(nodes, "g", taken, given, constants or [])
     return load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
 
 
@@ -35,7 +35,7 @@ def direct(made: OnnxModel) -> int:
 
 def test_later_calls_give_their_own_results() -> None:
     made = affine()
-    kept = []
+    kept: list[tuple[Any, Any]] = []
     for n in (4, 7, 4, 7, 4):
         x = np.random.default_rng(len(kept)).standard_normal((n, 3)).astype(np.float32)
         y = (made(x) if len(kept) % 2 else made({"x": x}))[0]
