@@ -1,7 +1,7 @@
 """Which results of a graph share memory with each other and with its arguments, as PyTorch traced it.
 
-Two results that share memory in eager PyTorch share it here too: one is made, the other is a view of it. Two that do
-not share it there never share it here.
+Two results that share memory in eager PyTorch share it here too: all results in one storage are views of the tensor
+that took up that storage first. Two that do not share it there never share it here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import fx
 
 from taskmap.graph.graph import Graph
 from taskmap.graph.importers.symbols import Symbols
@@ -36,45 +37,120 @@ class Shared:
 class Aliases:
     """A key for the storage of each argument and each result; None for what is no tensor. Equal keys share memory.
 
-    ``shared`` holds, by position, the results that are views of something else in a call.
+    ``shared`` holds, by position, the results that are views of something else in a call. The last ``hidden`` results
+    are there for others to be views of; the caller does not get them.
     """
 
     arguments: tuple[Hashable, ...]
     results: tuple[Hashable, ...]
     shared: dict[int, Shared] = field(default_factory=dict)
+    hidden: int = 0
 
 
-def take_aliases(gm: torch.fx.GraphModule, graph: Graph, symbols: Symbols) -> Aliases:
-    """The aliases of a traced graph; results that need not be computed, being views of others, leave ``graph``."""
-    arguments = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
+    """The values that a graph must make in memory, though it does not return them: several results are views of each,
+    and none of these results holds the others.
+    """
+    arguments = {_storage(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")}
+    families: dict[Hashable, dict[fx.Node, None]] = {}
+    for node in _returned(gm):
+        key = _storage(node.meta.get("val")) if isinstance(node, fx.Node) else None
+        if key is not None and key not in arguments:
+            families.setdefault(key, {})[node] = None
+    makers: dict[Hashable, fx.Node] = {}
+    for node in gm.graph.nodes:
+        if (key := _storage(node.meta.get("val"))) in families:
+            makers.setdefault(key, node)
+    found = []
+    for key, family in families.items():
+        maker = makers[key]
+        views = [n for n in family if _holds(maker, n)]
+        if len(views) > 1 and not any(_holds(n, maker) for n in views):
+            found.append(maker)
+    return tuple(found)
+
+
+def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Sequence[fx.Node] = ()) -> Aliases:
+    """The aliases of a traced graph; results that need not be computed, being views of others, leave ``graph``.
+
+    ``hidden``: its ``hidden_bases``, which are the last outputs of ``graph``.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    returned = [*_returned(gm), *hidden]
+    values: list[Any] = [n.meta.get("val") if isinstance(n, fx.Node) else None for n in returned]
+    arguments: list[Any] = [n.meta.get("val") for n in placeholders]
+    order = {n: k for k, n in enumerate(gm.graph.nodes)}
+    shared: dict[int, Shared] = {}
+    for i, fx_node in enumerate(returned):
+        node = graph.outputs[i]
+        if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or node.op == "input":
+            continue
+        if node.strides is None or node.dtype.kind == "x":
+            continue
+        place = _place(fx_node, returned, placeholders, order)
+        if place is None:
+            continue
+        is_argument, k = place
+        offset = _distance((arguments if is_argument else values)[k], values[i], graph, symbols)
+        if offset is not None:
+            where = {"argument" if is_argument else "result": k}
+            shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
+    for i in shared:
+        graph.outputs[i] = None
+    return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, values)), shared, len(hidden))
+
+
+def _returned(gm: fx.GraphModule) -> Sequence[Any]:
     (output,) = gm.graph.find_nodes(op="output")
     returned = output.args[0]
     if not isinstance(returned, (tuple, list)):
         raise ImportGraphError("the graph does not return a list of results")
-    results = [n.meta.get("val") if isinstance(n, torch.fx.Node) else None for n in returned]
-    order = {n: k for k, n in enumerate(gm.graph.nodes)}
-    ages = [order.get(n, 0) for n in returned]
-    shared: dict[int, Shared] = {}
-    for i, fx_node in enumerate(returned):
-        node = graph.outputs[i]
-        if node is None or _storage(results[i]) is None or fx_node.op == "placeholder" or node.op == "input":
-            continue
-        owner = _owner(i, results, arguments, ages)
-        if owner is None or node.strides is None or node.dtype.kind == "x":
-            continue
-        is_argument, place = owner
-        base: Any = (arguments if is_argument else results)[place]
-        if not is_argument and returned[place] is fx_node:
-            continue  # one value returned twice
-        mine: Any = results[i]
-        offset = _distance(base, mine, graph, symbols)
-        if offset is None:
-            continue
-        where = {"argument" if is_argument else "result": place}
-        shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
-    for i in shared:
-        graph.outputs[i] = None
-    return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, results)), shared)
+    return returned
+
+
+def _place(
+    node: fx.Node, returned: Sequence[Any], placeholders: Sequence[fx.Node], order: dict[fx.Node, int]
+) -> tuple[bool, int] | None:
+    """The argument (True) or result (False) that ``node`` is a view of, or None when it has memory of its own."""
+    for j, argument in enumerate(placeholders):
+        # An argument lies in memory of the caller, all of which is there.
+        if _same_memory(argument, node):
+            return True, j
+    first: dict[fx.Node, int] = {}
+    for k, other in enumerate(returned):
+        if isinstance(other, fx.Node) and _same_memory(other, node):
+            first.setdefault(other, k)
+    holders = [n for n in first if all(_holds(n, other) for other in first)]
+    holder = min(holders, key=lambda n: order[n], default=node)
+    return None if holder is node else (False, first[holder])
+
+
+def _same_memory(a: fx.Node, b: fx.Node) -> bool:
+    """Whether two values are of one storage and one type, so that one can be described as a part of the other."""
+    s, t = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(s, torch.Tensor) or not isinstance(t, torch.Tensor) or _storage(s) is None:
+        return False
+    plain = not any(x.is_neg() or x.is_conj() for x in (s, t))
+    return plain and s.dtype == t.dtype and _storage(s) == _storage(t)
+
+
+def _holds(base: fx.Node, view: fx.Node) -> bool:
+    """Whether the elements of ``view`` surely are elements of ``base``.
+
+    Either ``base`` takes up all of the storage, or ``view`` was made of it by operators that look at its elements,
+    which all views do but those that address the storage.
+    """
+    if not _same_memory(base, view):
+        return False
+    if _fills_storage(base.meta["val"]):
+        return True
+    here: fx.Node | None = view
+    while here is not None and here is not base:
+        if here.target is torch.ops.aten.as_strided.default:
+            return False
+        storage = _storage(here.meta.get("val"))
+        here = next((n for n in here.all_input_nodes if _storage(n.meta.get("val")) == storage), None)
+    return here is base
 
 
 def _distance(base: torch.Tensor, view: torch.Tensor, graph: Graph, symbols: Symbols) -> Dim | None:
@@ -85,35 +161,6 @@ def _distance(base: torch.Tensor, view: torch.Tensor, graph: Graph, symbols: Sym
         return None
     known = isinstance(offset, int) or all(e in graph.dims for e in walk_exprs(offset) if isinstance(e, Var))
     return offset if known else None
-
-
-def _owner(i: int, results: Sequence[Any], arguments: Sequence[Any], ages: Sequence[int]) -> tuple[bool, int] | None:
-    """The argument (True) or result (False) that covers all the memory of result ``i``, or None when it is itself."""
-    mine = results[i]
-    for j, argument in enumerate(arguments):
-        if _covers(argument, mine):
-            return True, j
-    covering = [k for k, other in enumerate(results) if _covers(other, mine)]
-    family = [k for k, other in enumerate(results) if _storage(other) == _storage(mine)]
-    # All results on one storage have one owner: of those that cover each of them the first that was computed.
-    owners = [k for k in covering if all(_covers(results[k], results[m]) for m in family)]
-    owner = min(owners, key=lambda k: (ages[k], k), default=i)
-    return None if owner == i else (False, owner)
-
-
-def _covers(base: object, view: torch.Tensor) -> bool:
-    """Whether the elements of ``view`` surely lie within those of ``base``, which has its storage and type."""
-    if not isinstance(base, torch.Tensor) or _storage(base) != _storage(view) or base.dtype != view.dtype:
-        return False
-    if base.is_neg() or view.is_neg() or base.is_conj() or view.is_conj():
-        return False
-    outer, inner = _span(base), _span(view)
-    if outer is None or inner is None:
-        # Sizes are symbolic: sure to lie within are a view of all elements, and any view of a whole storage.
-        starts = (base.storage_offset(), view.storage_offset())
-        together = all(isinstance(s, int) for s in starts) and starts[0] == starts[1]
-        return (together and _same_numel(base, view)) or _fills_storage(base)
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def _fills_storage(t: torch.Tensor) -> bool:
@@ -138,21 +185,6 @@ def _expression(n: Any) -> Any:
         return n
     shapes = n.node.shape_env
     return n.node.expr if shapes is None else shapes.simplify(n.node.expr)
-
-
-def _same_numel(a: torch.Tensor, b: torch.Tensor) -> bool:
-    p, q = a.numel(), b.numel()
-    return p.node.expr == q.node.expr if isinstance(p, torch.SymInt) and isinstance(q, torch.SymInt) else False
-
-
-def _span(t: torch.Tensor) -> tuple[int, int] | None:
-    """First and last element in the storage, the last exclusive; None when a size is symbolic."""
-    start, numbers = t.storage_offset(), (*t.shape, *t.stride())
-    if not isinstance(start, int) or not all(isinstance(n, int) for n in numbers):
-        return None
-    if 0 in t.shape:
-        return start, start
-    return start, start + 1 + sum((int(n) - 1) * int(s) for n, s in zip(t.shape, t.stride(), strict=True))
 
 
 def _storage(value: object) -> Hashable:

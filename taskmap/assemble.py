@@ -217,6 +217,7 @@ class _Assembler:
             fixed=self.fixed,
             externs=bindings,
             outputs=tuple(views),
+            hidden=aliases.hidden,
         )
         return Part(program, binding, tuple(self.steps), self.given)
 
@@ -306,7 +307,9 @@ class _Assembler:
         assert node is not None
         assert isinstance(owner, View)
         offset = shared.offset + self.plan.placements[node].offset
-        return View(owner.slot, replace(spec, offset=offset), owner.copy)
+        if owner.copy:
+            return View(owner.slot, spec, copy=True, of=shared.result)
+        return View(owner.slot, replace(spec, offset=offset))
 
     def _extern(self, node: Node, number: int, timeline: _Timeline) -> ExternBinding:
         items = self.items.get(node)

@@ -28,12 +28,14 @@ class TensorSpec:
 class View:
     """The tensor in ``slot``, or the part of its storage that ``spec`` describes, relative to the tensor's own start.
 
-    ``copy``: the caller gets a tensor of its own, because the slot's must not be written by anyone.
+    ``copy``: the caller gets a tensor of its own, because the slot's must not be written by anyone. ``of``: the part of
+    the copy that is the result at this position, relative to its start.
     """
 
     slot: int
     spec: TensorSpec | None = None
     copy: bool = False
+    of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Binding:
     inputs: number of arguments. dims: for each symbolic size where its value is found, as in Graph.dims. made: the
     slots after the arguments, with the spec of those that native code writes. checked: the arguments whose strides
     native code relies on. allocate: slots to allocate before the first segment. io, constants: the slot behind each
-    entry of the executable's tables. fixed: the tensors of constant slots.
+    entry of the executable's tables. fixed: the tensors of constant slots. hidden: how many of the last outputs the
+    caller does not get.
     """
 
     inputs: int
@@ -90,3 +93,4 @@ class Binding:
     fixed: dict[int, torch.Tensor]
     externs: tuple[ExternBinding, ...]
     outputs: tuple[Output, ...]
+    hidden: int = 0

@@ -10,7 +10,7 @@ from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-d
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from taskmap.aliases import take_aliases
+from taskmap.aliases import hidden_bases, take_aliases
 from taskmap.collector import collector_paused
 from taskmap.driver import Fallback, Session, compile_graph
 from taskmap.dump import new_dump
@@ -48,7 +48,8 @@ def _compile(
     reason = _effects(gm)
     if reason is None:
         try:
-            graph, symbols = read_fx(gm, example_inputs, device=session.platform.device)
+            hidden = hidden_bases(gm)
+            graph, symbols = read_fx(gm, example_inputs, device=session.platform.device, kept=hidden)
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:
@@ -68,7 +69,7 @@ def _compile(
         name=kind,
         extern_function=lambda node: extern_function(node, tuple(graph.dims)),
         constant=_constant,
-        aliases=take_aliases(gm, graph, symbols),
+        aliases=take_aliases(gm, graph, symbols, hidden),
         dump=dump,
     )
     return unless_without_memory(compilation.call, gm)

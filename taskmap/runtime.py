@@ -119,7 +119,11 @@ class CompiledGraph:
         specs = self._specs
         if specs.plain is not None:
             return [values[s] for s in specs.plain]
-        return [self._output(out, values, places, dims) for out in specs.outputs]
+        results = [self._output(out, values, places, dims) for out in specs.outputs]
+        for i, whole, out in specs.parts:
+            shape, strides, offset = places[id(out)]
+            results[i] = results[whole].as_strided(shape, strides, offset)  # a copy begins where its storage does
+        return results[: specs.visible]
 
     def _extern(self, step: ExternBinding, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> None:
         result: Any = step.call([_view(view, values, places) for view in step.reads], dims)
@@ -158,10 +162,17 @@ class CompiledGraph:
             return self._conform(one, strides).expand(shape)
         return torch.empty_strided(shape, strides, dtype=given.dtype, device=self.device).copy_(given)
 
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the same layout in memory of its own."""
+        made = tensor.clone()
+        return made if made.stride() == tensor.stride() else self._conform(tensor, tensor.stride())
+
     def _output(self, out: View | Dim | None, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> Any:
         if isinstance(out, View):
+            if out.of is not None:
+                return None
             tensor = values[out.slot] if out.spec is None else _view(out, values, places)
-            return tensor.clone() if out.copy else tensor
+            return self._copy(tensor) if out.copy else tensor
         return self._specs.sizes[out](dims)[0] if isinstance(out, Expr) else out
 
 
@@ -178,9 +189,12 @@ class _Specs:
         specs.update({id(v): v.spec for v in views if v.spec is not None})
         specs.update({r.slot: r.spec for step in binding.externs for r in step.results if r.spec is not None})
         self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
+        self.parts = [(i, o.of, o) for i, o in enumerate(self.outputs) if isinstance(o, View) and o.of is not None]
         # Where every result is a whole slot there is nothing to decide at a call.
-        plain = [o.slot for o in self.outputs if isinstance(o, View) and o.spec is None and not o.copy]
-        self.plain = plain if len(plain) == len(self.outputs) else None
+        self.visible = len(self.outputs) - binding.hidden
+        seen = self.outputs[: self.visible]
+        plain = [o.slot for o in seen if isinstance(o, View) and o.spec is None and not o.copy]
+        self.plain = plain if len(plain) == len(seen) else None
         self._ranks = [(key, len(spec.shape)) for key, spec in specs.items()]
         flat: list[Dim] = [d for s in specs.values() for d in (*s.shape, *s.strides, s.offset)]
         self._flat = sizes_function(flat, dims)

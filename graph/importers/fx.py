@@ -51,10 +51,14 @@ def import_fx(
 
 
 def read_fx(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], constant_inputs: Iterable[int] = (), device: torch.device = CPU
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    constant_inputs: Iterable[int] = (),
+    device: torch.device = CPU,
+    kept: Sequence[fx.Node] = (),
 ) -> tuple[Graph, Symbols]:
-    """As import_fx, with what its symbolic sizes are in PyTorch."""
-    reader = _Reader(gm, example_inputs, device)
+    """As import_fx, with what its symbolic sizes are in PyTorch. ``kept``: values that become the last outputs."""
+    reader = _Reader(gm, example_inputs, device, kept)
     for node in gm.graph.nodes:
         reader.read(node)
     symbols = reader.symbols
@@ -63,8 +67,11 @@ def read_fx(
 
 
 class _Reader:
-    def __init__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], device: torch.device) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, example_inputs: Sequence[Any], device: torch.device, kept: Sequence[fx.Node]
+    ) -> None:
         self.gm = gm
+        self.kept = kept
         self.device = device
         self.example_inputs = example_inputs
         self.symbols = Symbols()
@@ -313,7 +320,7 @@ class _Reader:
     def _outputs(self, node: fx.Node) -> None:
         owners: dict[Node, fx.Node] = {}
         returned = node.args[0]
-        for result in returned if isinstance(returned, (tuple, list)) else [returned]:
+        for result in [*(returned if isinstance(returned, (tuple, list)) else [returned]), *self.kept]:
             self.outputs.append(self._output(result, owners))
 
     def _output(self, result: Any, owners: dict[Node, fx.Node]) -> Node | None:

@@ -39,7 +39,7 @@ def broadcast_and_base(x: Tensor) -> Results:
 
 
 def broadcast_of_a_copy(x: Tensor) -> Results:
-    return x.expand(3, 4, 6).reshape(-1)[:7][:, None].expand(7, 5)
+    return x.expand(3, *x.shape).reshape(-1)[:7][:, None].expand(7, 5)
 
 
 def clone_of_a_result(x: Tensor) -> Results:
@@ -52,6 +52,42 @@ def in_place_of_a_part(x: Tensor) -> Results:
     return y[0].add_(1), y
 
 
+def parts_without_the_whole(x: Tensor) -> Results:
+    y = x.t().exp()
+    return y[1:], y[:, 1:]
+
+
+def parts_of_a_literal(x: Tensor) -> Results:
+    y = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    return y[1:], y[:, 1:], x + 1
+
+
+def literal_and_part(x: Tensor) -> Results:
+    y = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    return y[1:], y, x + 1
+
+
+def parts_of_what_is_the_argument(x: Tensor) -> Results:
+    y = torch.where(torch.ones((), dtype=torch.bool), x, x)
+    return y[1:], y, y[:, ::2]
+
+
+def filled(x: Tensor) -> Results:
+    y = torch.ones_like(x)
+    return y[1:], y[:, 1:], y.expand(2, *y.shape)
+
+
+def written_grid(x: Tensor) -> Results:
+    v = torch.logsumexp(x.tensor_split(2, 1)[0], [1], keepdim=True)
+    v.fill_(1)
+    return torch.meshgrid(v[0], v[:, 0], indexing="ij")
+
+
+def complex_parts(x: Tensor) -> Results:
+    y = torch.view_as_complex(x.exp().reshape(-1, 2))
+    return y, y.real, y.imag
+
+
 PROGRAMS: dict[str, Callable[[Tensor], Results]] = {
     "shuffle of one channel": lambda x: F.channel_shuffle(x[None, :, :, None], 1),
     "clone and contiguous": clone_and_contiguous,
@@ -59,7 +95,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Results]] = {
     "strided part": strided_part,
     "overlapping parts": overlapping_parts,
     "broadcast and base": broadcast_and_base,
-    "broadcast of an argument": lambda x: (x.expand(4, 4, 6), x + 1),
+    "broadcast of an argument": lambda x: (x.expand(4, *x.shape), x + 1),
     "broadcast of a copy": broadcast_of_a_copy,
     "clone of a result": clone_of_a_result,
     "two clones": lambda x: (x.clone(), x.clone()),
@@ -69,6 +105,17 @@ PROGRAMS: dict[str, Callable[[Tensor], Results]] = {
     "equal values": lambda x: (x * 2, x * 2),
     "unbind": lambda x: (x * 2).unbind(0),
     "repeat once": lambda x: x.repeat(1, 1),
+    "parts without the whole": parts_without_the_whole,
+    "parts of a literal": parts_of_a_literal,
+    "literal and part": literal_and_part,
+    "parts of what is the argument": parts_of_what_is_the_argument,
+    "filled": filled,
+    "written grid": written_grid,
+    "complex parts": complex_parts,
+    "storage of a contiguous argument": lambda x: x.contiguous().as_strided([4], [0]),
+    "every other of what is the argument": lambda x: torch.where(torch.ones((), dtype=torch.bool), x, x)[:, ::2],
+    "diagonal and row": lambda x: (lambda y: (y.diagonal(), y[0]))(x @ x.t()),
+    "windows and row": lambda x: (lambda y: (y.flatten().unfold(0, 3, 1), y[1]))(x.exp()),
 }
 
 
@@ -85,7 +132,27 @@ def test_memory_is_shared_as_in_eager(name: str, dynamic: bool) -> None:
     torch._dynamo.reset()
     program = PROGRAMS[name]
     compiled = torch.compile(program, backend="taskmap", dynamic=dynamic)
-    x = torch.randn(4, 6)
-    right, mine = ((r,) if isinstance(r, Tensor) else tuple(r) for r in (program(x), compiled(x)))
-    torch.testing.assert_close(mine, right)
-    assert memory(x, *mine) == memory(x, *right)
+    for shape in ((4, 6), (6, 8)):
+        x = torch.randn(*shape)
+        right, mine = ((r,) if isinstance(r, Tensor) else tuple(r) for r in (program(x), compiled(x)))
+        torch.testing.assert_close(mine, right)
+        assert memory(x, *mine) == memory(x, *right)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_transpose_of_every_other_row_is_written(dynamic: bool) -> None:
+    """Two arguments in one storage that neither fills; the second size has to be right too."""
+    torch._dynamo.reset()
+
+    def program(x: Tensor, y: Tensor) -> Results:
+        y[0].add_(3)
+        y.mul_(2)
+        return x + 1, y + 2
+
+    compiled = torch.compile(program, backend="taskmap", dynamic=dynamic)
+    for rows, columns in ((6, 4), (10, 7), (4, 9)):
+        whole = torch.randn(rows, columns)
+        same = whole.clone()
+        parts = [(w[1::2], w[1::2].t()) for w in (whole, same)]
+        torch.testing.assert_close(compiled(*parts[1]), program(*parts[0]))
+        torch.testing.assert_close(same, whole)
