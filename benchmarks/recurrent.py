@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.report import Check, Report, parser, start
 
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "LSTM": ("LSTM", {}),
     "GRU": ("GRU", {}),
     "RNN": ("RNN", {}),
@@ -33,11 +33,11 @@ MOST_SECONDS = 3.0
 
 def exported(module: torch.nn.Module, x: torch.Tensor) -> bytes:
     """The module as an ONNX file."""
-    file = io.BytesIO()
+    file: Any = io.BytesIO()  # PyTorch takes a file where its annotation has a path
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(module, (x,), file, dynamo=False, opset_version=17, input_names=["x"])
-    return file.getvalue()
+    return bytes(file.getvalue())
 
 
 def once(call: Callable[[], object]) -> float:

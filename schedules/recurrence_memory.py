@@ -64,8 +64,14 @@ class Memory:
         for state, initial in zip(self.states, self.frame.e.initial, strict=True):
             self.b.store(state, (0, *at), values.expand(initial, dict(known)))
 
-    def step(self, values: Values, part: Pass, at: At, known: Mapping[Var, Expr]) -> None:
-        """All phases of a pass at one unit: evaluated, then stored. The step is ``known`` too."""
+    def clear(self, at: At) -> None:
+        """Zeros for the states of a unit that fills the last panel, before the first step."""
+        for state in self.states:
+            self.b.store(state, (0, *at), cast(0.0, state.dtype))
+
+    def step(self, values: Values, part: Pass, at: At, known: Mapping[Var, Expr], result: bool = True) -> None:
+        """All phases of a pass at one unit: evaluated, then stored, in the result too if ``result``. The step is
+        ``known`` too."""
         e, made = self.frame.e, dict[int, Expr]()
 
         def element(buffer: Buffer, position: At) -> Expr:
@@ -81,8 +87,13 @@ class Memory:
                 self.b.store(self.kept[phase], at, value)
             for k in (k for k, after in enumerate(e.after) if after == phase):
                 self.b.store(self.states[k], (self._copy(k, self.next), *at), value)
-            if phase == e.after[0]:
+            if result and phase == e.after[0]:
                 self._put(values.simplifier(values.expand(e.row, dict(known))), known, value)
+
+    def put(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+        """The result's element of one unit after a step."""
+        row = values.simplifier(values.expand(self.frame.e.row, dict(known)))
+        self._put(row, known, self._state(0, self.next, at))
 
     def end(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
         """The states of one unit after the last step."""

@@ -2,8 +2,9 @@
 
 What a step takes from its input (x W' + bias) is made for all steps at once, by an ordinary product before the loop:
 
-    given [steps, batch, directions * gates * hidden]  ->  [steps + states, batch, directions, hidden]
+    given [steps, batch, directions * gates * units]  ->  [steps + states, batch, directions, hidden]
 
+``units`` is ``hidden`` rounded up to whole panels: a loop then reads and computes whole vectors.
 Row t of the result is the state after time t; the last rows are the states at the end, the cell of an LSTM after its
 state. Sources: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the peepholes of Gers and Schmidhuber,
 "Recurrent nets that time and count" (2000); Cho et al., "Learning phrase representations using RNN encoder-decoder"
@@ -32,7 +33,7 @@ Function = Callable[[Expr], Expr]
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What every recurrence reads. given [steps, batch, directions * gates * hidden]; recurrent [directions, gates *
+    """What every recurrence reads. given [steps, batch, directions * gates * units]; recurrent [directions, gates *
     hidden, hidden]; initial: [directions, batch, hidden] for each state, or None for zeros; reverse: one for each
     direction; lengths [batch], i64, none above ``steps``: how many steps each sequence has, None for all."""
 
@@ -54,6 +55,30 @@ class States:
 
     every: Node
     last: tuple[Node, ...]
+
+
+def whole_panels(hidden: Dim) -> Dim:
+    """``hidden`` units and those that fill their last panel."""
+    return ceil_div(hidden, PANEL) * PANEL
+
+
+def pad_units(parameter: Node, hidden: Dim) -> Node:
+    """[directions, parts * hidden, ...] as [directions, parts * units, ...]; units beyond the last have zeros."""
+    units = whole_panels(hidden)
+    if units == hidden:
+        return parameter
+    directions, rows, *rest = parameter.shape
+    size = index(hidden)
+
+    def element(w: Buffer) -> Callable[..., ExprLike]:
+        def at(d: Expr, row: Expr, *more: Expr) -> Expr:
+            part, unit = row // index(units), row % index(units)
+            place = (d, part * size + minimum(unit, size - 1), *more)
+            return select(unit < size, w[place], 0)
+
+        return at
+
+    return define("pad", [parameter], (directions, rows // hidden * units, *rest), element, parameter.dtype)
 
 
 def pack_recurrent(recurrent: Node, gates: int) -> Node:
@@ -118,7 +143,7 @@ class Step:
 
     def from_input(self, gate: int) -> Expr:
         """A gate's part of ``given``."""
-        column = (self.d * self.gates + gate) * index(self.operands.hidden) + self.j
+        column = (self.d * self.gates + gate) * index(whole_panels(self.operands.hidden)) + self.j
         return cast(self.given[self.time, self.b, column], self.wide)
 
     def product(self, tensor: Buffer, gate: int) -> Expr:
@@ -129,7 +154,7 @@ class Step:
 
     def vector(self, place: int, part: int = 0) -> Expr:
         """Element j of a part of a parameter [directions, parts * hidden], the ``place``-th of what else is read."""
-        return cast(self.more[place][self.d, self.j + part * index(self.operands.hidden)], self.wide)
+        return cast(self.more[place][self.d, self.j + part * index(whole_panels(self.operands.hidden))], self.wide)
 
     def apply(self, functions: Sequence[Function], e: Expr) -> Expr:
         """The function of the direction."""
@@ -184,7 +209,8 @@ def recurrent(op: str, operands: Operands, gates: int, more: Sequence[Node], wri
         return lambda *here: step.recurrence(here, given.dtype)
 
     shape = (steps + count, batch, len(reverse), operands.hidden)
-    every = define(op, [given, packed, *firsts, *lengths, *more], shape, element, panel=PANEL)
+    padded = [pad_units(n, operands.hidden) for n in more]
+    every = define(op, [given, packed, *firsts, *lengths, *padded], shape, element, panel=PANEL)
     last = tuple(_last(every, steps + k) for k in range(count))
     return States(reindex("slice", every, (steps, *shape[1:]), lambda *at: at), last)
 

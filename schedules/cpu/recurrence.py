@@ -7,8 +7,7 @@
                 tile = state @ weights of the panel, all gates            microkernel
                 state', out[row] = what the definition makes of the tile and of the step's input
 
-A block's states are a core's own, so cores never wait for each other. Where there are fewer blocks than cores and a
-step is long enough, the panels of each step are shared out instead, and the cores meet after each.
+A block's states are a core's own, so cores never wait for each other; a single sequence runs on one core.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ from taskmap.schedules.recurrence_frame import Pass, RecurrenceFrame, find_recur
 from taskmap.schedules.recurrence_memory import Memory
 from taskmap.schedules.values import Values
 
-ALIGNED = 16
-"""States are padded to so many elements."""
 _CHAINS = 8
 """Accumulators that hide the latency of a multiply-add."""
 _ANY_BATCH = 4
@@ -67,6 +64,16 @@ class _Plan:
             raise ScheduleError("a recurrence of a symbolic number of units")
         return known
 
+    @property
+    def width(self) -> int:
+        """The units of whole panels."""
+        return -(-self.hidden // self.frame.panel) * self.frame.panel
+
+    @property
+    def budget(self) -> int:
+        """Accumulators that stay in registers."""
+        return 24 if self.target.vector_registers >= 32 else 10
+
     def kernel(self) -> Kernel:
         (_, batch), (_, directions), _ = self.frame.e.axes
         height, last = self.heights(batch, constant_dim(directions) or 1)
@@ -94,7 +101,7 @@ class _Plan:
         """How many sequences a block has, and how many a block of those left over: at most so many that their
         accumulators stay in registers, and so few that there are blocks for all cores."""
         vectors = max(len(p.products) for p in self.frame.passes) * max(1, self.frame.panel // self.lanes)
-        most = max(1, (24 if self.target.vector_registers >= 32 else 10) // vectors)
+        most = max(1, self.budget // vectors)
         known = constant_dim(batch)
         if known is None:
             return min(most, _ANY_BATCH), 1
@@ -107,10 +114,11 @@ class _Plan:
         if constant_dim(first) is None:
             first = self.b.let("first", first)
             values.bind(first, e.axes[0][1])
-        width = -(-self.hidden // ALIGNED) * ALIGNED
-        block = _Block(self, d, first, rows, Memory(self.frame, self.b, Scope.LOCAL, (rows,), width))
+        block = _Block(self, d, first, rows, Memory(self.frame, self.b, Scope.LOCAL, (rows,), self.width))
         for i, j, inside in block.units(values.nested()):
             block.memory.begin(inside, (i, j), block.position(i, j))
+        for i, j, _ in block.units(values.nested(), self.hidden, self.width):
+            block.memory.clear((i, j))
         with self.b.loop("step", index(e.steps)) as step:
             inside = values.nested()
             inside.bind(step, e.steps)
@@ -134,12 +142,13 @@ class _Block:
     def b(self) -> Builder:
         return self.plan.b
 
-    def units(self, values: Values) -> Iterator[tuple[Expr, Expr, Values]]:
-        """(sequence, unit, values) inside loops over both."""
+    def units(self, values: Values, begin: int = 0, end: int | None = None) -> Iterator[tuple[Expr, Expr, Values]]:
+        """(sequence, unit, values) inside loops over both; units from ``begin`` to ``end``, by default all."""
+        count = (self.plan.hidden if end is None else end) - begin
         with self.b.loop("row", self.rows) as i:
             values.bind(i, self.rows)
-            for j, inside in each_column(self.b, values, column_groups(self.plan.hidden, self.plan.lanes)):
-                yield i, j, inside
+            for j, inside in each_column(self.b, values, column_groups(count, self.plan.lanes)):
+                yield i, j + begin, inside
 
     def position(self, i: Expr, j: Expr) -> dict[Var, Expr]:
         """The axes of the recurrence at sequence ``i`` of the block and unit ``j``."""
@@ -147,36 +156,42 @@ class _Block:
         return {b: self.first + i, d: self.d, unit: j}
 
     def step(self, values: Values, step: Expr) -> None:
-        """One step: every pass, panel by panel."""
+        """One step: every pass, panel by panel. Units that fill the last panel are computed, but have no result."""
         self.memory.turn(values, step)
         for part in self.plan.frame.passes:
-            for begin, many, units, size in self.panels(part):
+            for begin, many, size in self.panels(part):
                 with self.b.loop("panel", many) as p:
                     inside = values.nested()
                     inside.bind(p, many)
-                    self.panel(inside, part, step, inside.simplifier(p * units + begin), units, size)
+                    self.panel(inside, part, step, inside.simplifier(p * size + begin), size)
+        if self.plan.width > self.plan.hidden:
+            for i, j, inside in self.units(values.nested()):
+                self.memory.put(inside, (i, j), {**self.position(i, j), self.plan.frame.e.step: step})
 
-    def panels(self, part: Pass) -> list[tuple[int, int, int, int]]:
-        """(first unit, how many, units, those whose weights are read): equal panels, then what is left."""
+    def panels(self, part: Pass) -> list[tuple[int, int, int]]:
+        """(first unit, how many, units of each): the panels, put together in groups of about equal size that have
+        accumulators enough to hide a multiply-add's latency, and no more than there are registers."""
         plan = self.plan
-        size = plan.frame.panel if part.products else plan.lanes
-        each = self.rows * len(part.products) * max(1, size // plan.lanes) or _CHAINS
-        units = max(1, min(-(-_CHAINS // each), plan.hidden // size)) * size
-        whole, rest = divmod(plan.hidden, units)
-        parts = [(0, whole, units, units)] if whole else []
-        return [*parts, (whole * units, 1, rest, -(-rest // size) * size)] if rest else parts
+        panel = plan.frame.panel
+        count = plan.width // panel
+        each = self.rows * len(part.products) * max(1, panel // plan.lanes) or _CHAINS
+        groups = min(count, max(1, count * each // _CHAINS, -(-count * each // plan.budget)))
+        least, larger = divmod(count, groups)
+        parts = [(0, larger, least + 1), (larger * (least + 1), groups - larger, least)]
+        return [(begin * panel, many, size * panel) for begin, many, size in parts if many]
 
-    def panel(self, values: Values, part: Pass, step: Expr, first: Expr, units: int, size: int) -> None:
-        """What a pass makes of ``units`` units from ``first`` on; weights are read for ``size``."""
+    def panel(self, values: Values, part: Pass, step: Expr, first: Expr, size: int) -> None:
+        """The phases of a pass for ``size`` units from ``first`` on."""
         tile = self.products(values.nested(), part, first, size) if part.products else None
+        result = self.plan.width == self.plan.hidden
         with self.b.loop("row", self.rows) as i:
             values.bind(i, self.rows)
-            for j, inside in each_column(self.b, values, column_groups(units, self.plan.lanes)):
+            for j, inside in each_column(self.b, values, column_groups(size, self.plan.lanes)):
                 if tile is not None:
                     sums = {id(p): tile[i, j + g * size] for g, p in enumerate(part.products)}
                     inside.folded = {**inside.folded, **sums}
                 known = {**self.position(i, first + j), self.plan.frame.e.step: step}
-                self.memory.step(inside, part, (i, first + j), known)
+                self.memory.step(inside, part, (i, first + j), known, result)
 
     def products(self, values: Values, part: Pass, first: Expr, size: int) -> Buffer:
         """The products of a panel: [rows, products * size]."""

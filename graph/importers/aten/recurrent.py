@@ -9,7 +9,7 @@ from taskmap.graph.importers.table import lowering
 from taskmap.graph.ops.arithmetic import add
 from taskmap.graph.ops.join import cat, stack
 from taskmap.graph.ops.matmul import mm
-from taskmap.graph.ops.recurrent import LstmGates, Operands, gru, lstm, rnn
+from taskmap.graph.ops.recurrent import LstmGates, Operands, gru, lstm, pad_units, rnn, whole_panels
 from taskmap.graph.ops.views import reshape, slice_, transpose
 from taskmap.ir.construct import call, constant_dim, maximum, product
 from taskmap.ir.errors import UnsupportedError
@@ -39,13 +39,16 @@ def recurrent(kind: str, x: Node, states: Sequence[Node], weights: Sequence[Node
     if hidden is None:
         raise UnsupportedError("a recurrence of a symbolic number of units")
     of_input, of_state = weights[::each], weights[1::each]
-    given = mm(reshape(x, [product([steps, batch]), width]), transpose(_joined(of_input), 0, 1))
+    gates, units = GATES[kind], whole_panels(hidden)
+    size = product([count, gates, units])
+    weight = reshape(pad_units(stack(of_input), hidden), [size, width])
+    given = mm(reshape(x, [product([steps, batch]), width]), transpose(weight, 0, 1))
     bias = None
     if biased:
         both = [_bias(kind, b, own, hidden) for b, own in zip(weights[2::4], weights[3::4], strict=True)]
-        given = add(given, _joined(both))
+        given = add(given, reshape(pad_units(stack(both), hidden), [size]))
         bias = stack([slice_(own, 0, 2 * hidden, 3 * hidden) for own in weights[3::4]]) if kind == "gru" else None
-    given = reshape(given, [steps, batch, count * GATES[kind] * hidden])
+    given = reshape(given, [steps, batch, size])
     operands = Operands(given, stack(of_state), tuple(states), (False, True)[:count])
     if kind == "lstm":
         made = lstm(operands, LstmGates(0, 3, 1, 2), [(_sigmoid, _tanh, _sigmoid, _tanh)] * count)
@@ -54,10 +57,6 @@ def recurrent(kind: str, x: Node, states: Sequence[Node], weights: Sequence[Node
     else:
         made = rnn(operands, [_tanh if kind == "rnn_tanh" else _relu] * count)
     return [reshape(made.every, [steps, batch, count * hidden]), *made.last]
-
-
-def _joined(parts: Sequence[Node]) -> Node:
-    return parts[0] if len(parts) == 1 else cat(list(parts), 0)
 
 
 def _bias(kind: str, of_input: Node, of_state: Node, hidden: int) -> Node:

@@ -14,10 +14,10 @@ from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.arithmetic import add
 from taskmap.graph.ops.gather import checked
 from taskmap.graph.ops.pointwise import number, pointwise
-from taskmap.graph.ops.recurrent import Function, LstmGates, Operands, States, gru, lstm, rnn
+from taskmap.graph.ops.recurrent import Function, LstmGates, Operands, States, gru, lstm, pad_units, rnn, whole_panels
 from taskmap.graph.ops.views import permute, reshape, slice_, transpose
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import compare, eq, maximum, minimum, select, unary
+from taskmap.ir.construct import compare, eq, index, maximum, minimum, select, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import i64
@@ -127,22 +127,25 @@ class Net:
         return Operands(self.given, self.call.node(2), initial, self.backward, self.lengths)
 
     def _inputs(self, own_bias: int | None) -> Node:
-        """x W' + biases for all steps: [steps, batch, directions * gates * hidden]; of gate ``own_bias`` without that
+        """x W' + biases for all steps: [steps, batch, directions * gates * units]; of gate ``own_bias`` without that
         of the recurrent product."""
-        size = self.directions * self.gates * self.hidden
-        weight = reshape(self.call.node(1), [size, self.call.node(1).shape[2]])
+        hidden, units = self.hidden, whole_panels(self.hidden)
+        size = self.directions * self.gates * units
+        weight = reshape(pad_units(self.call.node(1), hidden), [size, self.call.node(1).shape[2]])
         made = matmul(self.x, transpose(weight, 0, 1))
         if not self.call.has(3):
             return made
         bias = self.call.node(3)
-        per, hidden = self.gates * self.hidden, self.hidden
+        count = self.gates
 
         def element(f: Buffer) -> Callable[..., ExprLike]:
             def at(c: Expr) -> Expr:
-                d, gate = c // per, c % per
-                of_input, of_state = f[d, gate], f[d, gate + per]
+                part, unit = c // index(units), c % index(units)
+                d, gate = part // count, part % count
+                at = gate * hidden + minimum(unit, hidden - 1)
+                of_input, of_state = f[d, at], f[d, at + count * hidden]
                 both = of_input + of_state
-                return both if own_bias is None else select(eq(gate // hidden, own_bias), of_input, both)
+                return both if own_bias is None else select(eq(gate, own_bias), of_input, both)
 
             return at
 
