@@ -1,0 +1,59 @@
+"""Guides whose blocks go into files of a checkout: a copy of the checkout in which a guide is followed, and tests there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("ir", "graph", "backend", "schedules", "taskmap")
+
+
+def copy_of_checkout(folder: Path, *others: str) -> Path:
+    """``folder`` with the rooms, what configures tests, and ``others``: files and folders of the checkout."""
+    for name in (*ROOMS, "pyproject.toml", "tests/conftest.py", *others):
+        source, copy = ROOT / name, folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy)
+    return folder
+
+
+def blocks(page: str, *kinds: str) -> list[str]:
+    """The blocks of a page whose fence opens with one of ``kinds``, in its order."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    opened = "|".join(re.escape(kind) for kind in kinds)
+    return [found[1] for found in re.finditer(rf"^```(?:{opened})\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+
+
+def add(file: Path, added: str, *, after: str = "", before: str | None = None) -> None:
+    """Put text before the first ``before`` that follows ``after``, or at the end; not where the file has it already."""
+    text = file.read_text(encoding="utf-8")
+    if added in text:
+        return
+    end = len(text) if before is None else text.index(before, text.index(after)) + 1
+    file.write_text(text[:end] + added + text[end:], encoding="utf-8")
+
+
+def in_checkout(checkout: Path, command: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Python with ``command``, on the taskmap of ``checkout``."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def passed(checkout: Path, chosen: str, *files: str) -> int:
+    """How many of the chosen tests passed, all of them."""
+    done = in_checkout(checkout, ["-m", "pytest", "-q", "-rs", *files, "-k", chosen])
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"\b(\d+) passed\b", done.stdout)
+    assert found, done.stdout
+    return int(found[1])
