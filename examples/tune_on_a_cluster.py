@@ -13,8 +13,8 @@ import time
 
 from distributed import Client, LocalCluster
 
+from taskmap import Options
 from taskmap.ir.types import f32
-from taskmap.options import Options
 from taskmap.schedules.cpu.matmul_problem import MatmulProblem
 from taskmap.target import host_target
 from taskmap.trust.compiler import trusted_toolchain

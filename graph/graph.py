@@ -15,6 +15,8 @@ from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.types import DType
 
+__all__ = ["Graph", "Node", "Origin"]
+
 _ids = itertools.count()
 
 

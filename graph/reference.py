@@ -13,6 +13,8 @@ from taskmap.ir.evaluate import Array, convert, evaluate, size_of
 from taskmap.ir.nodes import Expr, Var
 from taskmap.ir.types import FLOAT8, bf16
 
+__all__ = ["run"]
+
 Extern = Callable[[Node, list[Any], Callable[[Expr], int | float]], Any]
 """Runs an extern node on its inputs; given also how to evaluate a symbolic size."""
 

@@ -57,6 +57,8 @@ from taskmap.ir.printer import print_body
 from taskmap.ir.visit import children, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import BLOCKS, THREAD
 
+__all__ = ["interpret"]
+
 Array = NDArray[Any]
 Plain = Callable[[Frame], None]
 Meets = Callable[[Frame], Meeting]

@@ -31,6 +31,8 @@ from taskmap.ir.shape_stride import ShapeStride, of_layout
 from taskmap.ir.swizzle import Swizzle
 from taskmap.ir.wording import by
 
+__all__ = ["Layout", "blocked", "column_major", "padded", "row_major", "strided"]
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Layout:

@@ -36,6 +36,8 @@ from taskmap.ir.mapping_table import TableMap, tabulate
 from taskmap.ir.shape_stride import ShapeStride, of_mapping
 from taskmap.ir.wording import by
 
+__all__ = ["TaskMapping", "from_function", "repeat", "replicate", "spatial"]
+
 Part = DigitMap | TableMap
 
 

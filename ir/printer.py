@@ -50,6 +50,8 @@ from taskmap.ir.nodes import (
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import boolean, f32, i64
 
+__all__ = ["print_body", "print_expr", "print_kernel"]
+
 _ATOM, _UNARY, _LOWEST = 12, 10, 0
 
 # Binding strength and spelling of each infix operator, as Python's.

@@ -17,6 +17,8 @@ from taskmap.ir.mapping_inverse import Inverse, flaw
 from taskmap.ir.radix import Number
 from taskmap.ir.wording import by
 
+__all__ = ["RegisterTile", "is_in_order"]
+
 
 def is_in_order(owner: TaskMapping) -> bool:
     """Whether one worker holds every element of a tile, in row-major order: then the slot is the row-major position."""

@@ -263,3 +263,4 @@ __all__ = [
     "maximum", "minimum", "move", "parallel", "region", "register", "script", "select", "shared", "tensor_map",
     "thread", "unroll", "vector",
 ]  # fmt: skip
+__all__ += sorted(MATH)

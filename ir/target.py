@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.errors import InvalidOptionError
 
+__all__ = ["GPUS", "Target", "cpu_target", "cuda_target", "gpu_named"]
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -10,6 +10,11 @@ from typing import Any
 
 from taskmap.ir.errors import TypeMismatchError
 
+__all__ = [
+    "ALL_DTYPES", "DType", "TensorType", "bf16", "boolean", "compute_type", "dtype_named", "e4m3", "e5m2", "f16",
+    "f32", "f64", "i8", "i16", "i32", "i64", "promote", "tf32", "u8",
+]  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:

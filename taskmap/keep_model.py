@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, TensorProto
 
 from taskmap.archive_graph import GraphRecord
@@ -109,5 +110,5 @@ def run_files(request: Request) -> dict[str, list[int] | None] | None:
     try:
         store = request.store()
         return stamps([*model_files(request.model), store.path / "tuning.sqlite"])
-    except (OSError, TaskmapError, ValueError):
+    except (OSError, TaskmapError, ValueError, DecodeError):  # whoever reads the model says what is wrong with it
         return None

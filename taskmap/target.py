@@ -10,6 +10,8 @@ from taskmap.ir.errors import NoDeviceError, UnsupportedError
 from taskmap.ir.target import GPUS, Target, cpu_target, cuda_target
 from taskmap.options import Options, named_gpu
 
+__all__ = ["host_target"]
+
 DEFAULT_GPU = "sm_80"
 """What the simulator stands for where the options name no GPU."""
 

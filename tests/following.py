@@ -1,4 +1,4 @@
-"""Guides whose blocks go into files of a checkout: a copy of the checkout in which a guide is followed, and tests there."""
+"""Guides whose blocks go into files of a checkout: a guide is followed in a copy of it."""
 
 from __future__ import annotations
 

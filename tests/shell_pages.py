@@ -4,7 +4,8 @@
 ```python file=NAME        a file that the session has
 
 Commands are `taskmap ...`, `python NAME`, `echo $?`, `ls` and `rm`. What depends on the machine or the moment does not
-count: numbers, units of time and of rates, configurations, the length of lines. "..." stands for anything.
+count: numbers, units of time and of rates, configurations, the length of lines, the rows of a distribution of times, in
+which a mark may stand in any. "..." stands for anything.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from taskmap.cli import main
 
 DOCS = Path(__file__).parents[1] / "docs"
 _BLOCK = re.compile(r"^```(console|python file=(\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DISTRIBUTION = re.compile(r"(?m)(?:^ *#– .*\n?)+")
 
 
 @dataclass(slots=True)
@@ -99,6 +101,14 @@ def masked(text: str) -> str:
     text = re.sub(r"\b(avx512|avx2|generic)\b", "isa", text)
     text = re.sub(r"\d[\d.,]*(e[-+]?\d+)?", "#", text)
     text = re.sub(r"# ?([kMGT]?)(ms|µs|ns|s|op|B|[KMGT]iB|GFLOP/s|GB/s|%)(?!\w)", "#", text)
+    text = _DISTRIBUTION.sub(_marks, text)
+    text = re.sub(r"(?m)(\byes +#) +(default|cost model)(, cost model)?$", r"\1", text)  # at a row of records
     text = re.sub(r"[─█▏▎▍▌▋▊▉]+", "█", text)
     text = re.sub(r"\bthreads\b", "thread", text)
     return re.sub(r"\s+", " ", text)
+
+
+def _marks(rows: re.Match[str]) -> str:
+    """The names that point at rows of a distribution, in the alphabet's order: times decide at which rows."""
+    names = [name.strip() for marks in re.findall(r"←(.*)", rows[0]) for name in marks.split(",")]
+    return f"█ ← {', '.join(sorted(names))}\n"

@@ -7,6 +7,8 @@ import pytest
 
 from .shell_pages import DOCS, matches, run_page, steps
 
+ROW = " 1.00– 1.02    3 ███"
+
 
 @pytest.mark.parametrize("page", ["run-an-onnx-model.md", "what-the-cache-holds.md"])
 def test_the_commands_of_a_page_run(
@@ -47,6 +49,12 @@ def test_a_block_is_cut_into_commands_and_what_they_print() -> None:
         ("cpu.matmul(tile=6x2)  x", "cpu.matmul(tile=14x2v, rows=3) x", True),
         ("cpu.rows(tile=6x2)", "cpu.matmul(tile=6x2)", False),
         ("y: equal to reference", "y: different to reference", False),
+        ("a=1  ok  yes  1.00\n...", "a=1  ok  yes  1.00  default\na=2  ok  yes  1.10", True),
+        ("a=1  ok  yes  1.00\n...", "a=1  ok  yes  1.00  other\na=2  ok  yes  1.10", False),
+        (f"{ROW}  ← default\n...\n7 of 9", f"{ROW}\n 1.02– 1.05    0 \n 1.05–         1 █  ← default\n7 of 9", True),
+        (f"{ROW}  ← default\n...\n7 of 9", " 1.00–         7 █  ← default\n7 of 9", True),
+        (f"{ROW}  ← default\n...\n7 of 9", f"{ROW}\n 1.02–         1 █\n7 of 9", False),
+        (f"{ROW}  ← default\n...\n7 of 9", f"{ROW}  ← best\n7 of 9", False),
     ],
 )
 def test_what_counts_in_a_comparison(shown: str, printed: str, same: bool) -> None:

@@ -36,6 +36,8 @@ from taskmap.ir.nodes import (
 )
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
+__all__ = ["generate"]
+
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 
 

@@ -24,6 +24,8 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.evaluate import size_of
 from taskmap.ir.nodes import Var
 
+__all__ = ["SimReport", "run"]
+
 Array = NDArray[Any]
 Policy = Literal["late", "early"]
 _MOST_PROBLEMS = 64

@@ -17,6 +17,8 @@ from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 
+__all__ = ["lower", "pipeline"]
+
 
 class Step(Protocol):
     """A pass of lowering: a rewrite that keeps what a kernel does."""

@@ -20,6 +20,8 @@ from taskmap.schedules.cpu.matmul_cost import cycles
 from taskmap.schedules.cpu.window import find_convolution, is_matrix_product
 from taskmap.schedules.spaces import Config, likely, read_types, sizes_text, types_text, unreadable
 
+__all__ = ["MatmulProblem", "find_matmul", "read_matmul"]
+
 NAME = "cpu.matmul"
 _SHAPES = re.compile(r"(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})x(\??[1-9]\d{0,11})")
 _NAMES = ("batch", "m", "n", "k")

@@ -17,6 +17,8 @@ from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target, cpu_target
 from taskmap.trust.verdict import Outcome, UntriedError, Verdict, find_verdict, keep_verdict, verdict_key, verdict_of
 
+__all__ = ["trusted_toolchain", "verdict_on"]
+
 _log = logging.getLogger(__name__)
 _climb: Callable[[Toolchain, Target], Outcome] = lazily("taskmap.trust.ladder", "climb")
 """Operators and schedules are loaded for a trial alone."""

@@ -24,6 +24,8 @@ from taskmap.tuning.record import DAY, Conditions, Operator, Record, Verdict, fr
 from taskmap.tuning.repairing import readable, rebuilt
 from taskmap.tuning.turns import locks_work, memory_works, turn
 
+__all__ = ["Check", "Database"]
+
 # A record from the future, ?13 being the latest time that is not, has the rank -1: by the clock of now, since a clock
 # that went wrong may be set right.
 _INSERT = """

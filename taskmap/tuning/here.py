@@ -14,6 +14,8 @@ from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.store import default_path
 from taskmap.tuning.record import Conditions
 
+__all__ = ["conditions", "database_path", "version"]
+
 TEMPLATES = 1
 """Version of the templates of tunable operators, counted up when their kernels become faster or slower."""
 

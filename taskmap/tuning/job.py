@@ -8,6 +8,8 @@ from typing import Any
 
 from taskmap.tuning.record import Conditions, Operator, Verdict
 
+__all__ = ["Failure", "Job", "Outcome", "Setting"]
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

@@ -21,6 +21,8 @@ from taskmap.tuning.race import Heat, confirmed, doubtful, leader, next_round, s
 from taskmap.tuning.record import Conditions, Operator, Record, Verdict, typical
 from taskmap.tuning.workers import Workers
 
+__all__ = ["Budget", "Progress", "Tuned", "operator_of", "tune"]
+
 FIRST = 8
 """Configurations that are measured when nothing else is said, beside the default."""
 _CHUNKS = (6, 12, 24)

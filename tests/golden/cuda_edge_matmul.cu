@@ -6,7 +6,7 @@
 // left_tile: f16[16, 16] is held by repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, 2)
 // right_tile: f16[16, 8] is held by repeat(2, 1) * spatial(4, 8, order=(1, 0)) * repeat(2, 1)
 // 8192 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_5d61f458(
+extern "C" __global__ void __launch_bounds__(64) tm_edge_matmul_d7871f16(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<tm_f16> c,

@@ -1,5 +1,5 @@
 // gate, for sm_80
-extern "C" __global__ void __launch_bounds__(256) tm_gate_659864c7(
+extern "C" __global__ void __launch_bounds__(256) tm_gate_81c61bf1(
     tm_global<const tm_f16> x,
     tm_global<const tm_f16> y,
     tm_global<tm_f16> z,

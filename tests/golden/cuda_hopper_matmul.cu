@@ -3,7 +3,7 @@
 // tile_b: f16[2, 64, 64] lies as row_major(2, 64, 64).swizzled(3, 3, 3)
 // acc: f32[64, 64] is held by repeat(1, 8) * spatial(4, 1) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 // 32784 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(128) tm_hopper_matmul_94fcf822(
+extern "C" __global__ void __launch_bounds__(128) tm_hopper_matmul_08638ddd(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<float> c,

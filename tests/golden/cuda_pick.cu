@@ -1,5 +1,5 @@
 // pick, for sm_80
-extern "C" __global__ void __launch_bounds__(32) tm_pick_6912f1fb(
+extern "C" __global__ void __launch_bounds__(32) tm_pick_33398ae1(
     tm_global<const float> x,
     tm_global<const long long> at,
     tm_global<float> y,

@@ -1,5 +1,5 @@
 // row_sum, for sm_80
-extern "C" __global__ void __launch_bounds__(32) tm_row_sum_efc3c40a(tm_global<const float> x, tm_global<float> y, long long m)
+extern "C" __global__ void __launch_bounds__(32) tm_row_sum_7692ea34(tm_global<const float> x, tm_global<float> y, long long m)
 {
   const int block_x = blockIdx.x;
   const int thread = threadIdx.x;

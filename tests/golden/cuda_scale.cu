@@ -1,5 +1,5 @@
 // scale, for sm_80
-extern "C" __global__ void __launch_bounds__(128) tm_scale_295aae8b(tm_global<const float> x, tm_global<float> z)
+extern "C" __global__ void __launch_bounds__(128) tm_scale_9395fb1b(tm_global<const float> x, tm_global<float> z)
 {
   const int block_x = blockIdx.x;
   const int thread = threadIdx.x;

@@ -2,7 +2,7 @@
 // acc: f32[8, 8] is held by spatial(8, 4) * repeat(1, 2)
 // i, j in repeat(2, 1) * spatial(4, 8)  (cuda_kernels.py:57)
 // 512 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_39373ee0(
+extern "C" __global__ void __launch_bounds__(32) tm_simple_matmul_ff74409f(
     tm_global<const float> a,
     tm_global<const float> b,
     tm_global<float> c,

@@ -3,7 +3,7 @@
 // tile_b: f16[32, 32] lies as row_major(32, 32).swizzled(2, 3, 3)
 // acc: f32[32, 32] is held by spatial(2, 1) * repeat(1, 4) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 // 4096 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_f1b37b9d(
+extern "C" __global__ void __launch_bounds__(64) tm_tensor_matmul_371c9775(
     tm_global<const tm_f16> a,
     tm_global<const tm_f16> b,
     tm_global<float> c)

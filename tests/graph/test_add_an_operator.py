@@ -1,4 +1,4 @@
-"""docs/add-an-operator.md works when followed literally: its operator is added to a copy of the checkout, and runs there."""
+"""docs/add-an-operator.md works when followed literally: its operator runs in a copy of the checkout."""
 
 from __future__ import annotations
 

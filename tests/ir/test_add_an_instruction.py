@@ -1,4 +1,4 @@
-"""docs/add-an-instruction.md works when followed literally, the change to the table included, and still does afterwards."""
+"""docs/add-an-instruction.md works when followed literally, changes to the table included, and still afterwards."""
 
 from __future__ import annotations
 

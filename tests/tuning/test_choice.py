@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import taskmap
 from taskmap import progress
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.options import Options
 from taskmap.schedules import problem, space_of
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.choice import Choices, choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
@@ -42,7 +42,7 @@ def record(config: str, *seconds: float) -> Record:
 
 def chosen(folder: Path, **options: object) -> Choices:
     made = Options.from_user(None, {"threads": 1, "cache_dir": str(folder), **options})
-    return Choices(database_path(str(folder)), TARGET, find_toolchain(), made)
+    return Choices(database_path(str(folder)), TARGET, trusted_toolchain(), made)
 
 
 def test_the_best_record_decides(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_a_cache_nothing_is_chosen_or_made(tmp_path: Path) -> None:
 
 def test_the_environment_turns_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASKMAP_TUNING", "off")
-    assert choices(tmp_path / "tuning.sqlite", TARGET, find_toolchain(), Options()) is None
+    assert choices(tmp_path / "tuning.sqlite", TARGET, trusted_toolchain(), Options()) is None
 
 
 def test_a_record_of_what_is_no_configuration_here_is_passed_over(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_configuration_from_the_cache_is_the_one_compiled(cache_dir: Path) -> 
     slow = max(database.records(one.operator), key=lambda r: r.typical)
     fast = Record(slow.operator, slow.config, Verdict.OK, slow.conditions, time.time() + 60, (1e-12,) * 40)
     database.add([fast])
-    assert database.best(one.operator, conditions(find_toolchain(), threads)) == fast
+    assert database.best(one.operator, conditions(trusted_toolchain(), threads)) == fast
     database.close()
     with torch.no_grad():
         report = taskmap.explain(model, X)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.types import f32
 from taskmap.options import Options
 from taskmap.schedules import space_of
 from taskmap.schedules.cpu.matmul_problem import MatmulProblem
 from taskmap.target import host_target
+from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.job import Job, Setting
@@ -34,7 +34,7 @@ def setting(folder: Path) -> Setting:
 
 
 def here() -> Conditions:
-    return conditions(find_toolchain(), 1)
+    return conditions(trusted_toolchain(), 1)
 
 
 def job(folder: Path, *others: str, samples: int = 0, faults: tuple[str, ...] = ()) -> Job:
