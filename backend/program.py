@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from taskmap.ir.errors import GraphError
+from taskmap.ir.errors import GraphError, IndexOutOfRangeError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.printer import print_expr
 
@@ -37,8 +37,8 @@ class ProgramBuffer:
 class Launch:
     """A call of the kernel ``symbol`` with the addresses of ``buffers`` and the values of ``dims``.
 
-    ``needs_error``: the kernel takes an error flag last. ``label`` and ``where`` name the operator and the user's line
-    in messages.
+    ``needs_error``: the kernel takes an error flag last. ``label`` and ``where`` name the kernel and the user's line
+    in messages. ``indexing``: the operators in it that index, and what with.
     """
 
     symbol: str
@@ -47,6 +47,15 @@ class Launch:
     needs_error: bool = False
     label: str = ""
     where: str = ""
+    indexing: str = ""
+
+    def out_of_range(self) -> IndexOutOfRangeError:
+        """The error of data that index beyond a tensor."""
+        return IndexOutOfRangeError(
+            f"index out of range in {self.indexing or self.label or 'a kernel'}",
+            where=self.where or None,
+            why="an index tensor holds a value outside the dimension that it indexes.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

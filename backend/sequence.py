@@ -141,12 +141,8 @@ class SequenceExecutable:
 
     def _out_of_range(self, position: int) -> IndexOutOfRangeError:
         launch = self.program.steps[position]
-        label, where = (launch.label, launch.where) if isinstance(launch, Launch) else ("", "")
-        return IndexOutOfRangeError(
-            f"index out of range in {label or 'a kernel'}",
-            where=where or None,
-            why="an index tensor holds a value outside the dimension that it indexes.",
-        )
+        assert isinstance(launch, Launch)
+        return launch.out_of_range()
 
 
 def _getter(entries: Sequence[int]) -> Callable[[list[int]], tuple[int, ...]]:

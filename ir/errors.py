@@ -42,6 +42,7 @@ class TaskmapError(Exception):
 
     def __str__(self) -> str:
         where = self.where.snippet() if isinstance(self.where, SourceLocation) else self.where
+        where = None if where and where in self.what else where  # it is said already
         parts = [part for part in (where, self.why, self.hint) if part]
         body = [f"  {line}" for part in parts for line in part.splitlines()]
         return "\n".join([f"taskmap: {self.what}", *body])

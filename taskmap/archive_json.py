@@ -30,6 +30,10 @@ class Json:
             raise ValueError(f"{self.path} has no {name}.")
         return Json(found, f"{self.path}.{name}")
 
+    def has(self, name: str) -> bool:
+        """Whether this is an object with the field ``name``."""
+        return isinstance(self.value, dict) and name in self.value
+
     def items(self, most: int = 1 << 22) -> list[Json]:
         """The items of a list."""
         if not isinstance(self.value, list) or len(self.value) > most:

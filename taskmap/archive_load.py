@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap import __version__
+from taskmap.archive_conditions import refusal_of
 from taskmap.archive_file import WEIGHTS, ArchiveFile, digest
 from taskmap.archive_machine import default_threads, difference, have_openmp
 from taskmap.archive_manifest import (
@@ -30,7 +31,7 @@ from taskmap.archive_manifest import (
     read_format,
 )
 from taskmap.archive_place import CpuPlace, Place, Runs, address_of
-from taskmap.archive_plan import MadeTensor, PlanSizes, Resolved, Shape
+from taskmap.archive_plan import MadeTensor, PlanSizes, Resolved, Shape, sound_plans
 from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
 from taskmap.backend.executable import TimedRun
 from taskmap.backend.image import load_image
@@ -82,13 +83,8 @@ class ArchivedModel:
     def __post_init__(self) -> None:
         m = self.manifest
         self._weights = self.file.entry(WEIGHTS)
-        held = [p.held for p in m.inputs]
         try:
-            self._sizes = tuple(PlanSizes(plan, held, m.weights) for plan in m.plans)
-            fixed = [(p, tuple(map(_known, p.plan.shapes))) for p in self._sizes if not p.plan.sizes]
-            for sizes, shapes in fixed:
-                if sizes.resolve(shapes) is None:
-                    raise ValueError("a plan is not for the shapes that it names.")
+            self._sizes = sound_plans(m)
         except ValueError as error:
             raise self.file.error("contradicts itself", str(error)) from error
 
@@ -140,7 +136,7 @@ class ArchivedModel:
                 return self._ready.setdefault(shapes, self._made_ready(number, resolved))
         raise InputError(
             f"the archive has no plan for inputs of shapes {', '.join(str(list(s)) for s in shapes)}",
-            why=f"it has plans for {'; '.join(map(self.manifest.shapes_text, self.manifest.plans))}.",
+            why=refusal_of(self.manifest, shapes),
             hint="Compile the model for these sizes, too: taskmap compile model.onnx --shape DIM=SIZE,SIZE",
         )
 
@@ -244,12 +240,6 @@ def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
         except (OSError, AttributeError) as error:
             raise type(error)(f"{o.entry}: {error}") from error
     return found
-
-
-def _known(shape: Sequence[Any]) -> Shape:
-    if not all(isinstance(n, int) for n in shape):
-        raise ValueError("a plan of one size has a symbolic one.")
-    return tuple(shape)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -162,18 +162,6 @@ class Manifest:
     plans: tuple[ArchivedPlan, ...] = field(default=())
     kernels: Mapping[str, CudaSource] = field(default_factory=dict)
 
-    def shapes_of(self, plan: ArchivedPlan) -> list[list[int | str]]:
-        """What inputs a plan is for: sizes, and names of dimensions that may have any."""
-        return [
-            [s if isinstance(s, int) else str(n or "?") for s, n in zip(shape, port.shape or (), strict=True)]
-            for port, shape in zip(self.inputs, plan.shapes, strict=True)
-        ]
-
-    def shapes_text(self, plan: ArchivedPlan) -> str:
-        """The same as text."""
-        texts = [f"[{', '.join(map(str, shape))}]" for shape in self.shapes_of(plan)]
-        return ", ".join(texts) or "no inputs"
-
     def to_json(self) -> bytes:
         """The text of the manifest."""
         m = self.machine
@@ -259,7 +247,8 @@ def _plan_record(p: ArchivedPlan) -> dict[str, Any]:
     for step in p.program.steps:
         assert isinstance(step, Launch)
         record = {"kernel": step.symbol, "buffers": list(step.buffers), "sizes": sizes(step.dims)}
-        steps.append({**record, "error": step.needs_error, "label": step.label, "where": step.where})
+        said = {"error": step.needs_error, "label": step.label, "where": step.where}
+        steps.append({**record, **said, **({"indexing": step.indexing} if step.indexing else {})})
     memory = p.memory
     return {
         "sizes": {names[var]: list(place) for var, place in p.sizes.items()},
@@ -403,6 +392,7 @@ class _Known:
             j.field("error").flag(),
             j.field("label").text(),
             j.field("where").text(),
+            j.field("indexing").text() if j.has("indexing") else "",
         )
 
     def _symbol(self, j: Json) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from taskmap.archive_manifest import ArchivedPlan, Source, Weight, item_bytes, span
+from taskmap.archive_manifest import ArchivedPlan, Manifest, Source, Weight, item_bytes, span
 from taskmap.backend.program import BufferKind
 from taskmap.backend.sizes import sizes_function
 from taskmap.ir.errors import CodegenError
@@ -138,6 +138,23 @@ class PlanSizes:
         if (offset + span(shape, strides)) * width > sizes[source.kind][source.index]:
             raise ValueError("one of its outputs lies outside its tensor.")
         return OutputView(source, kind, shape, tuple(s * width for s in strides), offset * width)
+
+
+def sound_plans(manifest: Manifest) -> tuple[PlanSizes, ...]:
+    """The sizes of all plans. Raises ValueError for a plan that contradicts itself."""
+    held = [p.held for p in manifest.inputs]
+    found = tuple(PlanSizes(plan, held, manifest.weights) for plan in manifest.plans)
+    for sizes in found:
+        if not sizes.plan.sizes and sizes.resolve(tuple(map(_known, sizes.plan.shapes))) is None:
+            raise ValueError("a plan is not for the shapes that it names.")
+    return found
+
+
+def _known(shape: Sequence[Dim]) -> Shape:
+    known = tuple(n for n in shape if isinstance(n, int))
+    if len(known) != len(shape):
+        raise ValueError("a plan of one size has a symbolic one.")
+    return known
 
 
 def _fits(wanted: Sequence[Dim], shape: Shape) -> bool:

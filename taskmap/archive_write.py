@@ -6,6 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import taskmap
 from taskmap.archive_file import PAGE, WEIGHTS, Entry, check_writable, digest, write_archive
 from taskmap.archive_graph import GraphRecord, recorded
 from taskmap.archive_machine import machine_of
-from taskmap.archive_manifest import KernelObject, Manifest, PortRecord, Weight, span
+from taskmap.archive_manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from, span
+from taskmap.archive_plan import sound_plans
 from taskmap.archive_refusals import check_archivable, check_segments
 from taskmap.archive_targets import ArchiveSession, Binary, archive_session
 from taskmap.backend.cuda.cuda_source import CudaSource
@@ -27,8 +29,9 @@ from taskmap.driver import Compilation, Session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.assumptions import Check
 from taskmap.graph.importers.onnx.elements import held_in, numpy_type
+from taskmap.graph.importers.onnx.protos import shown
 from taskmap.graph.importers.onnx.values import Tensor
-from taskmap.ir.errors import InputError, TaskmapError
+from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
 from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_model import OnnxModel
 from taskmap.onnx_points import Segment
@@ -39,6 +42,9 @@ Sizes = Mapping[str, Sequence[int]]
 Progress = Callable[[str, int, int], None]
 EXAMPLES = (64, 224, 16, 2, 640, 16000, 1)
 """Sizes beside which a graph for all sizes is read, where none are given: the first that the model can have."""
+
+MOST_EXAMPLE = 1 << 28
+"""So many elements are read beside at most."""
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -109,12 +115,23 @@ def _graphs(
         for done, combination in enumerate(combinations):
             progress("compiling", done, len(combinations))
             shapes = [_shape(p, combination) for p in model.inputs]
-            kept.append((_of_shapes(runner, model, shapes), tuple(shapes), ()))
+            try:
+                kept.append((_of_shapes(runner, model, shapes), tuple(shapes), ()))
+            except TaskmapError as error:
+                error.hint = error.hint if not assumed else _taken(assumed, error.hint)
+                raise
     by_graph = {id(c.imported): c for c in record if isinstance(c, Compilation)}
     found = [
         GraphRecord(s, None if s.graph is None else by_graph[id(s.graph)], shapes, checks) for s, shapes, checks in kept
     ]
     return found, assumed
+
+
+def _taken(assumed: Mapping[str, int], hint: str | None) -> str:
+    """The hint of an error that may follow from sizes which nobody gave."""
+    sizes = ", ".join(f"{shown(name)} {n}" for name, n in assumed.items())
+    text = f"Dimensions without a size were taken to be: {sizes}. Give them: --shape {next(iter(assumed))}=SIZE"
+    return f"{text}\n{hint}" if hint else text
 
 
 def _general(
@@ -123,6 +140,8 @@ def _general(
     """The graph for all sizes, and what must hold of them; nothing where there can be none."""
     for assumed in EXAMPLES:
         shapes = [_shape(p, sizes, assumed) for p in model.inputs]
+        if sum(map(prod, shapes)) > MOST_EXAMPLE:
+            continue
         made = runner.generalise(_zeros(model, shapes))
         if made is None or made.graph is None or any(n.op == "extern" for n in made.graph.nodes()):
             continue
@@ -153,7 +172,12 @@ def _zeros(model: Model, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     found = []
     for port, shape in zip(model.inputs, shapes, strict=True):
         assert port.type is not None
-        found.append(np.zeros(shape, numpy_type(port.type.elem)))
+        try:
+            found.append(np.zeros(shape, numpy_type(port.type.elem)))
+        except (MemoryError, ValueError) as error:
+            raise InputError(
+                f"the input {shown(port.name)} of shape {list(shape)} is too large", why=f"{error}."
+            ) from error
     return found
 
 
@@ -225,11 +249,22 @@ class ArchiveWriter:
             tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched,
         )  # fmt: skip
         text = manifest.to_json()
+        _check_sound(text, self.size)
         entries = [Entry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
         entries.append(Entry(WEIGHTS, self.size, self.contents, PAGE))
         total = sum(e.size for e in entries) + len(text)
         write_archive(output, text, entries, lambda done: progress("writing", done, total))
         return Written(output, manifest, output.stat().st_size, sum(o.bytes for o in objects), assumed)
+
+
+def _check_sound(text: bytes, weight_bytes: int) -> None:
+    """Raises UnsupportedError for a manifest that would be refused when it is read, so that none is written."""
+    try:
+        sound_plans(manifest_from(document_of(text), weight_bytes))
+    except ValueError as error:
+        raise UnsupportedError(
+            "the model cannot be archived", why=str(error), hint="Run the model itself: taskmap run model.onnx"
+        ) from error
 
 
 def _objects(binaries: Sequence[Binary], suffix: str) -> tuple[list[KernelObject], list[bytes]]:

@@ -17,6 +17,7 @@ from taskmap.binding import Binding, ExternBinding, Output, Result, TensorSpec, 
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.importers.types import torch_dtype
 from taskmap.graph.planning import Group, Plan
+from taskmap.index_names import indexing_lines, indexing_text
 from taskmap.ir.construct import constant_dim, product
 from taskmap.ir.nodes import Dim, Expr
 
@@ -197,8 +198,10 @@ class _Assembler:
                 continue
             kernel = self.pieces.kernels[step]
             ids = tuple(self.buffer(self.root(n)) for n in (*step.inputs, *step.outputs))
-            origin = str((step.anchor or step.outputs[0]).origin)
-            steps.append(Launch(kernel.symbol, ids, step.task.dims, kernel.needs_error, step.name, origin))
+            where, indexing = str((step.anchor or step.outputs[0]).origin), ""
+            if kernel.needs_error:
+                where, indexing = indexing_lines(step.nodes), indexing_text(step.nodes)
+            steps.append(Launch(kernel.symbol, ids, step.task.dims, kernel.needs_error, step.name, where, indexing))
         views = self._outputs(outputs, aliases)
         timeline = _Timeline(self)
         bindings = tuple(self._extern(node, k, timeline) for k, node in enumerate(externs))

@@ -104,8 +104,9 @@ class Point:
         known."""
         inputs: list[Node] = []
         fresh: dict[Tensor, Tensor] = {}
+        names = {v: name for frame in self.frames for name, v in frame.values.items() if isinstance(v, Tensor)}
         for i, (placeholder, tensor, shape) in enumerate(zip(self.live, tensors, shapes, strict=True)):
-            node = input_node(i, shape, placeholder.elem)
+            node = input_node(i, shape, placeholder.elem, names.get(placeholder, ""))
             inputs.append(node)
             if i in self.valued or any(constant_dim(n) == 0 for n in shape):
                 known = np.array(from_held(from_torch(tensor), placeholder.elem))
@@ -115,9 +116,9 @@ class Point:
         return inputs, fresh
 
 
-def input_node(index: int, shape: tuple[Dim, ...], elem: int) -> Node:
-    """An input of a graph, in row-major order."""
-    node = Node("input", (), shape, held_in(elem), attrs={"index": index})
+def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") -> Node:
+    """An input of a graph, in row-major order; ``name`` is its name in the model."""
+    node = Node("input", (), shape, held_in(elem), attrs={"index": index, "name": name})
     node.strides = row_major(shape)
     return node
 

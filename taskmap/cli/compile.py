@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from taskmap.archive_conditions import conditions_of, plan_text, shapes_of
 from taskmap.archive_file import SUFFIX
 from taskmap.archive_manifest import Machine
 from taskmap.cli.model_files import check_model_file
@@ -101,7 +102,14 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
         "weight_bytes": manifest.weight_bytes,
         "kernels": len(kernels),
         "weights": len(manifest.weights),
-        "plans": [{"shapes": manifest.shapes_of(p), "launches": len(p.program.steps)} for p in manifest.plans],
+        "plans": [
+            {
+                "shapes": shapes_of(manifest, p),
+                "conditions": conditions_of(manifest, p),
+                "launches": len(p.program.steps),
+            }
+            for p in manifest.plans
+        ],
         "target": {name: getattr(manifest.machine, name) for name in ("kind", "isa", "gpu", "threads")},
         "assumed": dict(written.assumed),
         "seconds": took,
@@ -116,7 +124,7 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
         f"{len(manifest.weights)} weights ({size(manifest.weight_bytes)}), in {took:.1f} s"
     )
     for plan in manifest.plans:
-        print(f"plan for {plain(manifest.shapes_text(plan))}: {len(plan.program.steps)} launches")
+        print(f"plan for {plain(plan_text(manifest, plan))}: {len(plan.program.steps)} launches")
     print(_runs_on(manifest.machine))
     print(f"sha256 {facts['sha256']}")
 

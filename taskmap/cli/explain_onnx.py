@@ -8,6 +8,7 @@ from pathlib import Path
 
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
+from taskmap.cli.run_facts import saying_assumed
 from taskmap.cli.run_inputs import Wanted, inputs_for
 from taskmap.cli.run_onnx import specs_of
 from taskmap.cli.targets import chosen
@@ -28,7 +29,8 @@ def _explain(a: argparse.Namespace, page: Path | None) -> int:
     options = Options(target=target, gpu=gpu, isa=a.isa, threads=a.threads, profile=True, cache_dir=folder_of(a))
     model = load_model(a.model, options)
     inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
-    report = explain_onnx(model, inputs, a.model.name)
+    with saying_assumed(assumed):
+        report = explain_onnx(model, inputs, a.model.name)
     if page is not None:
         report.save_html(page)
     if a.json:

@@ -18,7 +18,7 @@ from taskmap.backend.program import Launch
 from taskmap.backend.store import KernelStore
 from taskmap.cli.output import duration, plain, print_json, table
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
-from taskmap.cli.run_facts import facts_of, print_facts, save, timed, write_trace
+from taskmap.cli.run_facts import facts_of, print_facts, save, saying_assumed, timed, write_trace
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.target import cuda_target
@@ -48,7 +48,8 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
     inputs, assumed = inputs_for(specs, Wanted(a.input, a.shape, dict(a.range), a.seed))
     if kept is not None and not model.has_plan([inputs[p.name].shape for p in model.inputs]):
         return None
-    outputs = model(inputs)
+    with saying_assumed(assumed):
+        outputs = model(inputs)
     first = time.perf_counter() - began
     for _ in range(a.warmup):
         model(inputs)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from taskmap.archive_file import replaced
 from taskmap.cli.output import duration, paint, plain, table
 from taskmap.cli.run_compare import Verdict
-from taskmap.ir.errors import InputError
+from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.whole_file import write_whole
 
 Array = NDArray[Any]
@@ -97,6 +99,19 @@ def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argpar
         print(f"{plain(v.name)}: {word} to {a.compare}: {why}")
     if a.save is not None:
         print(f"outputs written to {a.save}")
+
+
+@contextmanager
+def saying_assumed(assumed: Mapping[str, int]) -> Iterator[None]:
+    """An error within the block is said after the sizes that were taken for dimensions which nothing gave: it may
+    follow from them."""
+    try:
+        yield
+    except TaskmapError:
+        for name, n in assumed.items():
+            text = f"taskmap: the dimension {plain(name)} was taken to be {n} (--shape {plain(name)}=...)"
+            print(text, file=sys.stderr)
+        raise
 
 
 def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> None:

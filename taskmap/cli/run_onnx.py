@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from taskmap.backend.executable import TimedRun
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
-from taskmap.cli.run_facts import facts_of, print_facts, save, timed, write_trace
+from taskmap.cli.run_facts import facts_of, print_facts, save, saying_assumed, timed, write_trace
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.cli.run_layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
@@ -30,7 +29,7 @@ from taskmap.driver import Compilation, Fallback
 from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.elements import STRING, numpy_type
 from taskmap.graph.planning import Group
-from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
+from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.keep_model import keep, run_files
 from taskmap.kept_models import Request
 from taskmap.onnx_engines import by_definition
@@ -70,14 +69,8 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     if model.session is not None:
         model.session.record = record
     inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
-    try:
+    with saying_assumed(assumed):
         outputs = model(inputs)
-    except TaskmapError:
-        for name, n in assumed.items():
-            print(
-                f"taskmap: the dimension {plain(name)} was taken to be {n} (--shape {plain(name)}=...)", file=sys.stderr
-            )
-        raise
     first = time.perf_counter() - began
     for _ in range(a.warmup):
         model(inputs)

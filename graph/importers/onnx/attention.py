@@ -88,7 +88,7 @@ def _heads(call: Call, index: int, name: str) -> Node:
     if len(x.shape) == 4:
         return x
     if len(x.shape) != 3:
-        raise call.error(f"input {index} is of rank {len(x.shape)}, not 3 or 4")
+        raise call.error(f"{call.named(index)} is of rank {len(x.shape)}, not 3 or 4")
     heads, width = int(call.required(name)), constant_dim(x.shape[2])
     if width is None:
         raise UnsupportedError("attention with a symbolic head size")
@@ -101,7 +101,7 @@ def _after(call: Call, index: int, x: Node) -> Node:
     """``x`` after the past keys or values in input ``index``."""
     past = call.node(index)
     if len(past.shape) != 4:
-        raise call.error(f"input {index} is of rank {len(past.shape)}, not 4")
+        raise call.error(f"{call.named(index)} is of rank {len(past.shape)}, not 4")
     for d in (0, 1, 3):
         call.same(past.shape[d], x.shape[d])
     return cat([past, x], 2)

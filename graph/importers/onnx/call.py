@@ -19,6 +19,7 @@ from taskmap.graph.importers.onnx.values import Tensor, Value
 from taskmap.ir.construct import constant_dim
 from taskmap.ir.errors import ImportGraphError
 from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.printer import print_dim
 
 Array = NDArray[Any]
 
@@ -42,6 +43,11 @@ class HostStep:
     elems: tuple[int, ...]
     reason: str = "the size of its result depends on data"
     shapes: tuple[tuple[int | None, ...], ...] = ()
+
+
+def dims_text(shape: Sequence[Dim]) -> str:
+    """A shape for a message: [batch, 8]."""
+    return f"[{', '.join(map(print_dim, shape))}]"
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +88,11 @@ class Call:
 
     # Inputs.
 
+    def named(self, index: int) -> str:
+        """Input ``index`` for a message: by its name in the model, where it has one."""
+        name = self.proto.input[index] if index < len(self.proto.input) else ""
+        return f"the input {shown(name)}" if name else f"input {index}"
+
     def has(self, index: int) -> bool:
         """Whether input ``index`` is given."""
         return index < len(self.inputs) and self.inputs[index] is not None
@@ -90,14 +101,14 @@ class Call:
         """Input ``index``. Raises ImportGraphError when it is missing."""
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
-            raise self.error(f"input {index} is missing")
+            raise self.error(f"{self.named(index)} is missing")
         return value
 
     def tensor(self, index: int) -> Tensor:
         """Input ``index``, which must be a tensor."""
         value = self.value(index)
         if not isinstance(value, Tensor):
-            raise self.error(f"input {index} is not a tensor")
+            raise self.error(f"{self.named(index)} is not a tensor")
         return value
 
     def node(self, index: int) -> Node:
@@ -152,7 +163,7 @@ class Call:
         """The one number in input ``index``."""
         array = self.array(index)
         if array.size != 1:
-            raise self.error(f"input {index} has {array.size} elements, not one")
+            raise self.error(f"{self.named(index)} has {array.size} elements, not one")
         return array.reshape(-1)[0].item()
 
     # Attributes.
@@ -182,7 +193,7 @@ class Call:
             if not same_dim(a, b) and not same_dim(self.sizes.tidy(a), self.sizes.tidy(b)):
                 self.sizes.same(a, b)
         elif constant_dim(a) != constant_dim(b):
-            raise self.error(f"the sizes {a} and {b} differ")
+            raise self.error(f"the sizes {a} and {b} differ", f"its inputs are {self._shapes()}.")
 
     def at_least(self, a: Dim, b: Dim) -> None:
         """Notes that ``a`` must not be less than ``b``, where that is not known."""
@@ -196,6 +207,11 @@ class Call:
         if found is None:
             raise decides(what, [a, b])
         return found
+
+    def _shapes(self) -> str:
+        """The inputs that are tensors, with their shapes."""
+        given = [(i, v.shape) for i, v in enumerate(self.inputs) if isinstance(v, Tensor)]
+        return ", ".join(f"{shown(self.proto.input[i])} {dims_text(shape)}" for i, shape in given)
 
     def broadcasts(self, *shapes: Sequence[Dim]) -> None:
         """Notes what must hold for tensors of these shapes to broadcast as they do while they are read."""

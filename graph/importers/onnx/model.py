@@ -14,6 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, Va
 from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS
 from taskmap.graph.importers.onnx.control_names import CONTROL
 from taskmap.graph.importers.onnx.elements import TensorType
+from taskmap.graph.importers.onnx.lacking import Missing, lacking
 from taskmap.graph.importers.onnx.ordering import ordered
 from taskmap.graph.importers.onnx.protos import graphs_of, shown
 from taskmap.graph.importers.onnx.table import find
@@ -95,7 +96,8 @@ class Model:
 def load(source: str | Path | bytes | ModelProto) -> Model:
     """The model in a file, in bytes, or given.
 
-    Raises ImportGraphError for what is no valid model, UnsupportedError that lists every operator that is not there.
+    Raises ImportGraphError for what is no valid model, UnsupportedError that lists every operator that is not there,
+    with its nodes.
     """
     folder: Path | None = None
     if isinstance(source, ModelProto):
@@ -138,15 +140,11 @@ def checked(proto: ModelProto, folder: Path | None) -> Model:
     if len(functions) != len(proto.functions):
         raise ImportGraphError("the model defines a function twice")
     library = Library(opsets, functions, folder)
-    missing: dict[str, None] = {}
+    missing: Missing = {}
     _check_graph(proto.graph, library, (), missing, 0)
     _check_functions(functions, library, missing)
     if missing:
-        raise UnsupportedError(
-            f"the model has {len(missing)} operators that taskmap does not have",
-            where="\n".join(list(missing)[:200]),
-            hint="Run it with another runtime, or replace these operators.",
-        )
+        raise lacking(missing)
     stored = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
     inputs = tuple(_port(v) for v in proto.graph.input if v.name not in stored)
     return Model(proto, proto.graph, library, inputs, tuple(_port(v) for v in proto.graph.output))
@@ -168,7 +166,7 @@ def _check_versions(opsets: Mapping[str, int]) -> None:
 
 
 def _check_graph(
-    graph: GraphProto, library: Library, outer: tuple[set[str], ...], missing: dict[str, None], depth: int
+    graph: GraphProto, library: Library, outer: tuple[set[str], ...], missing: Missing, depth: int
 ) -> None:
     if depth > DEEPEST:
         raise ImportGraphError("the graphs of the model are nested too deep")
@@ -198,7 +196,7 @@ def _check_nodes(
     own: set[str],
     define: Any,
     outer: tuple[set[str], ...],
-    missing: dict[str, None],
+    missing: Missing,
     depth: int,
 ) -> None:
     if len(nodes) > MOST_NODES:
@@ -209,7 +207,7 @@ def _check_nodes(
             if name and name not in own and not any(name in names for names in outer):
                 _refuse_unknown(name, node, nodes)
         if (reason := _lacks(node, library)) is not None:
-            missing[reason] = None
+            missing.setdefault(reason, []).append(name_of(node))
         for attribute in node.attribute:
             for inner in graphs_of(attribute):
                 _check_graph(inner, library, (own, *outer), missing, depth + 1)
@@ -234,11 +232,11 @@ def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> N
 
 
 def _lacks(node: NodeProto, library: Library) -> str | None:
-    """The operator and the node's name, if nothing can run it."""
+    """The operator, if nothing can run it, with the reason where there is one."""
     domain = domain_of(node)
     if library.function(node) is not None:
         return None
-    label = f"{domain + '.' if domain else ''}{node.op_type} in node {shown(name_of(node))}"
+    label = f"{domain + '.' if domain else ''}{node.op_type}"
     if domain not in library.opsets:
         return f"{label} (its operator set is not declared)"
     schema = library.schema(node)
@@ -251,7 +249,7 @@ def _lacks(node: NodeProto, library: Library) -> str | None:
     return None if is_composed or has_body(schema) else label
 
 
-def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Library, missing: dict[str, None]) -> None:
+def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Library, missing: Missing) -> None:
     for function in functions.values():
         library = function_library(function, base)
         own: set[str] = set(function.input)

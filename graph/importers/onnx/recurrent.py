@@ -7,9 +7,10 @@ from functools import lru_cache
 
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
-from taskmap.graph.importers.onnx.call import Call
+from taskmap.graph.importers.onnx.call import Call, dims_text
 from taskmap.graph.importers.onnx.host import concrete
 from taskmap.graph.importers.onnx.matmul import matmul
+from taskmap.graph.importers.onnx.protos import shown
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.ops.arithmetic import add
 from taskmap.graph.ops.gather import checked
@@ -17,7 +18,7 @@ from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.recurrent import Function, LstmGates, Operands, States, gru, lstm, pad_units, rnn, whole_panels
 from taskmap.graph.ops.views import permute, reshape, slice_, transpose
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import compare, eq, index, maximum, minimum, select, unary
+from taskmap.ir.construct import compare, constant_dim, eq, index, maximum, minimum, select, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import i64
@@ -64,7 +65,7 @@ class Net:
         self.batch_first = bool(call.attr("layout", 0))
         x = call.node(0)
         if len(x.shape) != 3:
-            raise call.error(f"input 0 has {len(x.shape)} dimensions, not 3")
+            raise call.error(f"{call.named(0)} has {len(x.shape)} dimensions, not 3")
         self.x = permute(x, [1, 0, 2]) if self.batch_first else x
         self.steps, self.batch, width = self.x.shape
         weights = concrete(call.tensor(1).shape, call.op)
@@ -75,7 +76,11 @@ class Net:
         self.backward = (direction == "reverse",) if self.directions == 1 else (False, True)
         size = gates * self.hidden
         if (*weights[:-1], *recurrent) != (self.directions, size, self.directions, size, self.hidden):
-            raise call.error(f"weights of shape {list(weights)} and {list(recurrent)} do not fit")
+            both = f"{call.named(1)} has shape {list(weights)}, and {call.named(2)} {list(recurrent)}."
+            raise call.error("its weights do not fit each other", both)
+        if constant_dim(width) not in (None, weights[-1]):
+            why = f"its weights {shown(call.proto.input[1])} are for a width of {weights[-1]}."
+            raise call.error(f"{call.named(0)} of shape {dims_text(x.shape)} has a width of {width}", why)
         call.same(width, weights[-1])
         self.clip = call.attr("clip")
         names = call.attr("activations") or list(defaults) * self.directions
@@ -100,9 +105,11 @@ class Net:
             if not call.has(place):
                 continue
             given = call.tensor(place).shape
-            if len(given) != len(shape):
-                raise call.error(f"input {place} has shape {list(given)}, not {list(shape)}")
-            for have, want in zip(given, shape, strict=True):
+            pairs = list(zip(given, shape, strict=False))
+            known = [(constant_dim(a), constant_dim(b)) for a, b in pairs]
+            if len(given) != len(shape) or any(None not in pair and pair[0] != pair[1] for pair in known):
+                raise call.error(f"{call.named(place)} has shape {dims_text(given)}, not {dims_text(shape)}")
+            for have, want in pairs:
                 call.same(have, want)
         if len(self.activations) != d * self.per_direction:
             raise call.error(f"{len(self.activations)} activations for {d} directions")

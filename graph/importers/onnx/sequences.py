@@ -23,7 +23,7 @@ def sequence(call: Call, index: int = 0) -> SequenceValue:
     if isinstance(value, OptionalValue):
         value = value.value
     if not isinstance(value, SequenceValue):
-        raise call.error(f"input {index} is not a sequence")
+        raise call.error(f"{call.named(index)} is not a sequence")
     return value
 
 

@@ -132,12 +132,14 @@ def check_inputs(call: Call) -> None:
         variable, allowed = parameters[min(place, len(parameters) - 1)]
         name = f"tensor({elem_name(value.elem)})"
         if name not in allowed and any(t.startswith("tensor(") for t in allowed):
-            raise call.error(f"input {place} is of {elem_name(value.elem)}", "the operator does not take that type.")
+            raise call.error(
+                f"{call.named(place)} is of {elem_name(value.elem)}", "the operator does not take that type."
+            )
         if mixed and place >= len(parameters) - 1:
             continue
         if bound.setdefault(variable, value.elem) != value.elem:
             raise call.error(
-                f"input {place} is of {elem_name(value.elem)}",
+                f"{call.named(place)} is of {elem_name(value.elem)}",
                 f"another input of the same type is of {elem_name(bound[variable])}.",
             )
 
