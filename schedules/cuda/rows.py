@@ -7,8 +7,10 @@ once, however many reductions follow each other:
         pass 0   m = max(x)          pass 1   s = sum(exp(x - m))          pass 2   y = exp(x - m) / s
 
 Short rows are taken by a warp or a part of one, several rows by a block; rows too long for registers, or of a length
-known only when the kernel runs, are walked again in every pass. Where there are too few rows to fill the GPU, and one
-walk is enough, several blocks share a row, and the last of them to arrive puts the parts together (``parts.py``).
+known only when the kernel runs, are walked again in every pass, and a thread's share of their f32 sums is cut into
+chains whose results are added up in f64, so that its rounding error grows with the length of a chain alone. Where
+there are too few rows to fill the GPU, and one walk is enough, several blocks share a row, and the last of them to
+arrive puts the parts together (``parts.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.construct import (
+    cast,
     ceil_div,
     constant_dim,
     eq,
@@ -46,7 +49,7 @@ from taskmap.schedules.cuda.parts import Parts
 from taskmap.schedules.cuda.team import Team
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
 from taskmap.schedules.row_frame import RowFrame, Rows, reductions_of
-from taskmap.schedules.values import Reader, Values, combine
+from taskmap.schedules.values import Reader, Values, combine, wide_sum
 
 _THREADS = 128
 _LARGEST_TEAM = 1024
@@ -65,6 +68,8 @@ _BLOCKS_PER_SM = 2
 """That share rows where there are too few of them."""
 _LEAST_STEPS = 4
 """Vectors for each thread of a block that shares a row."""
+_CHAIN = 512
+"""Vectors of a sum of floats that a thread adds up one after the other."""
 _EXTREME = {"argmax": "max", "argmin": "min"}
 _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
 
@@ -145,11 +150,13 @@ class _Here:
 
 @dataclass(slots=True)
 class _Fold:
-    """A reduction of one pass: ``cells`` hold, for each place in a vector, what was folded so far."""
+    """A reduction of one pass: ``cells`` hold, for each place in a vector, what was folded so far; of a long sum, in
+    the chain at hand, and ``total`` the sum of the chains before it."""
 
     stage: Stage
     e: Reduce
     cells: list[Buffer]
+    total: Buffer | None = None
 
 
 @dataclass(slots=True)
@@ -273,7 +280,7 @@ class _Plan:
             self.open_inputs(number, level, values)
             for s in saved:
                 self.hold(s.out, s.label)
-            self.walk(values, team, lambda local: self.element(local, folds, outputs, saved))
+            self.walk(values, team, folds, lambda local: self.element(local, folds, outputs, saved))
             for s in saved:
                 values.readers[s.out] = self.held_reader(s, values)
         results = [self.total(f, team) for f in folds]
@@ -404,8 +411,8 @@ class _Plan:
 
     # One walk along the row.
 
-    def walk(self, values: Values, team: Team, body: Callable[[Values], None]) -> None:
-        """``body`` at every element of the row that this thread has."""
+    def walk(self, values: Values, team: Team, folds: Sequence[_Fold], body: Callable[[Values], None]) -> None:
+        """``body`` at every element of the row that this thread has; sums in chains where they are long."""
         b, c = self.launch.b, self.config
         units = product(self.units)
         if c.slots:
@@ -415,11 +422,35 @@ class _Plan:
                     inside.bind(unit, units)
                     self.vector(inside, unit, body)
             return
-        steps = ceil_div(ceil_div(units, c.team), c.parts)
-        with b.loop("step", steps, unroll=_IN_FLIGHT) as step:
+        steps = self.steps()
+        sums = [f for f in folds if f.total is not None]
+        if not sums:
+            self.chain(values, team, index(0), steps, body)
+            return
+        chains = ceil_div(steps, _CHAIN)
+        with b.loop("chain", chains) as number:
             inside = values.nested()
-            inside.bind(step, steps)
-            first = index(0) if c.parts == 1 else self.part * steps
+            inside.bind(number, chains)
+            start = inside.simplifier(number * _CHAIN)
+            length = index(_CHAIN) if fills(steps, _CHAIN) else minimum(index(_CHAIN), index(steps) - start)
+            self.chain(inside, team, start, inside.simplifier(length), body)
+            for f in sums:
+                self.end_chain(f)
+
+    def steps(self) -> Dim:
+        """How many vectors of the row a thread has."""
+        c = self.config
+        return ceil_div(ceil_div(product(self.units), c.team), c.parts)
+
+    def chain(self, values: Values, team: Team, start: Expr, length: Dim, body: Callable[[Values], None]) -> None:
+        """``body`` at the elements of ``length`` of the thread's vectors, from number ``start`` on."""
+        b, c = self.launch.b, self.config
+        units, steps = product(self.units), self.steps()
+        known = constant_dim(length)
+        with b.loop("step", length if known is None else known, unroll=_IN_FLIGHT) as step:
+            inside = values.nested()
+            inside.bind(step, length if constant_dim(start) == 0 else _CHAIN)
+            first = start if c.parts == 1 else self.part * steps + start
             at = b.let("unit", inside.simplifier((first + step) * c.team + team.lane))
             with b.when(True if fills(units, c.team * c.parts) else at < units):
                 inside.bind(at, units)
@@ -468,24 +499,51 @@ class _Plan:
 
     def fold(self, stage: Stage, e: Reduce) -> _Fold:
         """Accumulators at their start."""
-        b, lanes = self.launch.b, self.config.lanes
+        b = self.launch.b
         kinds = [(e.op, e.body.dtype, identity(e.op, e.body.dtype))]
         if e.op in _EXTREME:
             kinds.append(("place", i64, identity("min", i64)))
         cells = []
         for name, dtype, start in kinds:
-            cell = b.allocate(name, dtype, (lanes,), Scope.REGISTER)
-            with b.loop("v", lanes, LoopKind.VECTOR if lanes > 1 else LoopKind.SERIAL) as v:
-                b.store(cell, v, start)
-            cells.append(cell)
-        return _Fold(stage, e, cells)
+            cells.append(b.allocate(name, dtype, (self.config.lanes,), Scope.REGISTER))
+            self.start(cells[-1], start)
+        total = None
+        if self.in_chains(e):
+            wide = wide_sum(e.body.dtype)
+            total = b.allocate("chains", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
+        return _Fold(stage, e, cells, total)
+
+    def start(self, cell: Buffer, value: Expr) -> None:
+        """Every place of an accumulator is ``value``."""
+        b, lanes = self.launch.b, self.config.lanes
+        with b.loop("v", lanes, LoopKind.VECTOR if lanes > 1 else LoopKind.SERIAL) as v:
+            b.store(cell, v, value)
+
+    def in_chains(self, e: Reduce) -> bool:
+        """Whether a sum is so long, or may be, that its rounding error would grow with its length."""
+        if e.op != "sum" or wide_sum(e.body.dtype) == e.body.dtype or self.config.slots:
+            return False
+        steps = constant_dim(self.steps())
+        return steps is None or steps > _CHAIN
+
+    def end_chain(self, f: _Fold) -> None:
+        """Add what was folded to the sum of the chains, and start again."""
+        assert f.total is not None
+        b, cell = self.launch.b, f.cells[0]
+        b.store(f.total, 0, combine(f.e.op, f.total[0], cast(self.across(f), f.total.dtype)))
+        self.start(cell, identity(f.e.op, cell.dtype))
+
+    def across(self, f: _Fold) -> Expr:
+        """What the places of an accumulator hold together."""
+        lanes = self.config.lanes
+        every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
+        return lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every))
 
     def total(self, f: _Fold, team: Team) -> list[Expr]:
         """The result of a fold, for every thread of the team: a value, and where it was found for argmax and argmin."""
         b, lanes = self.launch.b, self.config.lanes
         if f.e.op not in _EXTREME:
-            every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
-            mine = b.let(f.e.op, lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every)))
+            mine = b.let(f.e.op, self.across(f) if f.total is None else cast(f.total[0], f.cells[0].dtype))
             return team.all([mine], lambda x, y: _together(f.e.op, x, y))
         best = [b.let("best", cell[0]) for cell in f.cells]
         for v in range(1, lanes):

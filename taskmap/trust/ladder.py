@@ -22,7 +22,8 @@ RUNGS: dict[Family, tuple[Flags, ...]] = {
 }
 
 
-_FIRST = 5
+_SUSPECTS = 5
+"""Kernels with integers that compilers are known to get wrong with the usual flags."""
 
 
 def climb(toolchain: Toolchain, target: Target) -> Outcome:
@@ -68,5 +69,7 @@ def _highest(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> C
 
 
 def _faults(tried: Sequence[Sample], toolchain: Toolchain, integers: bool) -> list[Fault]:
-    """The faults of the first few samples, which are the likeliest; where these are right, of the others."""
-    return faults(tried[:_FIRST], toolchain, integers=integers) or faults(tried[_FIRST:], toolchain, integers=integers)
+    """The faults of the suspects alone, where there are such; of all others at once, since each text costs a prelude
+    and a process."""
+    alone = _SUSPECTS if integers and toolchain.safer == Safer() else 0
+    return faults(tried[:alone], toolchain, integers=integers) or faults(tried[alone:], toolchain, integers=integers)

@@ -8,11 +8,12 @@ import pytest
 from taskmap.graph.ops import norms, reductions, softmax
 from taskmap.ir.errors import ScheduleError, UnsupportedError
 from taskmap.ir.evaluate import size_of
-from taskmap.ir.nodes import Var
+from taskmap.ir.nodes import Dim, Var
 from taskmap.schedules import schedule
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
-from tests.schedules.cuda_running import check, check_kernel, cuda
+from taskmap.schedules.row_frame import find_frame
+from tests.schedules.cuda_running import check, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import channels_last, fused, layer_norm, tensor
 from tests.schedules.running import Case
 from tests.schedules.test_rows import centred, random_case
@@ -130,3 +131,32 @@ def test_a_row_is_read_once() -> None:
     note = schedule(task, cuda()).note
     assert note.endswith("registers)")
     assert "passes=3" in note
+
+
+LENGTH = Var("length")
+LONG: dict[str, tuple[tuple[Dim, ...], RowConfig, int]] = {
+    "walked by few threads": ((2, 1 << 17), RowConfig(8, 1, 0), 1),
+    "a tail": ((2, 70_004), RowConfig(8, 4, 0), 1),
+    "of any length": ((2, LENGTH), RowConfig(8, 1, 0), 1),
+    "shared by blocks": ((1, 100_003), RowConfig(32, 1, 0, parts=2), 1),
+    "columns": ((1 << 15, 5), RowConfig(4, 1, 0, columns=32), 0),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_sums_are_exact(name: str) -> None:
+    """Of positive numbers, whose rounding errors cannot hide."""
+    shape, config, axis = LONG[name]
+    dims = {LENGTH: 1 << 16}
+    x = np.random.default_rng(0).random([size_of(d, dims) for d in shape]).astype(np.float32)
+    node = tensor(*shape)
+    for y, want in (
+        (reductions.sum_(node, [axis]), x.astype(np.float64).sum(axis)),
+        (reductions.mean(node, [axis]), x.astype(np.float64).mean(axis)),
+    ):
+        case = Case(fused([y]), [x], dims if name == "of any length" else {})
+        rows = find_frame(case.task)
+        assert rows is not None
+        kernel = schedule_rows(case.task, rows, cuda(), config)
+        (got,) = simulated(case, kernel, source_of(kernel))
+        assert np.abs(got.reshape(want.shape) / want - 1).max() <= 2.0**-22

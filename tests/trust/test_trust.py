@@ -23,7 +23,7 @@ from taskmap.trust import corpus, ladder, trial
 from taskmap.trust.compiler import trusted_toolchain, verdict_on
 from taskmap.trust.ladder import RUNGS, climb
 from taskmap.trust.trial import faults
-from taskmap.trust.verdict import UntriedError, Verdict, find_verdict, keep_verdict, verdict_key
+from taskmap.trust.verdict import Fault, UntriedError, Verdict, find_verdict, keep_verdict, verdict_key
 from tests.schedules.running import isas
 
 HONEST = shutil.which("cc") or "cc"
@@ -76,6 +76,24 @@ def test_a_compiler_that_is_right_gets_no_flags(cache_dir: Path) -> None:
     verdict = verdict_on(find_toolchain(isa="generic"))
     assert verdict is not None
     assert (verdict.safer, verdict.count, verdict.wrong) == (Safer(), 4, ())
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_trial_compiles_few_texts(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suspects alone with the usual flags, all other kernels at once: each text costs a prelude and a process."""
+    texts: list[tuple[bool, int]] = []
+
+    def counted(samples: list[corpus.Sample], toolchain: Toolchain, *, integers: bool) -> list[Fault]:
+        texts.append((integers, len(samples)))
+        return [] if right or not samples or toolchain.safer != Safer() else [Fault("compared_u8", "is wrong")]
+
+    assert {name for name, _, _ in corpus._WITH_INTEGERS[:1]} == {"compared"}
+    assert len(corpus._WITH_INTEGERS[0][2]) == ladder._SUSPECTS
+    monkeypatch.setattr(ladder, "_SUSPECTS", 1)
+    monkeypatch.setattr(ladder, "faults", counted)
+    climb(find_toolchain(isa="generic"), cpu_target("generic", 2))
+    assert [n for integers, n in texts if integers and n] == ([1, 1] if right else [1, 2])
+    assert [n for integers, n in texts if not integers and n] == ([2] if right else [2, 2])
 
 
 @pytest.mark.parametrize("rung", [1, 2])
