@@ -129,6 +129,26 @@ def test_long_sums_are_as_exact_as_eagers(dynamic: bool) -> None:
         assert error <= max(allowed, 2.0**-23), f"{name}: {error:.2e}, eager {allowed:.2e}"
 
 
+PRODUCTS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
+    "matrices": (torch.matmul, (7, 65_536), (65_536, 33)),
+    "a row": (torch.matmul, (1, 20_000), (20_000, 100)),
+    "a column": (torch.matmul, (20, 14_336), (14_336, 1)),
+    "two summed axes": (lambda x, y: torch.einsum("abm,abn->mn", x, y), (16, 700, 9), (16, 700, 20)),
+    "two summed axes, one long": (lambda x, y: torch.einsum("abm,abn->mn", x, y), (4, 5_000, 9), (4, 5_000, 20)),
+    "batches": (torch.bmm, (3, 8, 5_001), (3, 5_001, 17)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_long_products_are_exact(name: str) -> None:
+    """Of positive numbers; each BLAS cuts sums its own way, so that eager's error is not the limit by itself."""
+    function, *shapes = PRODUCTS[name]
+    x, y = (torch.rand(shape) for shape in shapes)
+    exact = function(x.double(), y.double())
+    error, allowed = (((z.double() - exact) / exact).abs().max() for z in (compiled(function)(x, y), function(x, y)))
+    assert error <= max(2 * allowed, 2.0**-20), f"{error:.2e}, eager {allowed:.2e}"
+
+
 POOLS: dict[str, tuple[Function, int]] = {
     "1d": (F.max_pool1d, 1),
     "2d": (F.max_pool2d, 2),

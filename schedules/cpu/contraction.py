@@ -30,6 +30,9 @@ from taskmap.schedules.cpu.microkernel import Element, Tile, choose_tile, emit_t
 from taskmap.schedules.values import Values
 
 _PARALLEL_ABOVE = 40_000
+_LONG = 4096
+_CHAIN = 1024
+"""Terms of a longer sum of f32 that are added up one after the other: its rounding error grows with their number."""
 
 
 def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
@@ -111,6 +114,11 @@ class _Matmul:
     @property
     def n(self) -> Dim:
         return self.sizes.n
+
+    @property
+    def chain(self) -> int:
+        """Terms that are added up in a row, 0 for all."""
+        return _CHAIN if self.sizes.k is not None and self.sizes.k > _LONG and self.accumulate == f32 else 0
 
     def kernel(self) -> Kernel:
         m, n, width, size = self.m, self.n, self.width, self.config.rows
@@ -199,10 +207,11 @@ class _Matmul:
 
     def whole_tile(self, block: _Block, values: Values, start: Expr, local: Expr, height: int) -> None:
         """A tile from first to last."""
-        out = self.b.allocate("tile", self.accumulate, (height, block.columns))
-        k = self.k_order()
+        start_at = 0.0 if self.chain else None
+        out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
+        k = [d for _, d in self.k_order()]
         factors = self.factors(block, start, {})
-        emit_tile(self.b, values, height, block.vectors, [d for _, d in k], *factors, out, self.accumulate)
+        emit_tile(self.b, values, height, block.vectors, k, *factors, out, self.accumulate, chain=self.chain)
         self.epilogue(values, block, out, start, height)
 
     def partial_tile(
@@ -217,7 +226,10 @@ class _Matmul:
         extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
         factors = self.factors(block, start, {var: part * depth})
         emit_tile(
-            self.b, values, height, block.vectors, extents, *factors, out, self.accumulate, row=local, resume=True
+            *(self.b, values, height, block.vectors, extents, *factors, out, self.accumulate),
+            row=local,
+            resume=not self.chain,
+            chain=self.chain,
         )
 
     def factors(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:

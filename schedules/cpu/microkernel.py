@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, constant_dim, index
+from taskmap.ir.construct import cast, ceil_div, constant_dim, index, minimum
 from taskmap.ir.mapping import repeat
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
@@ -94,39 +94,81 @@ def emit_tile(
     *,
     row: Expr | None = None,
     resume: bool = False,
+    chain: int = 0,
 ) -> None:
     """Multiply a tile and leave it in the local buffer ``out``, of as many columns, from ``row`` on (default 0).
 
     groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first; resume: add to what
-    ``out`` holds. The product is a spec: lowering does it with the instruction that the target has for it.
+    ``out`` holds; chain: the sum is cut into parts of about as many terms, each of which is added to what ``out`` holds
+    (0: it is not cut). The product is a spec: lowering does it with the instruction that the target has for it.
     """
     first = index(0) if row is None else row
     column = 0
     for vectors, width in groups:
-        owner = repeat(rows, vectors) * repeat(1, width)
-        acc = b.allocate("acc", accumulate, owner.task_shape, Scope.REGISTER, owner=owner)
-        place = region(out, (first, column), acc.shape)
-        if resume:
-            b.move(acc, place)
-        else:
-            b.fill(acc, 0.0)
-        inside = values.nested()
-        with _steps(b, k) as at:
-            for v, extent in zip(at, k, strict=True):
-                inside.bind(v, extent)
-            left = b.allocate("a", accumulate, (rows, 1), Scope.REGISTER)
-            right = b.allocate("b", accumulate, (1, vectors * width), Scope.REGISTER)
-            for j in range(0, vectors * width, width):
-                with b.loop("lane", width, LoopKind.VECTOR) as lane:
-                    step = inside.nested()
-                    step.bind(lane, width)
-                    b.store(right, (0, lane + j), cast(element_b(at, lane + (column + j), step), accumulate))
-            step = inside.nested()
-            for i in range(rows):
-                b.store(left, (i, 0), cast(a(at, index(i), step), accumulate))
-            b.matmul(acc, left, right)
-        b.move(place, acc)
+        with _parts(b, values, k, chain) as (part, extents, position):
+            owner = repeat(rows, vectors) * repeat(1, width)
+            acc = b.allocate("acc", accumulate, owner.task_shape, Scope.REGISTER, owner=owner)
+            place = region(out, (first, column), acc.shape)
+            if resume:
+                b.move(acc, place)
+            else:
+                b.fill(acc, 0.0)
+            inside = part.nested()
+            with _steps(b, extents) as steps:
+                for v, extent in zip(steps, extents, strict=True):
+                    inside.bind(v, extent)
+                at = position(steps)
+                left = b.allocate("a", accumulate, (rows, 1), Scope.REGISTER)
+                right = b.allocate("b", accumulate, (1, vectors * width), Scope.REGISTER)
+                for j in range(0, vectors * width, width):
+                    with b.loop("lane", width, LoopKind.VECTOR) as lane:
+                        step = inside.nested()
+                        step.bind(lane, width)
+                        b.store(right, (0, lane + j), cast(element_b(at, lane + (column + j), step), accumulate))
+                step = inside.nested()
+                for i in range(rows):
+                    b.store(left, (i, 0), cast(a(at, index(i), step), accumulate))
+                b.matmul(acc, left, right)
+            if chain:
+                _add(b, out, acc, rows, vectors, width, first, column)
+            else:
+                b.move(place, acc)
         column += vectors * width
+
+
+def _add(b: Builder, out: Buffer, acc: Buffer, rows: int, vectors: int, width: int, first: Expr, column: int) -> None:
+    """out += acc"""
+    for i in range(rows):
+        for j in range(0, vectors * width, width):
+            with b.loop("lane", width, LoopKind.VECTOR) as lane:
+                there = (first + i, lane + (column + j))
+                b.store(out, there, out[there] + acc[i, lane + j])
+
+
+Position = Callable[[Sequence[Expr]], tuple[Expr, ...]]
+
+
+@contextmanager
+def _parts(b: Builder, values: Values, k: Sequence[Dim], chain: int) -> Iterator[tuple[Values, list[Dim], Position]]:
+    """A loop over parts of the sum, ``chain`` terms or few less each: values inside, the extents of a part, and the
+    summed indices of one of its steps. Without ``chain`` there is no such loop."""
+    if not chain:
+        yield values, list(k), tuple
+        return
+    cut, inside_cut = len(k) - 1, 1
+    while cut and (size := constant_dim(k[cut])) is not None and size * inside_cut <= chain:
+        cut, inside_cut = cut - 1, size * inside_cut
+    depth = chain // inside_cut
+    inside = values.nested()
+    with b.grid([f"k{d}" for d in range(cut)], [index(n) for n in k[:cut]]) as around:
+        for v, extent in zip(around, k, strict=False):
+            inside.bind(v, extent)
+        count = ceil_div(k[cut], depth)
+        with b.loop("part", index(count)) as part:
+            inside.bind(part, count)
+            start = inside.simplifier(part * depth)
+            length = inside.simplifier.dim(minimum(index(k[cut]) - start, depth))
+            yield inside, [length, *k[cut + 1 :]], lambda steps: (*around, start + steps[0], *steps[1:])
 
 
 @contextmanager
