@@ -12,7 +12,7 @@ from taskmap.graph.inlining import is_anchor
 from taskmap.graph.passes.base import rewrite
 from taskmap.ir.construct import const, constant_dim
 from taskmap.ir.nodes import Buffer, Const, Expr, Load
-from taskmap.ir.visit import map_expr
+from taskmap.ir.visit import map_expr, walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,10 @@ def _visit(node: Node) -> Node:
     }
     if not known:
         return node
-    rest = [(f, n) for f, n in zip(define.inputs, node.inputs, strict=True) if f not in known]
     body = replace_loads(define.body, known)
+    # With a number in it an expression may no longer need another operand: x or True.
+    loaded = {e.buffer for e in walk_exprs(body) if isinstance(e, Load)}
+    rest = [(f, n) for f, n in zip(define.inputs, node.inputs, strict=True) if f in loaded]
     inputs = tuple(f for f, _ in rest)
     return replace(node, inputs=tuple(n for _, n in rest), define=replace(define, inputs=inputs, body=body))
 

@@ -261,3 +261,11 @@ def test_channels_last_results_keep_their_strides() -> None:
     x = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
     with torch.no_grad():
         check(lambda x: (layer(x), layer(x).relu().mean(1)), x, rtol=1e-4, atol=1e-5)
+
+
+def test_an_operand_that_a_number_makes_needless_is_not_computed() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.logical_or(x.all(-2), torch.full((x.shape[0],), 0.5))
+
+    x = torch.zeros(4, 4)
+    torch.testing.assert_close(torch.compile(program, backend="taskmap")(x), program(x))
