@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.construct import constant_dim, eq, index, select
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
@@ -163,10 +163,15 @@ class _Block:
                 with self.b.loop("panel", many) as p:
                     inside = values.nested()
                     inside.bind(p, many)
-                    self.panel(inside, part, step, inside.simplifier(p * size + begin), size)
+                    self.panel(inside, part, step, inside.simplifier(self.alternate(p, many) * size + begin), size)
         if self.plan.width > self.plan.hidden:
             for i, j, inside in self.units(values.nested()):
                 self.memory.put(inside, (i, j), {**self.position(i, j), self.plan.frame.e.step: step})
+
+    def alternate(self, i: Expr, count: int) -> Expr:
+        """Position ``i`` below ``count``, from the end in every second step: the weights that a step read last are in
+        cache when the next begins."""
+        return i if count == 1 else select(eq(self.memory.now, 0), i, count - 1 - i)
 
     def panels(self, part: Pass) -> list[tuple[int, int, int]]:
         """(first unit, how many, units of each): the panels, put together in groups of about equal size that have
