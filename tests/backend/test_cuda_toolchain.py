@@ -112,7 +112,7 @@ def test_everything_that_changes_a_binary_changes_its_key(store: KernelStore, ot
     toolchain, counters = find_cuda_toolchain("sm_80"), Counters()
     compile_cuda([SCALE], toolchain, store, counters)
     compile_cuda([SCALE], replace(toolchain, **other), store, counters)  # type: ignore[arg-type]
-    compile_cuda([replace(SCALE, text=SCALE.text + "\n")], toolchain, store, counters)
+    compile_cuda([replace(SCALE, text=SCALE.text + "\n__device__ int another;\n")], toolchain, store, counters)
     assert counters.snapshot().kernels_compiled == 3
 
 

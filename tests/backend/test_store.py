@@ -141,7 +141,7 @@ def test_a_folder_of_another_user_is_refused(cache_dir: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o720, 0o777])
 def test_a_folder_that_others_may_write_is_refused(cache_dir: Path, mode: int) -> None:
-    cache_dir.mkdir()
+    cache_dir.mkdir(exist_ok=True)
     cache_dir.chmod(mode)
     with pytest.raises(KernelStoreError, match="others may write") as error:
         KernelStore()
@@ -150,7 +150,7 @@ def test_a_folder_that_others_may_write_is_refused(cache_dir: Path, mode: int) -
 
 @pytest.mark.parametrize("mode", [0o700, 0o755])
 def test_a_folder_that_others_may_read_is_accepted(cache_dir: Path, mode: int) -> None:
-    cache_dir.mkdir()
+    cache_dir.mkdir(exist_ok=True)
     cache_dir.chmod(mode)
     fill(KernelStore())
     assert KernelStore().lookup(KEY, "f") is not None
