@@ -114,12 +114,18 @@ def kernel_store(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cache_dir(kernel_store: None, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel store without kernels for this test alone, for tests that look into it or count what is compiled. It has
-    the verdicts on compilers: their trial takes seconds, in each process."""
+def absent_cache_dir(kernel_store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a kernel store for this test alone, which is not there yet."""
     folder = tmp_path / "taskmap_cache"
-    if (shared_cache / "compilers").exists():
-        folder.mkdir(mode=0o700)
-        shutil.copytree(shared_cache / "compilers", folder / "compilers")
     monkeypatch.setenv("TASKMAP_CACHE_DIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def cache_dir(absent_cache_dir: Path, shared_cache: Path) -> Path:
+    """A kernel store without kernels for this test alone, for tests that look into it or count what is compiled. It has
+    the verdicts on compilers: their trial takes seconds, in each process."""
+    if (shared_cache / "compilers").exists():
+        absent_cache_dir.mkdir(mode=0o700)
+        shutil.copytree(shared_cache / "compilers", absent_cache_dir / "compilers")
+    return absent_cache_dir

@@ -140,18 +140,18 @@ def test_a_folder_of_another_user_is_refused(cache_dir: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o720, 0o777])
-def test_a_folder_that_others_may_write_is_refused(cache_dir: Path, mode: int) -> None:
-    cache_dir.mkdir(exist_ok=True)
-    cache_dir.chmod(mode)
+def test_a_folder_that_others_may_write_is_refused(absent_cache_dir: Path, mode: int) -> None:
+    absent_cache_dir.mkdir()
+    absent_cache_dir.chmod(mode)
     with pytest.raises(KernelStoreError, match="others may write") as error:
         KernelStore()
-    assert f"chmod go-w {cache_dir}" in str(error.value)
+    assert f"chmod go-w {absent_cache_dir}" in str(error.value)
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755])
-def test_a_folder_that_others_may_read_is_accepted(cache_dir: Path, mode: int) -> None:
-    cache_dir.mkdir(exist_ok=True)
-    cache_dir.chmod(mode)
+def test_a_folder_that_others_may_read_is_accepted(absent_cache_dir: Path, mode: int) -> None:
+    absent_cache_dir.mkdir()
+    absent_cache_dir.chmod(mode)
     fill(KernelStore())
     assert KernelStore().lookup(KEY, "f") is not None
 

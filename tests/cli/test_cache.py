@@ -235,11 +235,11 @@ def test_stats_and_clear_and_path(cache: Path, capsys: Capture) -> None:
     assert capsys.readouterr().out == f"{cache / 'tuning.sqlite'}\n"
 
 
-def test_an_empty_cache_is_no_error(cache_dir: Path, capsys: Capture) -> None:
+def test_an_empty_cache_is_no_error(absent_cache_dir: Path, capsys: Capture) -> None:
     for action in ("list", "stats", "verify"):
         assert run(action) == 0
     assert run("best") == 1
-    assert not cache_dir.exists()
+    assert not absent_cache_dir.exists()
 
 
 def test_tuning_again(cache: Path, capsys: Capture) -> None:
