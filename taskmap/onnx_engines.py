@@ -60,7 +60,7 @@ def compiled_by(session: Session) -> Engine:
             with torch.no_grad():
                 results = [
                     result.to(CPU)
-                    for result in call([t.to(device) if isinstance(t, torch.Tensor) else t for t in tensors])
+                    for result in call([t if isinstance(t, int) else t.to(device) for t in tensors])
                 ]
             check()  # the kernels have ended: what became of them is said of this call, not of the next
             return results

@@ -20,7 +20,7 @@ from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.library import Library, load_library
 from taskmap.backend.store import KernelStore, StoredKernel
 from taskmap.ir.errors import CompilerFailedError
-from tests.backend.c_kernels import check_scales, scale_kernel
+from tests.backend.c_kernels import PRELUDE, check_scales, scale_kernel
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 
@@ -124,7 +124,8 @@ def test_partition_of_few_kernels_and_of_many_preludes() -> None:
 
 
 def test_kernels_of_different_preludes_and_equal_statics() -> None:
-    other = "typedef long long i64;\nstatic inline float scaled(float x, float by) { return by * x; }\n"
+    other = PRELUDE.replace("return x * by;", "return by * x;")
+    assert other != PRELUDE
     sources = [scale_kernel(2), scale_kernel(3, other), scale_kernel(4)]
     check_scales(compile_kernels(sources, find_toolchain(), KernelStore(), Counters(), jobs=1), 2, 3, 4)
 
