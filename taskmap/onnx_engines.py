@@ -59,8 +59,7 @@ def compiled_by(session: Session) -> Engine:
         def run(tensors: list[Any]) -> list[torch.Tensor]:
             with torch.no_grad():
                 results = [
-                    result.to(CPU)
-                    for result in call([t if isinstance(t, int) else t.to(device) for t in tensors])
+                    result.to(CPU) for result in call([t if isinstance(t, int) else t.to(device) for t in tensors])
                 ]
             check()  # the kernels have ended: what became of them is said of this call, not of the next
             return results
