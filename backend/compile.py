@@ -204,7 +204,8 @@ def _length(kernels: Sequence[KernelSource]) -> int:
     return sum(len(kernel.text) for kernel in kernels)
 
 
-def _stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
+def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
+    """The kernel as the store knows it when ``toolchain`` has compiled it."""
     flags = toolchain.flags_for(source.computes_with_integers)
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
@@ -239,7 +240,7 @@ class _Session:
 
     def find(self, source: KernelSource) -> bool:
         """Load the kernel if the store has it."""
-        kernel = self._kernels[source.symbol] = _stored_kernel(source, self._toolchain)
+        kernel = self._kernels[source.symbol] = stored_kernel(source, self._toolchain)
         path = self._store.lookup(kernel.key, kernel.symbol)
         if path is None:
             return False
@@ -252,7 +253,7 @@ class _Session:
 
     def file(self, source: KernelSource) -> Path:
         """The shared object of one kernel, which is not loaded."""
-        kernel = _stored_kernel(source, self._toolchain)
+        kernel = stored_kernel(source, self._toolchain)
         path = self._store.lookup(kernel.key, kernel.symbol)
         if path is None:
             folder = self._scratch.enter_context(Scratch())

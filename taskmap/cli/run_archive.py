@@ -18,7 +18,16 @@ from taskmap.backend.program import Launch
 from taskmap.backend.store import KernelStore
 from taskmap.cli.output import duration, plain, print_json, table
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
-from taskmap.cli.run_facts import facts_of, print_facts, save, saying_assumed, timed, write_trace
+from taskmap.cli.run_facts import (
+    facts_of,
+    graph_count,
+    graph_facts,
+    print_facts,
+    save,
+    saying_assumed,
+    timed,
+    write_trace,
+)
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.target import cuda_target
@@ -65,15 +74,24 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
     if a.save is not None:
         save(a.save, named)
     facts = facts_of(inputs, named, first, times, assumed, verdicts)
-    facts["kept"] = kept is not None
+    if kept is not None:
+        facts |= {"graphs": graph_facts(1, int(_is_general(model))), "kept": True}
     steps = _profile(model, a.trace, a.cache_dir) if a.profile else []
     if a.json:
         print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})
     else:
         print_facts(facts, verdicts, a)
+        if kept is not None:
+            is_open = not all(isinstance(n, int) for p in model.inputs for n in p.shape or ())
+            print(graph_count(1, int(_is_general(model)), is_open))
         if a.profile:
             print(f"\n{_profile_table(steps)}")
     return int(not all(v.equal for v in verdicts))
+
+
+def _is_general(model: ArchivedModel) -> bool:
+    """Whether the one plan of a kept model is for all sizes."""
+    return all(plan.sizes for plan in model.manifest.plans)
 
 
 def _refuse(a: argparse.Namespace) -> None:

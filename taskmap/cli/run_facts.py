@@ -114,6 +114,23 @@ def saying_assumed(assumed: Mapping[str, int]) -> Iterator[None]:
         raise
 
 
+def graph_facts(
+    made: int, general: int, prevented_by: Sequence[str] = (), on_host: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What JSON says of graphs: how many there are, and how many of them are right for many sizes."""
+    return {
+        "made": made, "for_many_sizes": general, "prevented_by": list(prevented_by), "on_host": list(on_host),
+    }  # fmt: skip
+
+
+def graph_count(made: int, general: int, is_open: bool) -> str:
+    """The same for people. ``is_open``: the model leaves sizes open."""
+    text = f"{made} graph{'' if made == 1 else 's'}"
+    if not is_open:
+        return text
+    return text + (", for all sizes" if general == made else ": another size costs a compilation")
+
+
 def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> None:
     """Chrome's trace events of graphs that ran one after the other: the name of each step, and its seconds.
 

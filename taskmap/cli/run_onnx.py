@@ -20,7 +20,16 @@ from taskmap.backend.executable import TimedRun
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run_compare import Verdict, compare, other_outputs
-from taskmap.cli.run_facts import facts_of, print_facts, save, saying_assumed, timed, write_trace
+from taskmap.cli.run_facts import (
+    facts_of,
+    graph_count,
+    graph_facts,
+    print_facts,
+    save,
+    saying_assumed,
+    timed,
+    write_trace,
+)
 from taskmap.cli.run_inputs import InputSpec, Wanted, inputs_for
 from taskmap.cli.run_layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
@@ -106,12 +115,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
 
 def _graphs(model: OnnxModel) -> dict[str, Any]:
     made, general = model.graphs
-    return {
-        "made": made,
-        "for_many_sizes": general,
-        "prevented_by": [str(r) for r in model.refusals],
-        "on_host": [str(h) for h in model.on_host],
-    }
+    return graph_facts(made, general, [str(r) for r in model.refusals], [str(h) for h in model.on_host])
 
 
 def _graphs_text(model: OnnxModel) -> str:
@@ -119,9 +123,7 @@ def _graphs_text(model: OnnxModel) -> str:
     open_sizes = any(
         p.type is not None and not all(isinstance(n, int) for n in p.type.shape or ()) for p in model.inputs
     )
-    lines = [f"{made} graph{'' if made == 1 else 's'}"]
-    if open_sizes:
-        lines[0] += ", for all sizes" if general == made else ": another size costs a compilation"
+    lines = [graph_count(made, general, open_sizes)]
     lines += [f"  one graph for all sizes is prevented by {plain(str(r))}" for r in model.refusals]
     lines += [f"  on the host: {plain(str(h))}" for h in model.on_host]
     return "\n".join(lines)

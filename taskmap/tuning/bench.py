@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from taskmap.backend.compile import compile_kernels
+from taskmap.backend.compile import compile_kernels, ensure_team, stored_kernel
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
+from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.library import load_library
 from taskmap.backend.store import KernelStore
 from taskmap.ir.errors import CodegenError, CompilerFailedError, LoweringError, ScheduleError
@@ -56,6 +56,7 @@ class Bench:
 
     def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
         """Load kernels that the store has under these keys and symbols."""
+        ensure_team(self.toolchain, self._store)
         for config, (key, symbol) in names.items():
             path = self._store.lookup(key, symbol)
             if path is not None:
@@ -135,9 +136,7 @@ class Bench:
             self._functions.update({text: self._function(loaded[s.symbol]) for text, s in sources.items()})
 
     def _name(self, source: KernelSource) -> tuple[str, str]:
-        tools = self.toolchain
-        parts = key_parts(source, compiler=tools.identity, flags=tools.flags, isa=tools.isa)
-        return kernel_key(parts), source.symbol
+        return stored_kernel(source, self.toolchain).key, source.symbol
 
     def _function(self, address: int) -> Callable[..., None]:
         pointers = [ctypes.c_void_p] * (len(self._task.inputs) + len(self._task.outputs))

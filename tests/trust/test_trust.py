@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taskmap.backend.compile import _stored_kernel, partition
+from taskmap.backend.compile import partition, stored_kernel
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import Safer, Toolchain, find_toolchain, fingerprint
 from taskmap.backend.kernel_source import KernelSource
@@ -197,8 +197,8 @@ def test_chosen_flags_take_part_in_the_keys_of_the_kernels_that_get_them() -> No
     plain = KernelSource("p", "void p(f32 *restrict p) { for (i64 i = 0; i < tm_min_i64x1(9, 3); i++) p[i] = 1; }")
     assert whole.computes_with_integers
     assert not plain.computes_with_integers
-    assert _stored_kernel(whole, safe).key != _stored_kernel(whole, toolchain).key
-    assert _stored_kernel(plain, safe).key == _stored_kernel(plain, toolchain).key
+    assert stored_kernel(whole, safe).key != stored_kernel(whole, toolchain).key
+    assert stored_kernel(plain, safe).key == stored_kernel(plain, toolchain).key
     assert safe.flags != toolchain.flags
     assert [len(unit.kernels) for unit in partition([whole, plain], 1)] == [2]
     assert [len(unit.kernels) for unit in partition([whole, plain], 1, separate=True)] == [1, 1]
