@@ -282,9 +282,8 @@ class _Session:
 
     def close(self) -> None:
         """End the compilers that are still at work, and remove their files."""
+        self._children.cancel()  # also those that an interrupt kept out of what is known to run
         if self._executor is not None:
-            if not all(future.done() for future in self._running):
-                self._children.cancel()
             self._executor.shutdown(wait=True, cancel_futures=True)
         self._scratch.close()
 

@@ -2,7 +2,8 @@
 
 Some network file systems refuse locks (ENOLCK), and SQLite can keep processes apart there by nothing. A turn that was
 never ended, because its process was killed, is taken over: at once where that process is known to be dead, else when it
-is older than any turn takes.
+is older than any turn takes. A process killed before it could write its name leaves an empty file, which is taken over
+after seconds; one that was only stopped there sees, once it has written, that the file is no longer its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _OLD_SECONDS = 300.0
+_UNNAMED_SECONDS = 5.0
 _PAUSE_SECONDS = 0.02
 
 
@@ -82,9 +84,10 @@ def _taken(mark: Path) -> bool:
         descriptor = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         return False
+    name = f"{socket.gethostname()} {os.getpid()}"
     with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"{socket.gethostname()} {os.getpid()}")
-    return True
+        file.write(name)
+    return _content(mark) == name
 
 
 def _content(mark: Path) -> str | None:
@@ -99,7 +102,7 @@ def _abandoned(mark: Path, held: str) -> bool:
     if host == socket.gethostname() and process.isdecimal():
         return not _alive(int(process))
     try:
-        return abs(time.time() - mark.stat().st_mtime) > _OLD_SECONDS
+        return abs(time.time() - mark.stat().st_mtime) > (_OLD_SECONDS if held else _UNNAMED_SECONDS)
     except FileNotFoundError:
         return False
 

@@ -18,6 +18,12 @@ from taskmap.kept_outputs import KeptOutputs
 SHAPE, STRIDES = (1024, 512), (512, 1)
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit counts what all graphs of a process keep, also those of tests before."""
+    monkeypatch.setattr(taskmap.kept_outputs, "_ALL", {})
+
+
 def take(pool: KeptOutputs, shape: tuple[int, ...] = SHAPE, strides: tuple[int, ...] = STRIDES) -> Tensor:
     return pool.take(0, shape, strides, torch.float32)
 
@@ -115,7 +121,6 @@ def test_memory_shared_with_another_process_or_resized_is_not_used_again() -> No
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taskmap.kept_outputs, "_ALL", {})  # without those of other tests
     monkeypatch.setattr(taskmap.kept_outputs, "MOST", 5 << 20)
     pool = KeptOutputs()
     kept = [pool.take(slot, SHAPE, STRIDES, torch.float32) for slot in range(4)]

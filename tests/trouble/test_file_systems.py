@@ -89,6 +89,12 @@ def test_turns_are_taken_over_from_the_dead_alone(tmp_path: Path) -> None:
     os.utime(mark, (time.time() - 1000, time.time() - 1000))
     with turn(path, 1.0):
         pass
+    mark.touch()  # its process was killed before it wrote its name
+    with pytest.raises(TimeoutError), turn(path, 0.05):
+        pass
+    os.utime(mark, (time.time() - 10, time.time() - 10))
+    with turn(path, 1.0):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
