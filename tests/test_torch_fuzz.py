@@ -97,6 +97,31 @@ def test_rounding_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(program, "cpu").kind in ("right", "rounding")
 
 
+INFINITE = Input("x0", "numbers(1, (33, ), torch.float32).fill_(torch.inf)")
+EXACT = Input("x0", "numbers(1, (33, ), torch.float64).requires_grad_()")
+
+
+def test_a_nan_of_eager_that_float64_does_not_have_is_eagers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(7, (INFINITE,), ("v0 = torch.where(x0.isinf(), torch.nan, x0)",), ("v0",), ((3, 4, 5),))
+    assert program.functions()[1](*program.functions()[0](3, 4, 5))[0].isnan().all()
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (x.clone(),))
+    assert check(program, "cpu").kind == "value", "both precisions are NaN"
+    program = Program(7, (INFINITE,), ("v0 = F.gelu(x0)",), ("v0",), ((3, 4, 5),))
+    if not program.functions()[1](*program.functions()[0](3, 4, 5))[0].isnan().any():
+        pytest.skip("this PyTorch's gelu of infinity is right")
+    assert check(program, "cpu").kind == "rounding", "infinity is its own gelu"
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.zeros_like(x),))
+    assert check(program, "cpu").kind == "value"
+
+
+def test_a_constant_in_f32_of_a_kernel_in_f64_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(7, (EXACT,), ("v0 = F.hardsigmoid(x0)",), ("v0",), ((3, 4, 5),), grad=True)
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: ((x + 3).clamp(0, 6) / 6,))
+    assert check(program, "cpu").kind in ("right", "rounding")
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: ((x + 3).clamp(0, 6) * 0.16666667,))
+    assert check(program, "cpu").kind == "value"
+
+
 def test_a_failure_is_reduced_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = ("v3 = x0.exp()", "v4 = v3.sum(0)", "v5 = v4.softmax(0)", "v6 = torch.stack([v0, v0])")
     program = Program(7, (X,), (*LINES[:3], *extra), ("v5", "v2", "v6"), ((3, 4, 5),))

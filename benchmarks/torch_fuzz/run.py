@@ -39,7 +39,9 @@ def call(function: Callable[..., Any], inputs: list[Any], grad: bool) -> Run:
 
 
 def _weights(result: Tensor) -> Tensor:
-    return torch.arange(result.numel(), dtype=torch.float64).mul(0.3).cos().to(result.dtype).reshape(result.shape)
+    """Numbers that every type of floating-point number has, so that all precisions have the same weights."""
+    steps = torch.arange(result.numel(), dtype=torch.float64).mul(0.3).cos().mul(16).round().div(16)
+    return steps.to(result.dtype).reshape(result.shape)
 
 
 def aliases(run: Run) -> dict[tuple[str, str], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import torch
@@ -35,11 +35,16 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     The public ``core_aten_decompositions`` also collects the composite operators of all loaded libraries, which the
     dispatcher takes apart anyway; that takes 0.1 s.
     """
+    return dict(_table(frozenset(ATEN.entries.keys() | KEEP_WHOLE)))
+
+
+@lru_cache(maxsize=4)
+def _table(kept: frozenset[str]) -> dict[OpOverload, Callable[..., Any]]:
+    """The rules of all operators but ``kept``."""
     table: dict[Any, Callable[..., Any]] = {**_core_aten_decompositions_post_autograd()}
     table.update(get_decompositions([getattr(torch.ops.aten, name) for name in EXTRA]))
     # Some rules write a tensor literal, which PyTorch makes by ``detach_``: no mutation, but it looks like one.
     table[torch.ops.aten.detach_.default] = _same
-    kept = ATEN.entries.keys() | KEEP_WHOLE
     return {op: _owning(op, rule) for op, rule in table.items() if str(op).removeprefix("aten.") not in kept}
 
 
