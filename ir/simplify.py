@@ -5,6 +5,8 @@ Integer index arithmetic goes through a polynomial normal form; quotients and re
     (16*i + l) // 16            ->  i                  for l in [0, 16)
     (n*i + j) % n               ->  j                  for j in [0, n), n symbolic too
     (16*i + l) // 64            ->  i // 4             for l in [0, 16)
+    (16*i + l) // (16*n)        ->  i // n             for l in [0, 16), n symbolic
+    (n*i + j) // (4*n)          ->  i // 4             for j in [0, n)
     x // c * c + x % c          ->  x
     min(i, 7), i < 8            ->  i, true            for i in [0, 8)
     (64*i + j) ^ k              ->  64*i + (j ^ k)     for k in [0, 64)
@@ -45,6 +47,16 @@ from taskmap.ir.visit import children, rebuild, walk_exprs
 
 Range = tuple[float, float]
 UNBOUNDED: Range = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """p = factor * high + low with 0 <= low < factor, and d = factor * divisor: so p // d = high // divisor."""
+
+    factor: Poly
+    high: Poly
+    low: Poly
+    divisor: Poly
 
 
 @dataclass(slots=True)
@@ -185,16 +197,15 @@ class Simplifier:
         whole, rest = poly.divide(p, d)
         if self._below(rest, d):
             return poly.to_expr(whole)
-        size = poly.constant_value(d)
-        if size is not None and size > 0:
-            reduced = self._common_factor(rest, size)
-            if reduced is not None:
-                g, high, _ = reduced
-                inner = self._quotient(high, poly.constant(size // g))
-                return poly.to_expr(poly.add(whole, poly.to_poly(inner)))
-            inner_e = poly.to_expr(rest)
-            if isinstance(inner_e, Binary) and inner_e.op == "floordiv" and (c := value_of(inner_e.b)) and c > 0:
-                q = self._quotient(poly.to_poly(inner_e.a), poly.constant(size * int(c)))
+        reduced = self._common_factor(rest, d)
+        if reduced is not None:
+            inner = self._quotient(reduced.high, reduced.divisor)
+            return poly.to_expr(poly.add(whole, poly.to_poly(inner)))
+        inner_e = poly.to_expr(rest)
+        if isinstance(inner_e, Binary) and inner_e.op == "floordiv" and self.poly_range(d)[0] >= 1:
+            size = poly.to_poly(inner_e.b)
+            if self.poly_range(size)[0] >= 1:
+                q = self._quotient(poly.to_poly(inner_e.a), poly.multiply(size, d))
                 return poly.to_expr(poly.add(whole, poly.to_poly(q)))
         quotient = binary("floordiv", poly.to_expr(rest), poly.to_expr(d))
         return poly.to_expr(poly.add(whole, poly.to_poly(quotient)))
@@ -205,17 +216,12 @@ class Simplifier:
         _, rest = poly.divide(p, d)
         if self._below(rest, d):
             return poly.to_expr(rest)
+        reduced = self._common_factor(rest, d)
+        if reduced is not None:
+            inner = poly.to_poly(self._remainder(reduced.high, reduced.divisor))
+            return poly.to_expr(poly.add(reduced.low, poly.multiply(inner, reduced.factor)))
         size = poly.constant_value(d)
         if size is not None and size > 0:
-            reduced = self._common_factor(rest, size)
-            if reduced is not None:
-                g, high, low = reduced
-                inner = self._remainder(high, poly.constant(size // g))
-                return (
-                    poly.to_expr(poly.add(low, poly.to_poly(inner), g))
-                    if g > 1
-                    else binary("mod", poly.to_expr(rest), size)
-                )
             inner_e = poly.to_expr(rest)
             if isinstance(inner_e, Binary) and inner_e.op == "mod" and (c := value_of(inner_e.b)) and c % size == 0:
                 return self._remainder(poly.to_poly(inner_e.a), d)
@@ -234,27 +240,37 @@ class Simplifier:
         mixed = binary("xor", poly.to_expr(rest), poly.to_expr(bits))
         return poly.to_expr(poly.add(above, poly.to_poly(mixed)))
 
-    def _common_factor(self, rest: Poly, size: int) -> tuple[int, Poly, Poly] | None:
-        """(g, high, low) with rest = g * high + low, 0 <= low < g, and g > 1 dividing size; or None."""
-        for g in sorted({math.gcd(c, size) for m, c in rest.items() if m}, reverse=True):
-            if g <= 1:
-                return None
-            high, low = poly.divide(rest, poly.constant(g))
-            if high and self._below(low, poly.constant(g)):
-                return g, high, low
+    def _common_factor(self, rest: Poly, d: Poly) -> _Reduced | None:
+        """A factor, a number above 1 or a size, that the one-term divisor d > 0 shares with terms of ``rest``, where
+        the other terms together are less than it; or None."""
+        if len(d) != 1:
+            return None
+        ((sizes, scale),) = d.items()
+        if scale < 1 or any(self.range(n)[0] < 1 for n in sizes):
+            return None
+        numbers = sorted({math.gcd(c, scale) for m, c in rest.items() if m}, reverse=True)
+        shared = [n for n in dict.fromkeys(sizes) if any(n in m for m in rest)]
+        for factor in (*(poly.constant(g) for g in numbers if g > 1), *map(poly.atom, shared)):
+            high, low = poly.divide(rest, factor)
+            if high and self._below(low, factor):
+                return _Reduced(factor, high, low, poly.divide(d, factor)[0])
         return None
 
     def _joined(self, p: Poly) -> Poly:
-        """p with every c * (x // d) * d + c * (x % d) put back together as c * x."""
-        mods = [m[0] for m in p if len(m) == 1 and isinstance(m[0], Binary) and m[0].op == "mod"]
-        for mod in mods:
-            c = p.get((mod,), 0)
-            quotient = self._quotient(poly.to_poly(mod.a), poly.to_poly(mod.b))
-            scaled = poly.multiply(poly.to_poly(quotient), poly.to_poly(mod.b))
-            if c and scaled and all(p.get(m, 0) == c * v for m, v in scaled.items()):
-                p = poly.add(p, scaled, -c)
-                p = poly.add(p, poly.atom(mod), -c)
-                p = poly.add(p, poly.to_poly(mod.a), c)
+        """p with every c * (x // d) * d + c * (x % d) put back together as c * x; c may have sizes as factors."""
+        for monomial in [m for m in p if any(isinstance(a, Binary) and a.op == "mod" for a in m)]:
+            for mod in dict.fromkeys(a for a in monomial if isinstance(a, Binary) and a.op == "mod"):
+                if monomial not in p:
+                    break
+                others = list(monomial)
+                others.remove(mod)
+                c: Poly = {tuple(others): p[monomial]}
+                quotient = self._quotient(poly.to_poly(mod.a), poly.to_poly(mod.b))
+                scaled = poly.multiply(poly.multiply(poly.to_poly(quotient), poly.to_poly(mod.b)), c)
+                if scaled and all(p.get(m, 0) == v for m, v in scaled.items()):
+                    p = poly.add(p, scaled, -1)
+                    p = poly.add(p, {monomial: p[monomial]}, -1)
+                    p = poly.add(p, poly.multiply(poly.to_poly(mod.a), c))
         return p
 
     def _below(self, rest: Poly, d: Poly) -> bool:

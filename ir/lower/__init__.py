@@ -10,6 +10,7 @@ from taskmap.ir.lazy import lazily
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.interior import SplitInterior
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
+from taskmap.ir.lower.sides import SplitSides
 from taskmap.ir.lower.specs import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
 from taskmap.ir.lower.vectorize import Vectorize
@@ -54,6 +55,7 @@ def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None
         LowerMappedLoops(),
         Flatten(),
         Tidy(),
+        SplitSides(),
         SplitInterior(),
         Vectorize(),
         Unroll(),

@@ -121,8 +121,8 @@ class _Clamps:
             found = self.slack(e)
             if found is not None and found[0] in self.slacks:
                 return found[1]
-            if isinstance(e, Compare) and e.a.dtype == i64 and e.lanes == 1 and e.op in _AT_LEAST:
-                known = self.simplifier.poly(_AT_LEAST[e.op](e.a, e.b))
+            if isinstance(e, Compare) and e.a.dtype == i64 and e.lanes == 1 and e.op in AT_LEAST:
+                known = self.simplifier.poly(AT_LEAST[e.op](e.a, e.b))
                 if any(_at_least(known, p) for p in self.slacks):
                     return const(True, boolean)
             return None
@@ -136,7 +136,7 @@ def _at_least(p: Poly, q: Poly) -> bool:
     return more is not None and more >= 0
 
 
-_AT_LEAST: dict[str, Callable[[Expr, Expr], Expr]] = {
+AT_LEAST: dict[str, Callable[[Expr, Expr], Expr]] = {
     "ge": lambda a, b: a - b,
     "gt": lambda a, b: a - b - 1,
     "le": lambda a, b: b - a,

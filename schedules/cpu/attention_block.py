@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import (
@@ -12,6 +12,7 @@ from taskmap.ir.construct import (
     cast,
     ceil_div,
     const,
+    constant_dim,
     eq,
     index,
     lane_reduce,
@@ -21,10 +22,11 @@ from taskmap.ir.construct import (
     ramp,
     select,
 )
-from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
+from taskmap.schedules.access import accesses
 from taskmap.schedules.cpu.attention_match import Attention
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, each_column, lane_kind
@@ -95,21 +97,53 @@ class QueryBlock:
                 row = inside.simplifier(i0 * height + top)
                 step = _QueryTile(self, inside.simplifier(self.first + row), row, height, key)
                 with self.b.when(inside.simplifier(step.query < self.a.queries)):
-                    if self.a.causal:
-                        seen = self.b.let("seen", inside.simplifier(minimum(step.query + height - key, self.keys)))
-                        with self.b.when(inside.simplifier(seen > 0)):
-                            step.emit(inside.nested(), seen)
-                    else:
-                        step.emit(inside.nested(), None)
+                    self.emit(inside, step)
+
+    def emit(self, values: Values, tile: _QueryTile) -> None:
+        """A tile of queries against those keys of a block that exist, and that a causal mask lets it see."""
+        keys = self.a.keys
+        seen: Expr = index(self.keys)
+        if constant_dim(keys) is None:
+            seen = minimum(seen, index(keys) - tile.key)
+        if self.a.causal:
+            seen = minimum(seen, tile.query + tile.height - tile.key)
+        if constant_dim(seen) is not None:
+            tile.emit(values.nested(), None)
+            return
+        seen = self.b.let("seen", values.simplifier(seen))
+        if not self.a.causal:
+            tile.emit(values.nested(), seen)
+            return
+        with self.b.when(values.simplifier(seen > 0)):
+            tile.emit(values.nested(), seen)
 
     def transpose_keys(self, values: Values, key: Expr) -> None:
-        """Keys become columns; beyond the last key they repeat it."""
+        """Keys become columns; beyond the last key they repeat it. Lanes run over what is contiguous in memory."""
         b, a = self.b, self.a
+        if self.keys_are_columns():
+            with b.loop("d", a.depth) as d:
+                values.bind(d, a.depth)
+                for j, inside in each_column(b, values, column_groups(self.columns, self.lanes)):
+                    row = inside.simplifier(minimum(key + j, index(a.keys) - 1))
+                    b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
+            return
         with b.loop("key", index(self.columns)) as j:
             values.bind(j, self.columns)
             row = values.simplifier(minimum(key + j, index(a.keys) - 1))
             for d, inside in each_column(b, values, column_groups(a.depth, self.lanes)):
                 b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
+
+    def keys_are_columns(self) -> bool:
+        """Whether neighbouring keys, rather than a key's elements, lie side by side in memory."""
+        axes = (*self.a.stage.axes[:2], Var("key"), Var("d"))
+        extents = (*self.a.stage.shape[:2], self.a.keys, self.a.depth)
+        here = replace(self, n=axes[0], h=axes[1])
+
+        def read(values: Values) -> None:
+            here.head(self.a.k, axes[2:], values)
+
+        walks = accesses(self.task, axes, extents, (), read)
+        return any(w.step(2) == 1 for w in walks) and not any(w.step(3) == 1 for w in walks)
 
     def head(self, operand: Load, position: Sequence[Expr], values: Values) -> Expr:
         """An element of q, k or v: ``position`` replaces its last two indices, batch and head stay as defined."""

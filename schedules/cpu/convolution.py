@@ -210,7 +210,7 @@ class Dense(Template):
         held = minimum(block.first[2] + column, index(c.steps(2)) - 1)
         places = (block.first[0], block.first[1] + row, held)
         spatial = tuple(q * p.stride for q, p in zip(places, phase, strict=True))
-        return values.at(c.x, (block.image, channel, *spatial[-c.rank :]))
+        return values.at(c.x, (block.image, channel, *c.spatial(spatial)))
 
     def tiles(self, values: Values, count: Dim, height: int, body: TileBody) -> None:
         """``body`` for tiles of ``height`` that cover ``count`` columns. Where the count is not known, the last tile is

@@ -30,7 +30,7 @@ _FEWEST_SUMS = 8
 _SUMS_WRITTEN_OUT = 16
 """Sums of a tile whose rounds over the channels are written out: the registers of more would be put away in memory."""
 _SAMPLES = (8, 28, 100)
-"""Extents that stand for a symbolic one when block sizes are chosen."""
+"""Extents that stand for a symbolic one when block sizes are chosen; for a batch, 1 and the number of cores."""
 _LONGEST_ROW = 64
 _TEXT = re.compile(
     r"tile=(\d{1,4})x(\d{1,4})v, block=(\d{1,6})x(\d{1,6}), panels=(\d{1,6}), neighbours=(image|weights)"
@@ -130,15 +130,18 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
     width = tile.vectors * lanes
     panels = -(-c.out_channels // width)
     k = c.channels * math.prod(c.kernel)
-    images = min(constant_dim(c.batch) or cores, 4 * cores) * min(c.groups, 4 * cores)
-    images = min(images * (constant_dim(c.steps(0)) or 1), 16 * cores)
+    batch = constant_dim(c.batch)
+    images = [
+        min(min(n, 4 * cores) * min(c.groups, 4 * cores) * (constant_dim(c.steps(0)) or 1), 16 * cores)
+        for n in ((1, cores) if batch is None else (batch,))
+    ]
     streamed = k * width * size / 16 if k * c.out_channels * 4 > target.l2 else 0.0
     budget = 2 * STRIP_BYTES // size
     columns = block_columns(c, tile, budget)
     steps = constant_dim(c.steps(1))
     samples = _SAMPLES if steps is None else (steps,)
 
-    def cost(rows: int, chunk: int, extent: int) -> float:
+    def cost(rows: int, chunk: int, extent: int, images: int) -> float:
         fill = Strip(c, rows, columns, depth(c)).size / 8
         per_panel = columns * k * width / lanes
         parts = blocks(panels, chunk)
@@ -149,7 +152,11 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
     fitting = [r for r in range(1, most + 1) if r == 1 or Strip(c, r, columns, depth(c)).size <= budget]
     chunks = sorted({panels, -(-panels // cores), -(-panels // (2 * cores)), 1}, reverse=True)
     choices = ((r, p) for p in chunks for r in reversed(fitting))
-    rows, chunk = min(choices, key=lambda choice: sum(cost(choice[0], choice[1], extent) for extent in samples))
+
+    def in_all(choice: tuple[int, int]) -> float:
+        return sum(cost(*choice, extent, n) for extent in samples for n in images)
+
+    rows, chunk = min(choices, key=in_all)
     return ConvolutionConfig(tile, rows, columns, chunk)
 
 

@@ -202,7 +202,7 @@ def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int
     if c is None:
         return None
     attrs = dict(c.stage.attrs)
-    shape = (c.batch, c.groups * c.channels, *c.image[3 - c.rank :])
+    shape = (c.batch, c.groups * c.channels, *c.spatial(c.image))
     sizes = [likely(d, hints) for d in shape]
     if any(s is None for s in sizes):
         return None
@@ -212,7 +212,7 @@ def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int
     stride, padding, dilation = (tuple(map(int, slide)) for slide in slides)
     found = ConvolutionProblem(
         tuple(s or 0 for s in sizes),
-        (*outer, *c.kernel[3 - c.rank :]),
+        (*outer, *c.spatial(c.kernel)),
         stride,
         padding,
         dilation,

@@ -83,7 +83,7 @@ def find_correlation(task: Task) -> Convolution | None:
         channels=columns, out_channels=rows // groups, image=three(moving.buffer.shape[2:], 1),
         out=three([n for _, n in fold.axes[1:]], 1), kernel=known[0],
         phases=tuple(phases(k, s, p, d, transposed=False) for k, s, p, d in zip(*known, strict=True)),
-        rank=rank,
+        order=tuple(range(DIMENSIONS - rank, DIMENSIONS)),
     )  # fmt: skip
     return conv if _matches(conv, still, moving) else None
 
@@ -98,7 +98,7 @@ def _matches(conv: Convolution, still: Load, moving: Load) -> bool:
     if not agree(still.indices, (n, i, *place), simplifier, still.buffer.shape):
         return False
     expected = [n, i // conv.out_channels * conv.channels + j]
-    window = (p for (p,) in conv.phases[DIMENSIONS - conv.rank :])
+    window = (p for (p,) in conv.spatial(conv.phases))
     for p, o, k, size in zip(window, place, taps, moving.buffer.shape[2:], strict=True):
         expected.append(maximum(minimum(o * p.stride + k * p.dilation + p.shift, index(size) - 1), 0))
     return agree(moving.indices, expected, simplifier, moving.buffer.shape)
@@ -197,7 +197,7 @@ class _Correlation(Template):
         def position(row: Expr, i: Expr) -> dict[Var, Expr]:
             tap = row // j_size
             place = (tap // (c.kernel[1] * c.kernel[2]), tap // c.kernel[2] % c.kernel[1], tap % c.kernel[2])
-            out = (group * c.out_channels + i_first + i, j_first + row % j_size, *place[-c.rank :])
+            out = (group * c.out_channels + i_first + i, j_first + row % j_size, *c.spatial(place))
             return dict(zip(c.stage.axes, out, strict=True))
 
         Epilogue(self.task, c.stage, c.reduce, b).emit(values, sums, math.prod(c.kernel) * j_size, position, groups)
@@ -266,7 +266,7 @@ class _Correlation(Template):
 
         def position(row: Expr, channel: Expr) -> dict[Var, Expr]:
             place = (row // (c.kernel[1] * c.kernel[2]), row // c.kernel[2] % c.kernel[1], row % c.kernel[2])
-            return dict(zip(c.stage.axes, (first_channel + channel, index(0), *place[-c.rank :]), strict=True))
+            return dict(zip(c.stage.axes, (first_channel + channel, index(0), *c.spatial(place)), strict=True))
 
         Epilogue(self.task, c.stage, c.reduce, b).emit(values, sums, len(taps), position, groups)
 

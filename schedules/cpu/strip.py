@@ -103,7 +103,7 @@ class Strip:
 
                 def put(column: Expr, channel: Expr, here: Values) -> None:
                     at = here.simplifier(column + begin)
-                    spatial = (*held, here.simplifier(start + at))[-c.rank :]
+                    spatial = c.spatial((*held, here.simplifier(start + at)))
                     got = here.at(c.x, (n, first_channel + channel, *spatial)) if value else zero
                     b.store(buffer, (p, r, channel, at) if self.planar else (p, r, at, channel), got)
 

@@ -7,7 +7,9 @@ position: each reads the image with stride 1, through every s-th element of the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from typing import cast as typed
 
 from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
@@ -19,6 +21,7 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.sampling import agree
 
 DIMENSIONS = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Convolution:
     """A convolution stage over (planes, rows, columns); one of fewer dimensions has a single plane, or row.
 
     ``x`` and ``w`` are the tensors it loads. Channels are per group, and static as the kernel is; the batch, the image
-    and the output may be symbolic.
+    and the output may be symbolic. ``order``: of each spatial dimension of the tensors, which of the three it is here.
     """
 
     stage: Stage
@@ -85,7 +88,7 @@ class Convolution:
     out: tuple[Dim, ...]
     kernel: tuple[int, ...]
     phases: tuple[tuple[Phase, ...], ...]
-    rank: int
+    order: tuple[int, ...]
 
     @property
     def depthwise(self) -> bool:
@@ -104,13 +107,17 @@ class Convolution:
         """How many elements of the image the taps of one position span, in all phases together."""
         return max(p.last for p in self.phases[d] if p.taps) - self.low(d) + 1
 
+    def spatial(self, place: Sequence[T]) -> tuple[T, ...]:
+        """What stands for (plane, row, column), in the order of the tensors' own dimensions."""
+        return tuple(place[d] for d in self.order)
+
     def axes(self, n: Expr, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
         """The stage's axes at an output position (plane, row, column)."""
-        return dict(zip(self.stage.axes, (n, channel, *position[-self.rank :]), strict=True))
+        return dict(zip(self.stage.axes, (n, channel, *self.spatial(position)), strict=True))
 
     def taps(self, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
         """The summed axes at one element (plane, row, column) of the kernel."""
-        return dict(zip((v for v, _ in self.reduce.axes), (channel, *position[-self.rank :]), strict=True))
+        return dict(zip((v for v, _ in self.reduce.axes), (channel, *self.spatial(position)), strict=True))
 
 
 def find_convolution(task: Task) -> Convolution | None:
@@ -128,7 +135,7 @@ def find_convolution(task: Task) -> Convolution | None:
     if len(loads) != 2 or len(fold.axes) != len(stage.axes) - 1 or not factors:
         return None
     x = loads[0].buffer
-    rank = len(stage.axes) - 2
+    order = _order(x.shape[2:], stage.shape[2:])
     groups = typed(int, attrs["groups"])
     channels, *kernel = (constant_dim(d) or 0 for _, d in fold.axes)
     out_channels = constant_dim(stage.shape[1]) or 0
@@ -136,7 +143,10 @@ def find_convolution(task: Task) -> Convolution | None:
         return None
 
     def three(values: object, fill: int) -> tuple[int, ...]:
-        return (*[fill] * (DIMENSIONS - rank), *typed("tuple[int, ...]", values))
+        made = [fill] * DIMENSIONS
+        for d, value in zip(order, typed("tuple[int, ...]", values), strict=True):
+            made[d] = value
+        return tuple(made)
 
     window = zip(
         three(kernel, 1),
@@ -150,9 +160,18 @@ def find_convolution(task: Task) -> Convolution | None:
         channels=channels, out_channels=out_channels // groups,
         image=three(x.shape[2:], 1), out=three(stage.shape[2:], 1), kernel=three(kernel, 1),
         phases=tuple(phases(*one, transposed=bool(attrs.get("transposed"))) for one in window),
-        rank=rank,
+        order=order,
     )  # fmt: skip
     return conv if _slides(conv, loads[0], attrs) else None
+
+
+def _order(image: Sequence[Dim], out: Sequence[Dim]) -> tuple[int, ...]:
+    """Which of planes, rows and columns each dimension is: the last that has more than one position is the columns,
+    which the innermost loops run over."""
+    first = DIMENSIONS - len(out)
+    single = [constant_dim(n) == constant_dim(m) == 1 for n, m in zip(image, out, strict=True)]
+    ordered = sorted(range(len(out)), key=lambda d: not single[d])
+    return tuple(first + ordered.index(d) for d in range(len(out)))
 
 
 def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
@@ -179,7 +198,8 @@ def is_matrix_product(conv: Convolution) -> bool:
 def is_planar(conv: Convolution) -> bool:
     """Whether a column step is the contiguous one in the input's memory."""
     steps = [constant_dim(s) for s in strides_of(conv.x)]
-    return steps[-1] == 1 and constant_dim(conv.x.shape[1]) != 1
+    column = conv.order.index(DIMENSIONS - 1)
+    return steps[2 + column] == 1 and constant_dim(conv.x.shape[1]) != 1
 
 
 def positions(count: int, height: int) -> list[tuple[int, int, int]]:

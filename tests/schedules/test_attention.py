@@ -8,11 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.evaluate import size_of
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.lower import lower
+from taskmap.ir.nodes import Dim, Let, Var
 from taskmap.ir.types import bf16, boolean, f16, f32
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import fused, permuted_strides, tensor
 from tests.schedules.interpreting import check_every_pass
@@ -102,3 +105,19 @@ def test_one_kernel_serves_all_lengths() -> None:
         shapes = [(1, 2, n, 16) for n in (queries, keys, keys)]
         cases.append(Case(task, [rng.standard_normal(n).astype(np.float32) for n in shapes], {s: queries, t: keys}))
     check(cases)
+
+
+def test_keys_that_are_columns_in_memory_are_copied_along_them() -> None:
+    """An unknown number of keys, side by side: no strided access, and none of a block's keys beyond the last."""
+    t, cases = Var("t"), []
+    for causal in (False, True):
+        q, k, v = tensor(1, 2, t, 16), tensor(1, 2, t, 16), tensor(1, 2, t, 16)
+        y = attention(q, k, v, causal=causal)
+        task = fused([y], y, {k: permuted_strides(k.shape, (0, 1, 3, 2))}, inputs=[q, k, v])
+        kernel = schedule(task, target("avx512"))
+        assert "tm_load_strided" not in generate(lower(kernel, target=target("avx512")), 64).text
+        assert any(isinstance(s, Let) and s.var.name == "seen" for s in walk_stmts(kernel.body))
+        for length in (1, 16, 30, 128, 129, 150):
+            arrays = [random_array(random.Random(length), f32, (1, 2, length, 16)) for _ in range(3)]
+            cases.append(Case(task, arrays, {t: length}))
+    check(cases, LOOSE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -141,3 +142,27 @@ def test_which_template_takes_what() -> None:
     assert note(3, 3, 16) == "cpu.depthwise"
     assert note(2, 3, 1, transposed=True) == "cpu.convolution"
     assert note(1, 3, 16, transposed=True) == "cpu.depthwise"
+
+
+def test_the_tile_runs_along_the_dimension_that_has_positions() -> None:
+    rng = np.random.default_rng(0)
+    cases = []
+    for shape, kernel in (((1, 20, 60, 1), (5, 1)), ((2, 20, 60, 1), (5, 3)), ((1, 20, 1, 60, 1), (1, 5, 1))):
+        x, w = tensor(*shape), tensor(70, 20, *kernel)
+        y = convolution(x, w, [1], [n // 2 for n in kernel], [1], False, [0], 1)
+        for strides in ({}, {x: channels_last(*x.shape)}):
+            task = fused([y], y, strides)
+            note = schedule(task, target()).note
+            assert "tile=1x" not in note
+            assert "block=1x60" in note
+            arrays = [rng.standard_normal([size_of(d, {}) for d in b.shape]).astype(np.float32) for b in task.inputs]
+            cases += [Case(task, arrays, isa=isa) for isa in isas()]
+    check(cases, LOOSE)
+
+
+def test_a_batch_of_unknown_size_may_be_one() -> None:
+    """Then the channels must be shared out, or only one core works."""
+    n = Var("n")
+    y = convolution(tensor(n, 64, 60), tensor(256, 64, 3), [1], [1], [1])
+    two = replace(target(), cores=2)
+    assert "chunks=1)" not in schedule(fused([y], y), two).note

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.build import define
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, matmul, reductions, views
@@ -15,6 +16,7 @@ from taskmap.graph.packing import PackWeights
 from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.evaluate import size_of
+from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64
 from taskmap.schedules import packed_width, schedule
@@ -145,3 +147,20 @@ def test_the_template_is_used_and_refuses_what_is_no_epilogue() -> None:
         schedule(fused([turned], y), target())
     with pytest.raises(ScheduleError, match="another number of elements"):
         schedule(fused([y, reductions.sum_(y, 1)], y), target())
+
+
+def test_rows_of_two_unknown_sizes_are_loaded_and_stored_whole() -> None:
+    """The flat row of a batch of sequences finds its place without a division for every element."""
+    n, length = Var("n"), Var("length")
+    x, shortcut = tensor(n, length, 64), tensor(n, length, 48)
+    made = matmul.mm(views.reshape(x, (n * length, 64)), tensor(64, 48))
+    y = arithmetic.add(views.reshape(made, (n, length, 48)), shortcut)
+    task = fused([y], made)
+    source = generate(lower(schedule(task, target("avx512")), target=target("avx512")), 64).text
+    assert "gather" not in source
+    assert "scatter" not in source
+    cases = []
+    for dims in ({n: 1, length: 64}, {n: 3, length: 5}, {n: 1, length: 1}):
+        arrays = [random_array(random.Random(7), f32, [size_of(d, dims) for d in b.shape]) for b in task.inputs]
+        cases += [Case(task, arrays, dims, isa) for isa in isas()]
+    check(cases, LOOSE)

@@ -188,3 +188,22 @@ def test_an_unknown_sign_proves_nothing() -> None:
     s, free = WORLD.simplifier(), WORLD.free
     for unknown in (i * free <= (n - 1) * free, (i % free) < free, i * free < n * free):
         assert not isinstance(s(unknown), type(const(0, i64))), unknown
+
+
+def test_a_quotient_by_a_size_loses_what_both_sides_share() -> None:
+    n, row, column = Var("n"), Var("row"), Var("column")
+    s = Simplifier()
+    s.bind_range(n, (1, float("inf")))
+    s.bind(row, 1000)
+    s.bind(column, 128)
+    flat = row * 128 + column
+    assert s(binary("floordiv", flat, n * 128)) == binary("floordiv", row, n)
+    assert s(binary("mod", flat, n * 128)) == s(binary("mod", row, n) * 128 + column)
+    assert s(binary("floordiv", flat, n * 128) * n * 128 + binary("mod", flat, n * 128)) == s(flat)
+    below = Var("below")
+    s.bind(below, n)
+    assert s(binary("floordiv", row * n + below, n * 4)) == binary("floordiv", row, 4)
+    free = Var("free")
+    for divisor in (free * 128, n * -128):
+        kept = binary("floordiv", flat, divisor)
+        assert s(kept) == kept
