@@ -21,6 +21,7 @@ from taskmap.placing import device_among
 from taskmap.private_compile import private_compile, reachable, unchanged
 from taskmap.report import HostReport, Report
 from taskmap.report_kernels import with_kernels
+from taskmap.report_text import THESE_SIZES
 from taskmap.torch_backend import compile_captured
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") ->
     report = _report(measured, session, name)
     if model.refusals:
         said = "; ".join(map(str, model.refusals))
-        report = replace(report, conditions=(*report.conditions, ("for these sizes only", said)))
+        report = replace(report, conditions=(*report.conditions, (THESE_SIZES, said)))
     between = tuple(HostReport(h.operator, h.node, h.reason) for h in model.on_host if h.between)
     if not model.on_host:
         return report

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from taskmap.report import ExternReport, GroupReport, HostReport, Refusal, Report, SimulatedBound
 
 WIDTH = 120
+THESE_SIZES = "for these sizes only"
+"""The condition of a report on a model that has no graph for all sizes: the nodes that prevent it."""
 _LEFT = 46
 _LABEL = 10
 _PLACE = 26
@@ -50,6 +52,9 @@ def header(report: Report) -> str:
         )
     if report.simulated:
         lines.append("the kernels ran in the simulator, on the CPU: their times say nothing of a GPU")
+    prevented = dict(report.conditions).get(THESE_SIZES)
+    if prevented:
+        lines += wrap(f"{THESE_SIZES}: one graph for all sizes is prevented by {prevented}", WIDTH)
     return "\n".join(lines)
 
 

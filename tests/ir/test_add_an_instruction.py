@@ -12,10 +12,12 @@ from tests.pages import run_page
 PAGE = "add-an-instruction.md"
 NEEDED = (
     f"docs/{PAGE}", "tests/pages.py", "tests/following.py", "tests/ir/test_add_an_instruction.py",
-    "tests/ir/test_instructions.py", "tests/ir/instruction_kernels.py", "tests/schedules/running.py",
+    "tests/ir/test_instructions.py", "tests/ir/test_instruction_fragments.py", "tests/ir/instruction_kernels.py",
+    "tests/schedules/running.py",
     "tests/backend/sim", "tests/backend/cuda_calls.py", "tests/backend/test_cuda_instructions.py",
 )  # fmt: skip
 TABLE = "ir/instructions.py"
+FRAGMENTS = "tests/ir/test_instruction_fragments.py"
 TYPES = "from taskmap.ir.types import ALL_DTYPES, DType, f32, f64"
 
 
@@ -34,14 +36,16 @@ def test_the_instruction_of_a_gpu_is_checked(followed: Path) -> None:
     name = "mma_m16n8k8_f64_f64"
     assert passed(followed, name, "tests/ir/test_instructions.py", "tests/backend/sim/test_instructions.py") == 3
     assert passed(followed, "compiles and sm_90a", "tests/backend/test_cuda_instructions.py") == 1
+    assert passed(followed, f"{name} or every_shape", FRAGMENTS) == 2
 
 
 def test_the_page_holds_once_it_was_followed(followed: Path) -> None:
     """It shows the same in a checkout that has its entries, whose tests then add nothing a second time."""
     assert passed(followed, "test_the_page and not once", "tests/ir/test_add_an_instruction.py") == 1
-    changed = [followed / name for name in (TABLE, "ir/instructions_mma.py")]
+    changed = [followed / name for name in (TABLE, "ir/instructions_mma.py", FRAGMENTS)]
     texts = [path.read_text(encoding="utf-8") for path in changed]
-    assert [text.count(n) for text, n in zip(texts, ('"mla_i32x4"', "_mma(16, 8, 8, f64"), strict=True)] == [1, 1]
+    added = ('"mla_i32x4"', "_mma(16, 8, 8, f64", '("m16n8k8", 64)')
+    assert [text.count(n) for text, n in zip(texts, added, strict=True)] == [1, 1, 2]
     follow(followed)
     assert [path.read_text(encoding="utf-8") for path in changed] == texts
 
@@ -56,7 +60,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def follow(checkout: Path) -> None:
     """Put what the page says into the files that it names."""
-    entry, device, twin, of_gpu = blocks(PAGE, "python entry", "cuda", "c")
+    entry, device, twin, of_gpu, of_a, of_b = blocks(PAGE, "python entry", "cuda", "c")
     table = checkout / TABLE
     text = table.read_text(encoding="utf-8")
     table.write_text(text.replace(f"{TYPES}\n", f"{TYPES}, i32\n"), encoding="utf-8")
@@ -64,3 +68,5 @@ def follow(checkout: Path) -> None:
     add(checkout / "ir" / "instructions_mma.py", of_gpu, after="MMA: tuple", before="\n)\n")
     add(checkout / "backend" / "cuda" / "device" / "mma.cuh", device)
     add(checkout / "backend" / "sim" / "device" / "matrix.h", twin, after="TM_MMA(", before="\n#undef TM_MMA\n")
+    for name, formula in (("A", of_a), ("B", of_b)):
+        add(checkout / FRAGMENTS, formula, after=f"\n{name}: dict[tuple[str, int], Formula]", before="\n}\n")

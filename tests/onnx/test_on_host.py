@@ -54,6 +54,16 @@ def test_a_model_that_is_all_compiled_lists_none() -> None:
     assert "on the host" not in dict(report.conditions)
 
 
+def test_a_report_names_the_node_that_prevents_one_graph_for_all_sizes() -> None:
+    volume = helper.make_node("Det", ["x"], ["y"], name="volume")
+    prevented = load_model(model([volume], {"x": (FLOAT, ["n", "n"])}, ["y"]), Options(profile=True, threads=1))
+    x = np.eye(3, dtype=np.float32)
+    assert "the Det node 'volume': Det of symbolic sizes" in str(explain_onnx(prevented, {"x": x}))
+    negated = helper.make_node("Neg", ["x"], ["y"], name="negated")
+    whole = load_model(model([negated], {"x": (FLOAT, ["n", "n"])}, ["y"]), Options(profile=True, threads=1))
+    assert "for these sizes only" not in dict(explain_onnx(whole, {"x": x}).conditions)
+
+
 def test_results_go_to_the_device() -> None:
     x = torch.ones(2)
     alone = results_on(torch.device("meta"), lambda tensors, values: tensors[0])([x], [])
