@@ -38,7 +38,8 @@ class KeptOutputs:
         Memory is free when no tensor, view, array or storage object refers to it, and no other process was given it.
         """
         storage = self._kept.pop(slot, None)
-        if storage is not None and _use_count is not None and _references(storage) == _FREE and not storage.is_shared():
+        unknown = torch.empty(1).untyped_storage()  # to anybody else, so it is how free memory looks
+        if storage is not None and _references(storage) == _references(unknown) and not storage.is_shared():
             tensor = torch.empty(0, dtype=dtype)
             last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
             if storage.nbytes() == (last + 1) * tensor.element_size():
@@ -67,16 +68,8 @@ _ALL: dict[int, ref[KeptOutputs]] = {}
 def _references(storage: torch.UntypedStorage) -> tuple[int, int, int]:
     """Who refers to a storage: variables and objects of Python (one storage has one object), tensors, weak references.
 
-    To be called with a variable of the caller, which counts too.
+    The caller's own variable counts too, and while TorchDynamo watches frames (``set_eval_frame``) an argument counts
+    once more: so counts are compared only where both are taken in one place.
     """
     used = 0 if _use_count is None else _use_count(storage._cdata)
     return getrefcount(storage), used, getweakrefcount(storage)
-
-
-def _when_free() -> tuple[int, int, int]:
-    """The references to a storage that nobody holds, as this version of PyTorch and of Python counts them."""
-    storage = torch.empty(1).untyped_storage()
-    return _references(storage)
-
-
-_FREE = _when_free()

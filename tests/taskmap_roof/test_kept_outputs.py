@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 import taskmap.kept_outputs
 from taskmap.kept_outputs import KeptOutputs
@@ -34,6 +35,22 @@ def test_memory_that_nobody_holds_is_used_again() -> None:
     address = first.data_ptr()
     del first
     assert take(pool, (512, 1024), (1, 512)).data_ptr() == address
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_free_memory_is_known_while_dynamo_watches_frames(held: bool) -> None:
+    """An argument of a Python function then has one reference more."""
+    pool = KeptOutputs()
+    first = take(pool)
+    address, storage = first.data_ptr(), first.untyped_storage() if held else None
+    del first
+    before = set_eval_frame(False)
+    try:
+        again = take(pool)
+    finally:
+        set_eval_frame(before)
+    assert (again.data_ptr() == address) is not held
+    del storage
 
 
 class Weak(list[Any]):
