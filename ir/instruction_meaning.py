@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from taskmap.ir.errors import InputError
 from taskmap.ir.evaluate import convert
 from taskmap.ir.instruction import Instruction
+from taskmap.ir.instruction_meaning_functions import approximated
 from taskmap.ir.instruction_meaning_warp import atomic, reduce, shuffle, vote
 from taskmap.ir.instruction_specs import (
+    ApproximationSpec,
     AsyncCopySpec,
     AtomicSpec,
     CachedMoveSpec,
@@ -149,4 +151,5 @@ _MEANINGS: dict[type[Spec], Callable[..., Any]] = {
     WarpReduceSpec: lambda i, *operands: reduce(i.spec, *operands),
     AtomicSpec: lambda i, *operands: atomic(i.spec, *operands),
     ConvertSpec: _convert,
+    ApproximationSpec: lambda i, x: approximated(i.spec, x),
 }

@@ -1,6 +1,6 @@
 """Specs: what one instruction does, without saying how it is written or who holds what.
 
-    values        MatMulSpec ConvertSpec ShuffleSpec VoteSpec WarpReduceSpec AtomicSpec
+    values        MatMulSpec ConvertSpec ApproximationSpec ShuffleSpec VoteSpec WarpReduceSpec AtomicSpec
     data          MoveSpec CachedMoveSpec MatrixMoveSpec FragmentMoveSpec AsyncCopySpec BulkCopySpec TensorMoveSpec
                   PrefetchSpec
     order         BarrierSpec MbarrierSpec FenceSpec GroupSpec GridSpec
@@ -53,6 +53,18 @@ class ConvertSpec:
 
     def __str__(self) -> str:
         return f"conversion of {self.of} to {self.to}, ties to {self.ties}"
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximationSpec:
+    """A function of ``taskmap.ir.functions`` of one f32, with a relative error of at most ``error``. Subnormal numbers,
+    among the arguments and among the results, count as 0."""
+
+    function: str
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.function}, to a relative error of {self.error:.1e}, without subnormal numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +352,7 @@ Spec = (
     MatMulSpec
     | MoveSpec
     | ConvertSpec
+    | ApproximationSpec
     | CachedMoveSpec
     | MatrixMoveSpec
     | FragmentMoveSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskmap.ir.instruction import Instruction
+from taskmap.ir.instructions_approximate import APPROXIMATE
 from taskmap.ir.instructions_hopper import HOPPER
 from taskmap.ir.instructions_memory import MEMORY
 from taskmap.ir.instructions_mma import MMA
@@ -13,4 +14,4 @@ from taskmap.ir.instructions_wmma import WMMA
 
 def gpu_instructions() -> tuple[Instruction, ...]:
     """Every entry for a GPU."""
-    return (*MMA, *WMMA, *MEMORY, *WARP, *SYNC, *HOPPER)
+    return (*MMA, *WMMA, *MEMORY, *WARP, *APPROXIMATE, *SYNC, *HOPPER)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.evaluate import NUMPY_TYPES, convert
+from taskmap.ir.instruction_meaning_functions import approximated
 from taskmap.ir.instruction_specs import (
+    ApproximationSpec,
     AtomicSpec,
     CachedMoveSpec,
     ConvertSpec,
@@ -77,6 +79,9 @@ def value_alone(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Val
     if isinstance(spec, ConvertSpec):
         (x,) = (expressions.compile(a) for a in e.args)
         return lambda frame: convert(np.asarray(x(frame)), spec.to)[()]
+    if isinstance(spec, ApproximationSpec):
+        (x,) = (expressions.compile(a) for a in e.args)
+        return lambda frame: approximated(spec, np.asarray(x(frame)))[()]
     raise unknown(e.instruction, None)
 
 

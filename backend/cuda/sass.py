@@ -8,13 +8,17 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError
+from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, InputError
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
+_LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(.*?)\s*;", re.MULTILINE)
+_LABEL = re.compile(r"^(\.L_x_\d+):")
+_BRANCH = re.compile(r"\bBRA(?:\.\S+)? (?:\S+, )?`\((\.L_x_\d+)\)")
 
 
 def sass(image: bytes) -> str:
@@ -38,6 +42,64 @@ def instructions(assembly: str) -> Counter[str]:
 def count(found: Counter[str], *words: str) -> int:
     """How many instructions have all these words in their names, as count(found, "LDG", "128")."""
     return sum(n for name, n in found.items() if set(words) <= set(name.split(".")))
+
+
+def listing(assembly: str) -> list[str]:
+    """The instructions of the text in their order, each as it is written, with its guard and operands."""
+    return [match.group(1) for match in _LINE.finditer(assembly)]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The instructions of a loop from its first to its branch back, in their order in the text.
+
+    skips: branches forward within it: the place of each, and of where it goes to. What stands out of line, at the end
+    of the kernel, as waiting does, is no part of the loop.
+    """
+
+    code: tuple[str, ...]
+    skips: tuple[tuple[int, int], ...]
+
+    def places(self, word: str) -> list[int]:
+        """Where the instructions stand whose text contains ``word``."""
+        return [n for n, text in enumerate(self.code) if word in text]
+
+    @property
+    def shortest(self) -> int:
+        """Instructions of a turn that takes the branch over the most of them."""
+        return len(self.code) - max((to - at - 1 for at, to in self.skips), default=0)
+
+
+def loops(assembly: str) -> list[Loop]:
+    """Every loop of a kernel's text, inner and outer, in the order of their ends."""
+    places: dict[str, int] = {}
+    code: list[str] = []
+    branches: list[tuple[int, str]] = []
+    for line in assembly.splitlines():
+        label, instruction = _LABEL.match(line), _LINE.match(line)
+        if label is not None:
+            places[label.group(1)] = len(code)
+        if instruction is None:
+            continue
+        branch = _BRANCH.search(instruction.group(1))
+        if branch is not None:
+            branches.append((len(code), branch.group(1)))
+        code.append(instruction.group(1))
+    every = [(at, places[name]) for at, name in branches if name in places]
+    found = []
+    for end, first in every:
+        if first <= end:
+            skips = tuple((at - first, to - first) for at, to in every if first <= at < to <= end)
+            found.append(Loop(tuple(code[first : end + 1]), skips))
+    return found
+
+
+def loop_with(assembly: str, *words: str) -> Loop:
+    """The shortest loop in which each of the words stands. Raises InputError where there is none."""
+    fitting = [loop for loop in loops(assembly) if all(loop.places(w) for w in words)]
+    if not fitting:
+        raise InputError(f"no loop of the kernel has {', '.join(words)}")
+    return min(fitting, key=lambda loop: len(loop.code))
 
 
 @lru_cache(maxsize=1)

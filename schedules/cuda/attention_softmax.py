@@ -1,6 +1,10 @@
 """What attention does between its two products, for whoever makes them: scores, their running softmax, the result.
 
 Every row of scores and of sums is held by four neighbouring lanes, so that softmax needs nothing but shuffles.
+
+Of half types, weights are powers of two: 2^(c s - m), where c is the scale of scores times log2(e), of one fused
+multiplication and addition. The running maximum m is that of the rounded c s, so weights of different tiles fit together
+exactly; those that are too small to be normal numbers are 0.
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, call, cast, const, eq, index, maximum, minimum, select
+from taskmap.ir.construct import as_expr, call, cast, const, eq, index, maximum, minimum, select, value_of
 from taskmap.ir.instructions import instruction_named
 from taskmap.ir.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.nodes import Buffer, Expr, Intrinsic, LoopKind, Scope, Var
 from taskmap.ir.types import f32, i32
 from taskmap.schedules.cpu.epilogue import Epilogue
+from taskmap.schedules.cuda.attention_score import Score, score_of
 from taskmap.schedules.cuda.attention_task import AttentionTask
 from taskmap.schedules.cuda.launch import WARP
 from taskmap.schedules.cuda.vectors import fills
@@ -65,6 +70,15 @@ class Softmax:
     fixed: dict[Var, Expr]
     top: Buffer = field(init=False)
     total: Buffer = field(init=False)
+    score: Score = field(init=False)
+    factor: Expr | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = score_of(self.t.a)
+        if self.t.q.expr.dtype == f32:
+            self.score, self.factor = Score(self.t.a.score, 1.0, None), None
+        else:
+            self.score, self.factor = found, const(found.scale * _LOG2_E, f32)
 
     def begin(self) -> None:
         """Nothing has been seen yet."""
@@ -79,7 +93,25 @@ class Softmax:
         return held
 
     def finish_scores(self, values: Values, scores: Buffer, key: Expr) -> None:
-        """Products become scores, minus infinity beyond the last key."""
+        """Products become scores, but for their scale; minus infinity beyond the last key. Tiles without a key that is
+        masked are left as they are."""
+        a, c, b = self.t.a, self.c, self.b
+        last = (c.queries - 1, c.keys - 1)
+        tile = {a.stage.axes[2]: (self.first, self.first + last[0]), a.key: (key, key + last[1])}
+        untouched = self.score.unmasked(tile)
+        if untouched is not None and not fills(a.keys, c.keys):
+            untouched = untouched & (key + last[1] < a.keys)
+        known = None if untouched is None else value_of(untouched)
+        if untouched is None:
+            self.mask(values, scores, key)
+        elif known is None:
+            with b.when(values.simplifier(~untouched)):
+                self.mask(values.nested(), scores, key)
+        elif not known:
+            self.mask(values, scores, key)
+
+    def mask(self, values: Values, scores: Buffer, key: Expr) -> None:
+        """What a score is, of each element."""
         a, c, b = self.t.a, self.c, self.b
         with b.mapped(["i", "j"], c.owner(c.keys), self.worker) as (i, j):
             values.bind(i, c.queries)
@@ -91,7 +123,7 @@ class Softmax:
                 held = inside.simplifier(minimum(held, index(a.keys) - 1))
             inside.folded = {**inside.folded, id(a.dot): scores[i, j]}
             axes = {**self.fixed, a.stage.axes[2]: query, a.key: held}
-            value = cast(inside.expand(a.score, axes), f32)
+            value = cast(inside.expand(self.score.value, axes), f32)
             if not fills(a.keys, c.keys):
                 value = select(inside.simplifier(key + j < a.keys), value, const(-math.inf, f32))
             b.store(scores, (i, j), value)
@@ -106,14 +138,14 @@ class Softmax:
         self.share_rows(best, lambda x, y: maximum(x, y))
         shrink = b.allocate("shrink", f32, (c.queries,), Scope.REGISTER, owner=c.row_owner)
         with b.mapped(["i"], c.row_owner, self.worker) as (i,):
-            new = b.let("new", maximum(top[i], best[i]))
+            new = b.let("new", maximum(top[i], best[i] if self.factor is None else best[i] * self.factor))
             safe = b.let("safe", select(eq(new, const(-math.inf, f32)), const(0.0, f32), new))
             b.store(shrink, (i,), self.power(top[i] - safe))
             b.store(top, (i,), new)
             b.store(best, (i,), safe)
             b.store(total, (i,), total[i] * shrink[i])
         with b.mapped(["i", "j"], c.owner(c.keys), self.worker) as (i, j):
-            weight = b.let("weight", self.power(scores[i, j] - best[i]))
+            weight = b.let("weight", self.weight(scores[i, j], best[i]))
             b.store(total, (i,), total[i] + weight)
             store(i, j, weight)
         return shrink
@@ -125,8 +157,12 @@ class Softmax:
             b.store(sums, (i, d), sums[i, d] * shrink[i])
 
     def power(self, x: Expr) -> Expr:
-        """exp(x): of half types by way of powers of two, which the hardware has."""
-        return call("exp", x) if self.t.q.expr.dtype == f32 else call("exp2", x * const(_LOG2_E, f32))
+        """exp(x), or 2^x of half types."""
+        return call("exp", x) if self.factor is None else Intrinsic(instruction_named("exp2_approx"), (x,), f32, 1)
+
+    def weight(self, score: Expr, top: Expr) -> Expr:
+        """Of a score, relative to the maximum."""
+        return self.power(score - top if self.factor is None else call("fma", score, self.factor, -top))
 
     def share_rows(self, held: Buffer, combine: Callable[[Expr, Expr], Expr]) -> None:
         """Something of every query, taken together over the four lanes that hold its row."""

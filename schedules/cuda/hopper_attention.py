@@ -244,6 +244,9 @@ class _Attention:
             products.hold(products.scores)
             self.release(self.k, after)
             shrink = soften(inside, inside.simplifier((number + 1) * c.keys), products.keep)
+            # They have arrived long ago: the loop ends a basic block, or the assembler would wait for the products
+            # before the softmax. Keys would not do: their stage has been given back, and may have been filled again.
+            self.at(self.q.full, index(0), "wait", 0)
             products.wait(0)
             products.hold(products.sums)
             self.release(self.v, stage)

@@ -100,6 +100,8 @@ BECOMES: dict[str, dict[str, str]] = {
         "ldmatrix_x4": "LDSM.16.M88.4",
         "ldmatrix_x2_trans": "LDSM.16.MT88.2",
         "shuffle_xor": "SHFL.BFLY",
+        "exp2_approx": "MUFU.EX2",
+        "reciprocal_approx": "MUFU.RCP",
         "load_nc": "LDG.E.U.128.CONSTANT",
     },
     "sm_80": {

@@ -212,6 +212,7 @@ WEIGHTLESS = Rule(
     "an infinite value that no query sees makes NaN by definition; others, times 0, are 0",
 )
 """Of causal attention: the tile of a query that sees all keys has weights of 0 for those beyond the last."""
+UNMASKED = Rule("predicate", r"if \(!\(block ", "a tile without a masked key is left as it is by its masks")
 UNWRITTEN = Rule(
     "limit", r"scores\[.*tm_min<int>\(first \+ i, 39\) <", "of queries beyond the last, no result is written"
 )
@@ -223,6 +224,9 @@ APART = tuple(
         "what is waited for has arrived: it only ends a basic block for the assembler",
     )
     for kind in ("barrier", "stage")
+)
+ARRIVED = Rule(
+    "barrier", "queries_full", "they have arrived: it only ends a basic block for the assembler", then="wgmma_wait<0>"
 )
 KEYS = tuple(
     Rule(kind, r"keys_empty", "values of a tile are given back after the keys of the next, and waited for before")
@@ -300,19 +304,20 @@ BREAKABLE: dict[str, Breakable] = {
     "convolution": Breakable(an_image(), schedule, "sm_80", edge(84, 16)),
     "convolution, grouped": Breakable(an_image(2, 32), schedule, "sm_80", edge(84, 16)),
     "attention": Breakable(
-        an_attention(causal=False, keys=56), by_attention(AttentionConfig(F16, 2, 32, 32, 2)), "sm_80", (MASKED,), (2,)
+        an_attention(causal=False, keys=56), by_attention(AttentionConfig(F16, 2, 32, 32, 2)), "sm_80",
+        (MASKED, UNMASKED), (2,),
     ),
     "attention, causal": Breakable(
         an_attention(causal=True, shared=1), by_attention(AttentionConfig(F16, 2, 16, 16, 2)), "sm_80",
-        (MASKED, CAUSAL, WEIGHTLESS, UNWRITTEN), (),
+        (MASKED, CAUSAL, WEIGHTLESS, UNWRITTEN, UNMASKED), (),
     ),
     "attention, threads": Breakable(
         an_attention(causal=False, keys=56), by_attention(AttentionConfig("simt", 2, 16, 16, 1)), "sm_80",
-        (MASKED, TWICE), (2,),
+        (MASKED, TWICE, UNMASKED), (2,),
     ),
     "attention, warpgroups": Breakable(
         an_attention(causal=False, keys=104, depth=64), by_attention(HopperAttentionConfig(1, 32)), "sm_90a",
-        (*KEYS, FENCED), (2,),
+        (*KEYS, FENCED, ARRIVED, UNMASKED), (2,),
     ),
     "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule, "sm_80", (MEAN,)),
     "rows, several warps": Breakable(

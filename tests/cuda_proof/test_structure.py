@@ -11,7 +11,7 @@ from functools import lru_cache
 import pytest
 
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.sass import count, instructions, sass
+from taskmap.backend.cuda.sass import count, instructions, loop_with, sass
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
@@ -32,10 +32,11 @@ from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_nor
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The instructions of a kernel, by name, and the note of its schedule."""
+    """The instructions of a kernel, by name, the note of its schedule, and all of its text."""
 
     note: str
     found: Counter[str]
+    text: str = ""
 
     def has(self, *words: str) -> int:
         """How many instructions have these words in their names."""
@@ -61,11 +62,12 @@ def assembly(
     proof = Proof(1)
     binary = proof.compile(generate(lower(kernel, target=target), target), isa)
     proof.close()
-    found = instructions(sass(binary.image))
+    text = sass(binary.image)
+    found = instructions(text)
     assert binary.resources.spills == 0
     assert binary.resources.stack == 0
     assert count(found, "LDL") == count(found, "STL") == 0
-    return Assembly(kernel.note, found)
+    return Assembly(kernel.note, found, text)
 
 
 def multiplies_on_tensor_cores(a: Assembly, isa: str) -> bool:
@@ -197,6 +199,23 @@ def test_attention(isa: str) -> None:
     assert (copied_by_engine(a) if isa == "sm_90a" else a.has("LDGSTS", "128")) > 0
     assert a.global_loads(narrow=True) == 0
     assert sum(n for name, n in a.found.items() if name.startswith("MUFU.EX2")) > 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_softens_while_it_weighs(causal: bool) -> None:
+    """The main loop of Hopper's attention: no weight is computed after the wait for the values weighed meanwhile; one
+    instruction for a maximum, two for a weight; masks only where a tile has masked keys."""
+    q, k, v = (tensor(1, 16, 4096, 128, dtype=f16) for _ in range(3))
+    a = assembly([attention(q, k, v, causal=causal)], "sm_90a")
+    loop = loop_with(a.text, "HGMMA", "MUFU.EX2")
+    (done,) = loop.places("WARPGROUP.DEPBAR.LE gsb0, 0x0")
+    assert loop.places("MUFU.EX2")[-1] < done
+    assert len(loop.places("MUFU.EX2")) == 64 + 2
+    assert loop.shortest <= 560
+    assert len(loop.places("FSEL")) <= 4 or causal
+    if causal:
+        (skip,) = loop.skips
+        assert sum(skip[0] < n < skip[1] for n in loop.places("FSEL")) == 64
 
 
 def of_memory(dtype: DType) -> Iterator[tuple[str, list[Node], list[Node]]]:

@@ -18,6 +18,7 @@ from taskmap.backend.store import KernelStore
 from taskmap.ir.instruction import Instruction
 from taskmap.ir.instruction_meaning import distribute, execute
 from taskmap.ir.instruction_specs import (
+    ApproximationSpec,
     AsyncCopySpec,
     AtomicSpec,
     CachedMoveSpec,
@@ -239,6 +240,21 @@ def conversions(store: KernelStore, entry: Instruction) -> None:
     result = np.zeros_like(values)
     exchange(store, f"{entry.text}(x)", values, "float", result, "float")
     np.testing.assert_array_equal(result, execute(entry, values))
+
+
+@check(ApproximationSpec)
+def approximations(store: KernelStore, entry: Instruction) -> None:
+    """Over the whole range, with what is too small to be normal and what is no number."""
+    spec = entry.spec
+    assert isinstance(spec, ApproximationSpec)
+    chance = np.random.default_rng()
+    values = (chance.choice([-1, 1], 32) * np.exp2(chance.uniform(-140, 7, 32))).astype(np.float32)
+    values[:6] = 0, np.inf, -np.inf, np.nan, 1e-40, -126.5
+    result = np.zeros_like(values)
+    exchange(store, f"{entry.text}(x)", values, "float", result, "float")
+    expected = execute(entry, values)
+    np.testing.assert_allclose(result, expected, rtol=spec.error, atol=0)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
 
 
 @check(AtomicSpec, variants=[(True,), (False,)])
