@@ -19,7 +19,7 @@ from taskmap.graph.build import define, elementwise, reindex
 from taskmap.graph.classify import definition
 from taskmap.graph.graph import Graph, Node
 from taskmap.graph.inlining import computed_once
-from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, behind_guard, find_softmax
+from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, behind_guard, find_softmax, unrounded
 from taskmap.graph.passes.base import rewrite
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
@@ -358,14 +358,14 @@ class _Pattern:
         keys = self.grid.shape[3]
 
         def element(fq: Buffer, fk: Buffer, fv: Buffer, *rest: Buffer) -> Callable[..., ExprLike]:
-            written = replace_buffers(self.score, dict(zip(operands, rest, strict=True)))
+            written = replace_buffers(unrounded(cast(self.score, f32)), dict(zip(operands, rest, strict=True)))
 
             def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
                 d = Var("d")
                 dot = reduce(
                     "sum", [(d, self.depth[1])], cast(fq[b, h, i, d], f32) * cast(fk[b, h // shared, j, d], f32)
                 )
-                return cast(substitute(written, {**dict(zip(axes, (b, h, i, j), strict=True)), self.dot: dot}), f32)
+                return substitute(written, {**dict(zip(axes, (b, h, i, j), strict=True)), self.dot: dot})
 
             def power(b: Expr, h: Expr, i: Expr, j: Expr, top: Expr) -> Expr:
                 nothing = eq(top, const(-math.inf, f32))

@@ -13,10 +13,10 @@ from taskmap.graph.build import same_dim
 from taskmap.graph.classify import definition, is_injective
 from taskmap.graph.graph import Node
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
-from taskmap.ir.construct import binary, cast, select, value_of
+from taskmap.ir.construct import binary, cast, const, select, value_of
 from taskmap.ir.nodes import Binary, Call, Cast, Const, Dim, Expr, Load, Reduce, Select, Var
-from taskmap.ir.types import f32
-from taskmap.ir.visit import children, substitute
+from taskmap.ir.types import bf16, f16, f32
+from taskmap.ir.visit import children, map_expr, substitute, walk_exprs
 
 
 class UnlikeError(Exception):
@@ -163,10 +163,13 @@ class Scores:
             return None
         if not isinstance(fold.body, Binary) or fold.body.op != "mul":
             return None
-        q, k = (self.elements.behind_views(factor) for factor in (fold.body.a, fold.body.b))
-        if q is not None and load_depends(q, self.key):
+        a, b = (self.elements.behind_scale(factor) for factor in (fold.body.a, fold.body.b))
+        if a is None or b is None:
+            return None
+        (q, by_q), (k, by_k) = a, b
+        if load_depends(q, self.key):
             q, k = k, q
-        if q is None or k is None or load_depends(q, self.key) or not load_depends(k, self.key):
+        if load_depends(q, self.key) or not load_depends(k, self.key):
             return None
         if not self._of_query(q) or (self.query is not None and load_depends(k, self.query)):
             return None
@@ -176,7 +179,9 @@ class Scores:
         if self.product is not None:
             raise UnlikeError
         self.product, self.q, self.k, self.depth = load, q, k, fold.axes[0]
-        return _converted(body, self.dot)
+        scale = by_q * by_k
+        self.scale *= scale
+        return _converted(body, self.dot if scale == 1 else self.dot * const(scale, f32))
 
     def _of_query(self, load: Load) -> bool:
         return self.query is None or load_depends(load, self.query)
@@ -203,6 +208,23 @@ class Scores:
         if not isinstance(e.b if b is None else e.a, Const) or depends(e.cond, self.dot):
             raise UnlikeError
         return select(e.cond, e.a if a is None else a, e.b if b is None else b)
+
+
+def unrounded(score: Expr) -> Expr:
+    """A score of half types as f32 throughout, where that changes nothing but its last places.
+
+    Where something is added, as the lowest number of a mask, rounding may be what makes scores equal, and stays.
+    """
+    if any(isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float for e in walk_exprs(score)):
+        return score
+
+    def wide(e: Expr) -> Expr | None:
+        if not isinstance(e, Cast) or not isinstance(e.a, Cast):
+            return None
+        inner = e.a.a
+        return inner if e.dtype == inner.dtype == f32 and e.a.dtype in (f16, bf16) else None
+
+    return map_expr(score, wide)
 
 
 def _converted(e: Expr, value: Expr) -> Expr:

@@ -5,13 +5,14 @@ A load names a node through a buffer of its own; opening the load replaces it by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taskmap.graph.classify import definition, is_view
 from taskmap.graph.graph import Node
-from taskmap.ir.construct import as_expr, constant_dim
-from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Reduce, Var
+from taskmap.ir.construct import as_expr, constant_dim, value_of
+from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import formal
 from taskmap.ir.types import i64
@@ -84,6 +85,27 @@ class Elements:
             passed.add(node)
             load = below
         return None
+
+    def behind_scale(self, e: Expr) -> tuple[Load, float] | None:
+        """As ``behind_views``, and behind multiplications by numbers, which keep the type: (load, their product)."""
+        load, scale = self.behind_views(e), 1.0
+        while load is not None and self.nodes[load.buffer].is_compute:
+            found = _multiplied(bare(self.open(load)))
+            below = None if found is None else self.behind_views(found[0])
+            if found is None or below is None or below.dtype != load.dtype:
+                break
+            load, scale = below, scale * found[1]
+        return None if load is None else (load, scale)
+
+
+def _multiplied(e: Expr) -> tuple[Expr, float] | None:
+    """A product, or quotient, with a number as (the other side, the number by which it is multiplied)."""
+    if not isinstance(e, Binary) or e.op not in ("mul", "div"):
+        return None
+    for side, number in ((e.a, value_of(bare(e.b))), (e.b, value_of(bare(e.a)) if e.op == "mul" else None)):
+        if isinstance(number, (int, float)) and math.isfinite(number) and number != 0:
+            return side, float(number) if e.op == "mul" else 1 / number
+    return None
 
 
 def bare(e: Expr) -> Expr:

@@ -37,7 +37,21 @@ class FoldViews:
             folded = compose(node, source) if views_of_memory(source) else node
             return folded.inputs[0] if node.strides is None and changes_nothing(folded) else folded
 
-        return rewrite(graph, visit)
+        return _without_views_at_the_end(rewrite(graph, visit))
+
+
+def _without_views_at_the_end(graph: Graph) -> Graph:
+    """An output that is a value nobody else reads, seen as it is, is the value itself, with the output's strides."""
+    users = graph.users()
+    made: dict[Node, Node] = {}
+    for node in dict.fromkeys(n for n in graph.outputs if n is not None):
+        if not views_of_memory(node) or users[node] or not changes_nothing(node):
+            continue
+        (source,) = node.inputs
+        alone = users[source] == [node] and source not in graph.outputs
+        if alone and source.is_compute and source.strides is None and not views_of_memory(source):
+            made[node] = replace(source, strides=node.strides)
+    return replace(graph, outputs=[None if n is None else made.get(n, n) for n in graph.outputs]) if made else graph
 
 
 def changes_nothing(view: Node) -> bool:

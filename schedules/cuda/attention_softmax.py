@@ -3,8 +3,8 @@
 Every row of scores and of sums is held by four neighbouring lanes, so that softmax needs nothing but shuffles.
 
 Of half types, weights are powers of two: 2^(c s - m), where c is the scale of scores times log2(e), of one fused
-multiplication and addition. The running maximum m is that of the rounded c s, so weights of different tiles fit together
-exactly; those that are too small to be normal numbers are 0.
+multiplication and addition. The running maximum m is that of the rounded c s, so weights of different tiles fit
+together exactly; those that are too small to be normal numbers are 0.
 """
 
 from __future__ import annotations
