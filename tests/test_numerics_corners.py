@@ -139,13 +139,41 @@ PRODUCTS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_long_products_are_exact(name: str) -> None:
+CONVOLUTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
+    "of many channels": (lambda x, w: F.conv2d(x, w, padding=1), (1, 2048, 5, 5), (9, 2048, 3, 3)),
+    "of a long window": (F.conv1d, (1, 4, 5_000), (4, 4, 4_990)),
+    "gradient of weights": (lambda x, w: _of_weights(x, w, F.conv2d), (16, 24, 28, 28), (24, 24, 1, 1)),
+    "gradient of weights of a window": (lambda x, w: _of_weights(x, w, F.conv2d), (8, 17, 56, 56), (16, 17, 3, 3)),
+}
+
+
+def _of_weights(x: Tensor, w: Tensor, convolve: Function) -> Tensor:
+    w = w.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(convolve(x, w).sum(), w)
+    return gradient
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", [*PRODUCTS, *(n for n in CONVOLUTIONS if n.startswith("of"))])
+def test_long_products_are_exact(name: str, dynamic: bool) -> None:
+    function, *shapes = {**PRODUCTS, **CONVOLUTIONS}[name]
+    _as_exact_as_eager(torch.compile(function, backend=compile_fx, dynamic=dynamic), function, *map(torch.rand, shapes))
+
+
+@pytest.mark.parametrize("name", [n for n in CONVOLUTIONS if n.startswith("gradient")])
+def test_long_gradients_of_weights_are_exact(name: str) -> None:
+    function, *shapes = CONVOLUTIONS[name]
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return _of_weights(x, w, compiled(F.conv2d))
+
+    _as_exact_as_eager(program, function, *map(torch.rand, shapes))
+
+
+def _as_exact_as_eager(mine: Function, function: Function, x: Tensor, y: Tensor) -> None:
     """Of positive numbers; each BLAS cuts sums its own way, so that eager's error is not the limit by itself."""
-    function, *shapes = PRODUCTS[name]
-    x, y = (torch.rand(shape) for shape in shapes)
     exact = function(x.double(), y.double())
-    error, allowed = (((z.double() - exact) / exact).abs().max() for z in (compiled(function)(x, y), function(x, y)))
+    error, allowed = (((z.double() - exact) / exact).abs().max() for z in (mine(x, y), function(x, y)))
     assert error <= max(2 * allowed, 2.0**-20), f"{error:.2e}, eager {allowed:.2e}"
 
 

@@ -26,13 +26,10 @@ from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.kernels import kernel_of
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, panels_first, validity
-from taskmap.schedules.cpu.microkernel import Element, Tile, choose_tile, emit_tile
+from taskmap.schedules.cpu.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.values import Values
 
 _PARALLEL_ABOVE = 40_000
-_LONG = 4096
-_CHAIN = 1024
-"""Terms of a longer sum of f32 that are added up one after the other: its rounding error grows with their number."""
 
 
 def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
@@ -118,7 +115,7 @@ class _Matmul:
     @property
     def chain(self) -> int:
         """Terms that are added up in a row, 0 for all."""
-        return _CHAIN if self.sizes.k is not None and self.sizes.k > _LONG and self.accumulate == f32 else 0
+        return chain_of(self.sizes.k, self.accumulate)
 
     def kernel(self) -> Kernel:
         m, n, width, size = self.m, self.n, self.width, self.config.rows

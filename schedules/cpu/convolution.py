@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum
+from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
@@ -28,7 +28,7 @@ from taskmap.schedules.cpu.depthwise import Depthwise
 from taskmap.schedules.cpu.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
 from taskmap.schedules.cpu.epilogue import Epilogue
 from taskmap.schedules.cpu.loops import column_groups, parallel_grid
-from taskmap.schedules.cpu.microkernel import Tile, emit_tile
+from taskmap.schedules.cpu.microkernel import Tile, chain_of, emit_tile
 from taskmap.schedules.cpu.phases import Block, Template
 from taskmap.schedules.cpu.strip import Strip
 from taskmap.schedules.cpu.window import Convolution, Phase, find_convolution, is_matrix_product, is_planar, positions
@@ -168,10 +168,11 @@ class Dense(Template):
         width = sum(v * w for v, w in groups)
 
         def of_phase(inside: Values, phase: tuple[Phase, ...], rows: Dim, columns: Dim) -> None:
-            taps = [p.taps for p in phase]
+            k: list[Dim] = [*(p.taps for p in phase), c.channels]
+            chain = chain_of(constant_dim(product(k)), self.accumulate)
 
             def multiply(local: Values, y: Expr, x0: Expr, size: int, stored: Dim) -> None:
-                out = b.allocate("tile", self.accumulate, (size, width))
+                out = b.allocate("tile", self.accumulate, (size, width), init=0.0 if chain else None)
 
                 def left(at: Sequence[Expr], i: Expr, deep: Values) -> Expr:
                     *tap, ch = at
@@ -185,7 +186,7 @@ class Dense(Template):
                     axes = c.axes(block.image, block.group * c.out_channels + channel + j, zero)
                     return deep.expand(c.w, {**axes, **c.taps(ch, self.kernel_at(phase, tap))})
 
-                emit_tile(b, local, size, groups, [*taps, c.channels], left, right, out, self.accumulate)
+                emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain)
 
                 def position(i: Expr, j: Expr) -> dict[Var, Expr]:
                     oc = block.group * c.out_channels + channel + j

@@ -190,7 +190,7 @@ class _Correlation(Template):
                             return fixed[still.at(still_phase, at[0], at[1], zero, i)]
 
                         row = deep.simplifier(number * j_size + j0)
-                        emit_tile(b, deep, size, groups, counts, a, right, sums, self.accumulate, row=row, resume=True)
+                        emit_tile(b, deep, size, groups, counts, a, right, sums, self.accumulate, row=row, add=True)
 
         self.each_block(values, rows, columns, multiply)
 

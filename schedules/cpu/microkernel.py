@@ -17,12 +17,16 @@ from taskmap.ir.construct import cast, ceil_div, constant_dim, index, minimum
 from taskmap.ir.mapping import repeat
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
-from taskmap.ir.types import DType
+from taskmap.ir.types import DType, f32
 from taskmap.schedules.cpu.loops import column_groups
 from taskmap.schedules.values import Values
 
 WRITTEN_OUT = 9
 """Rounds of the innermost summed axes that are written out."""
+
+_LONG = 1024
+_CHAIN = 512
+"""Terms of a longer sum of f32 that are added up one after the other: its rounding error grows with their number."""
 
 Element = Callable[[Sequence[Expr], Expr, Values], Expr]
 """An operand's element from (summed indices, row or column of the tile, values)."""
@@ -77,6 +81,11 @@ def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int) -> Tile:
     return Tile(rows, vectors)
 
 
+def chain_of(terms: int | None, accumulate: DType) -> int:
+    """The terms of a sum of so many (None: not known) that a tile adds up in a row, 0 for all of them."""
+    return _CHAIN if accumulate == f32 and (terms is None or terms > _LONG) else 0
+
+
 def _budget(target: Target) -> int:
     return 24 if target.vector_registers >= 32 else 10
 
@@ -95,12 +104,14 @@ def emit_tile(
     row: Expr | None = None,
     resume: bool = False,
     chain: int = 0,
+    add: bool = False,
 ) -> None:
     """Multiply a tile and leave it in the local buffer ``out``, of as many columns, from ``row`` on (default 0).
 
     groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first; resume: add to what
     ``out`` holds; chain: the sum is cut into parts of about as many terms, each of which is added to what ``out`` holds
-    (0: it is not cut). The product is a spec: lowering does it with the instruction that the target has for it.
+    (0: it is not cut); add: the whole sum is added. The product is a spec: lowering does it with the instruction that
+    the target has for it.
     """
     first = index(0) if row is None else row
     column = 0
@@ -129,7 +140,7 @@ def emit_tile(
                 for i in range(rows):
                     b.store(left, (i, 0), cast(a(at, index(i), step), accumulate))
                 b.matmul(acc, left, right)
-            if chain:
+            if chain or add:
                 _add(b, out, acc, rows, vectors, width, first, column)
             else:
                 b.move(place, acc)
