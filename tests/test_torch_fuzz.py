@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,32 @@ def test_a_constant_in_f32_of_a_kernel_in_f64_is_pytorchs_own(monkeypatch: pytes
     assert check(program, "cpu").kind in ("right", "rounding")
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: ((x + 3).clamp(0, 6) * 0.16666667,))
     assert check(program, "cpu").kind == "value"
+
+
+def test_attention_of_a_nan_is_judged_by_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Input("x0", "numbers(1, (1, 1, 3, 4, ), torch.float32).index_fill_(2, torch.tensor([1]), torch.nan)")
+    line = "v0 = F.scaled_dot_product_attention(x0, x0.nan_to_num(), x0.nan_to_num())"
+    program = Program(7, (one,), (line,), ("v0",), ((3, 4, 5),))
+
+    def formula(x: Tensor) -> tuple[Tensor, ...]:
+        known = x.nan_to_num()
+        return ((x @ known.mT / 2).softmax(-1) @ known,)
+
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: formula)
+    assert check(program, "cpu").kind in ("right", "rounding")
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (formula(x)[0] + 1,))
+    assert check(program, "cpu").kind == "value"
+
+
+def test_an_error_of_ours_beside_one_of_pytorchs_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = replace(PROGRAM, lines=("v0 = x0 + 1", "v1 = x0 * 2"), results=("v0", "v1"))
+    theirs = _with(lambda inputs, out: (out[0] * 1.5, out[1]))
+    monkeypatch.setattr(checking, "_other", lambda f, p: theirs(f, p, "cpu"))
+    monkeypatch.setattr(checking, "_taskmap", theirs)
+    assert check(program, "cpu").kind == "PyTorch's own"
+    for change in (lambda i, out: (out[0] * 1.5, out[1] * 1.5), lambda i, out: (out[0] * 1.8, out[1])):
+        monkeypatch.setattr(checking, "_taskmap", _with(change))
+        assert check(program, "cpu").kind == "value"
 
 
 def test_a_failure_is_reduced_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,8 @@ def _attention(s: Scope, x: str) -> str:
     mask = s.one_of(
         "", ", is_causal=True", f", attn_mask=torch.ones({x}.shape[-2], {x}.shape[-2], dtype=torch.bool).tril()"
     )
-    # PyTorch's own kernels do not agree on what NaN and infinities lead to.
+    if s.random.random() < 0.3:
+        return f"F.scaled_dot_product_attention({x}, {x} * 0.5, {x}.flip(-1){mask})"
     finite = f"{x}.nan_to_num(0, 1, -1).clamp(-9, 9)"
     return f"F.scaled_dot_product_attention({finite}, {finite} * 0.5, {x}.flip(-1).clamp(-9, 9){mask})"
 

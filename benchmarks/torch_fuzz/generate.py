@@ -41,7 +41,7 @@ def generate(seed: int) -> Program:
     dynamic = draw.random() < 0.25
     grad = draw.random() < 0.25
     calls = _sizes(draw, dynamic)
-    inputs = _inputs(draw, grad, dynamic)
+    inputs = _inputs(draw, grad)
     names = [i.name for i in inputs]
     program = Program(seed, inputs, (), (), calls, grad=grad)
     make, _ = program.functions()
@@ -51,7 +51,7 @@ def generate(seed: int) -> Program:
         scope.names = list(names)
         lines = _steps(scope, draw.randint(1, MOST_STEPS))
     marked = dynamic and draw.random() < 0.5
-    mark = _marks(scope) if marked else ()
+    mark = _marks(names, make(*calls[0])) if marked else ()
     choose = True if dynamic and not marked else None
     results = _results(draw, scope, lines)
     return Program(seed, inputs, tuple(lines), results, calls, choose, mark, grad)
@@ -68,11 +68,11 @@ def _sizes(draw: random.Random, dynamic: bool) -> tuple[tuple[int, int, int], ..
     return ((first[0], first[1], first[2]), *((s[0], s[1], s[2]) for s in later))
 
 
-def _inputs(draw: random.Random, grad: bool, dynamic: bool) -> tuple[Input, ...]:
+def _inputs(draw: random.Random, grad: bool) -> tuple[Input, ...]:
     shape = [draw.choice(SIZES) if draw.random() < 0.9 else "1" for _ in range(draw.choice((0, 1, 2, 2, 2, 3, 3, 4)))]
     inputs: list[Input] = []
     for k in range(draw.choice((1, 2, 2, 3))):
-        if k and not grad and not dynamic and draw.random() < 0.06:
+        if k and not grad and draw.random() < 0.06:
             base = draw.choice(inputs).name
             inputs.append(Input(f"x{k}", base + draw.choice(("[1:]", "[:1]", ".t()", "[...]", ".detach()", "[::2]"))))
             continue
@@ -95,6 +95,8 @@ def _input(draw: random.Random, shape: list[str], grad: bool) -> str:
     """The expression that makes one input, contiguous or not."""
     dtype = draw.choice(FLOATS if draw.random() < (0.8 if grad else 0.3) else DTYPES)
     special = draw.choice((2, 5, 20)) if draw.random() < (0.04 if grad else 0.15) else 0
+    if special and draw.random() < 0.3:
+        special = -special
     layout = draw.random() if shape else 1.0
     sizes, after = list(shape), ""
     if layout < 0.1:
@@ -134,7 +136,7 @@ def _step(scope: Scope, operator: Operator) -> str | None:
     """One more line, taken by eager in every call; None when the operator does not apply."""
     try:
         text = operator.write(scope, scope.pick(operator.accepts))
-    except (NoChoiceError, IndexError, ValueError):
+    except (NoChoiceError, IndexError, ValueError, RuntimeError):  # RuntimeError: a view that autograd has given up
         return None
     names = [scope.new() for _ in range(operator.results)]
     line = f"{', '.join(names)} = {text}" if names else text
@@ -161,8 +163,8 @@ def _small(value: Any, count: int) -> bool:
     return len(values) == count and all(isinstance(v, Tensor) and v.numel() <= FEW_ELEMENTS for v in values)
 
 
-def _marks(scope: Scope) -> tuple[tuple[str, int], ...]:
-    return tuple((n, k) for n in scope.inputs for k, size in enumerate(scope.tensor(n).shape) if size > 1)
+def _marks(names: list[str], inputs: list[Tensor]) -> tuple[tuple[str, int], ...]:
+    return tuple((n, k) for n, x in zip(names, inputs, strict=True) for k, size in enumerate(x.shape) if size > 1)
 
 
 def _results(draw: random.Random, scope: Scope, lines: list[str]) -> tuple[str, ...]:

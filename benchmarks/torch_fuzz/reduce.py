@@ -118,7 +118,7 @@ def _clean(program: Program) -> Program:
 
 def _plainer(text: str) -> Iterator[str]:
     """Simpler forms of an input: no view, no special values, f32, fewer axes."""
-    made = re.match(r"^numbers\((\d+), (\(.*?\)), (torch\.\w+)(, \d+)?\)(.*)$", text)
+    made = re.match(r"^numbers\((\d+), (\(.*?\)), (torch\.\w+)(, -?\d+)?\)(.*)$", text)
     if made is None:
         return
     seed, shape, dtype, special, after = made.groups()
