@@ -10,33 +10,37 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.binding import View
 from taskmap.constants import FrozenGraph
 from taskmap.graph.importers.onnx.elements import held_alike, numpy_type, to_held
 from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.ir.nodes import Dim
 from taskmap.kept_outputs import SMALLEST
 from taskmap.ledger import LEDGER
 from taskmap.onnx_program import Program
 from taskmap.onnx_values import Given
-from taskmap.runtime import CompiledGraph
+from taskmap.runtime import CompiledGraph, Place
 
-Key = tuple[tuple[tuple[int, ...], Any], ...]
-"""Shapes and types of the inputs."""
+Key = tuple[Any, ...]
+"""Shapes and types of the inputs, then the values of those that decide what is computed."""
 
 
-def key_of(inputs: Sequence[Any]) -> Key | None:
+def key_of(inputs: Sequence[Any], deciding: Sequence[int] = ()) -> Key | None:
     """The key of inputs that native code can take as they are; None for others."""
-    found = []
+    found: list[Any] = []
     for x in inputs:
         if type(x) is not np.ndarray or not x.flags.c_contiguous or not x.size:
             return None
         found.append((x.shape, x.dtype))
+    for i in deciding:
+        found.append(inputs[i].tobytes())
     return tuple(found)
 
 
@@ -70,10 +74,7 @@ def direct_call(
 
     ``values`` are the same as the program takes them, ``outputs`` the element types of the model's results.
     """
-    begun = program.beginning(values)
-    if begun is None:
-        return None
-    segment, arguments = begun
+    segment, arguments = program.beginning(values)
     call, finished = getattr(segment.run, "call", None), segment.finished
     if call is None or finished is None or not all(isinstance(v, Tensor) for v in finished):
         return None
@@ -88,23 +89,38 @@ def direct_call(
     else:
         main, constants = call, call.constants
     places = [segment.lookup.places.get(v, ("known", 0)) for v in finished if isinstance(v, Tensor)]
-    plain, binding = main.plain_results, main.binding
-    if binding.externs or plain is None or any(kind != "result" for kind, _ in places):
+    binding = main.binding
+    if binding.externs or any(kind != "result" for kind, _ in places):
         return None
-    slots = [plain[number] for _, number in places]
+    dims = main.read_dims([*arguments, *main.tail])
+    laid = main.places(dims)
+    found = [_result(binding.outputs[number], laid) for _, number in places]
+    slots = [slot for slot, _ in found]
     if sorted(slots) != sorted(binding.allocate):
         return None
     numbers = {**{i: i for i in range(len(inputs))}, **{slot: len(inputs) + i for i, slot in enumerate(slots)}}
     if not all(slot in numbers for slot in binding.io):
         return None
-    dims = main.read_dims([*arguments, *main.tail])
-    laid = main.places(dims)
-    results = tuple((laid[slot][0], numpy_type(elem)) for slot, elem in zip(slots, outputs, strict=True))
-    row_major = all(laid[slot][1] == _strides(laid[slot][0]) for slot in slots)
-    if not row_major or sum(math.prod(shape) * dtype.itemsize for shape, dtype in results) >= SMALLEST:
+    results = tuple((shape, numpy_type(elem)) for (_, shape), elem in zip(found, outputs, strict=True))
+    if sum(math.prod(shape) * dtype.itemsize for shape, dtype in results) >= SMALLEST:
         return None
     entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
     return DirectCall(main, constants, dims, array("q", bytes(8 * len(binding.io))), entries, results)
+
+
+def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> tuple[int, tuple[int, ...]]:
+    """The slot that a result is the whole of, and the result's shape, where both are in C order; else (-1, ())."""
+    if not isinstance(out, View) or out.copy or out.of is not None:
+        return -1, ()
+    shape, strides, _ = laid[out.slot]
+    if strides != _strides(shape):
+        return -1, ()
+    if out.spec is None:
+        return out.slot, shape
+    seen, steps, offset = laid[id(out)]
+    if offset or steps != _strides(seen) or math.prod(seen) != math.prod(shape):
+        return -1, ()
+    return out.slot, seen
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -57,6 +57,7 @@ class OnnxModel:
         on_cpu = session is not None and session.platform.device == CPU and not session.options.profile
         self._is_plain = on_cpu and all(port.kind == "tensor" for port in (*model.inputs, *model.outputs))
         self._direct: dict[Key, DirectCall | None] = {}
+        self._deciding: tuple[int, ...] = ()
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -98,14 +99,16 @@ class OnnxModel:
     def __call__(self, *args: Any, **named: Any) -> list[Any]:
         """The outputs for inputs given in order, by name, or as one mapping from names."""
         inputs = self._plain_inputs(args, named)
-        key = None if inputs is None else key_of(inputs)
+        key = None if inputs is None else key_of(inputs, self._deciding)
         if key is None or inputs is None:
             return self._call(args, named)[1]
         direct = self._direct.get(key)
         if direct is not None:
             return direct(inputs)
         values, outputs = self._call(args, named)
-        if key not in self._direct and len(self._direct) < MOST_DIRECT:
+        self._deciding = self.program.deciding(values)
+        key = key_of(inputs, self._deciding)
+        if key is not None and key not in self._direct and len(self._direct) < MOST_DIRECT:
             elems = [0 if p.type is None else p.type.elem for p in self.outputs]
             self._direct[key] = direct_call(self.program, values, inputs, elems)
         return outputs

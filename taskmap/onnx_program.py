@@ -101,13 +101,15 @@ class Program:
                 return [segment.lookup.value(v, tensors, results) for v in segment.finished]
             point, tensors, sizes = self._next(segment, tensors, results, sizes)
 
-    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[Any]] | None:
-        """The first graph for inputs of these shapes, and what it is called with; None where values decide which."""
+    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[Any]]:
+        """The first graph for inputs like these, and what it is called with."""
         point, tensors, sizes = self._start(values)
         segment = self.segment(point, tensors, sizes)
-        if point.valued:
-            return None
         return segment, [*tensors, *(() if segment.guard is None else segment.guard.values(sizes))]
+
+    def deciding(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """The inputs, in order, whose values decide which graph is the first."""
+        return tuple(sorted(self._start(values)[0].valued))
 
     def _start(self, values: Sequence[Any]) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
         flat: list[Given] = []

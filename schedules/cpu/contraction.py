@@ -173,8 +173,11 @@ class _Matmul:
         self.epilogue(values, block, out, block.first, rows)
 
     def each_tile(self, values: Values, block: _Block, body: TileBody) -> None:
-        """``body`` for the tiles of a block, the last one of fewer rows; one row at a time when M is symbolic."""
+        """``body`` for the tiles of a block, the last one of fewer rows."""
         m, height = self.m, self.tile.rows
+        if not isinstance(m, int):
+            self.open_tiles(values, block, m, body)
+            return
         if isinstance(m, int) and m <= block.size:
             self.tiles(values, block, index(0), m // height, height, body)
             if m % height:
@@ -187,11 +190,26 @@ class _Matmul:
         whole = self.b.let("tiles", count // height)
         values.bind_value(whole, block.size // height)
         self.tiles(values.nested(), block, index(0), whole, height, body)
-        if not isinstance(m, int):
-            self.tiles(values.nested(), block, whole * height, count % height, 1, body)
-        elif m % height:
+        if m % height:
             with self.b.when(count % height > 0):
                 self.tiles(values.nested(), block, whole * height, 1, m % height, body)
+
+    def open_tiles(self, values: Values, block: _Block, m: Dim, body: TileBody) -> None:
+        """The same where M is symbolic: the last rows are a tile that is computed in full, or one row, alone."""
+        height = self.tile.rows
+        count = self.b.let("count", values.simplifier(minimum(index(m) - block.first, block.size)))
+        values.bind_value(count, block.size)
+        most = -(-block.size // height)
+        tiles = self.b.let("tiles", values.simplifier((count + max(height - 2, 0)) // height))
+        values.bind_value(tiles, most)
+        with self.b.loop("tile", tiles) as t:
+            values.bind(t, most)
+            inside = values.nested()
+            body(inside, inside.simplifier(block.first + t * height), t * height, height)
+        if height == 1:
+            return
+        with self.b.when(values.simplifier(tiles * height < count)):
+            body(values.nested(), values.simplifier(block.first + tiles * height), tiles * height, 1)
 
     def tiles(self, values: Values, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
         """``count`` tiles of ``height`` rows; the minimum only says that they end with the last row."""
@@ -209,7 +227,10 @@ class _Matmul:
         k = [d for _, d in self.k_order()]
         factors = self.factors(block, start, {})
         emit_tile(self.b, values, height, block.vectors, k, *factors, out, self.accumulate, chain=self.chain)
-        self.epilogue(values, block, out, start, height)
+        rows: Dim = height
+        if not isinstance(self.m, int) and height > 1:
+            rows = values.simplifier.dim(minimum(index(self.m) - start, height))
+        self.epilogue(values, block, out, start, rows)
 
     def partial_tile(
         self, block: _Block, out: Buffer, part: Expr, values: Values, start: Expr, local: Expr, height: int
@@ -241,7 +262,15 @@ class _Matmul:
 
             return element
 
-        return read(self.c.a, self.c.m, start), read(self.c.b, self.c.n, block.column)
+        left, right = read(self.c.a, self.c.m, index(0)), read(self.c.b, self.c.n, block.column)
+        if isinstance(self.m, int):
+            return read(self.c.a, self.c.m, start), right
+        last = index(self.m) - 1
+
+        def held(at: Sequence[Expr], offset: Expr, values: Values) -> Expr:
+            return left(at, values.simplifier(minimum(start + offset, last)), values)
+
+        return held, right
 
     def epilogue(self, values: Values, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
         """Store what follows for ``rows`` rows of ``out``, which begin with row ``start``."""

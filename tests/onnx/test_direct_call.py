@@ -151,3 +151,44 @@ def test_large_results_and_threads(tmp_path: Path) -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_values_that_decide_have_direct_ways_of_their_own() -> None:
+    made = model(
+        [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Add", ["r", "r"], ["y"])],
+        [("x", FLOAT, [6]), ("s", INT64, [2])],
+        [("y", FLOAT, ["a", "b"])],
+    )
+    for number in range(12):
+        shape = ((2, 3), (3, 2), (6, 1))[number % 3]
+        x = np.full(6, number, np.float32)
+        (y,) = made(x, np.array(shape))
+        assert y.shape == shape
+        np.testing.assert_array_equal(y, np.full(shape, 2.0 * number))
+    assert direct(made) == 3
+
+
+def test_a_result_may_be_another_shape_of_what_is_computed() -> None:
+    shape = numpy_helper.from_array(np.array([3, -1]), "s")
+    made = model(
+        [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("Reshape", ["a", "s"], ["y"])],
+        [("x", FLOAT, ["n", 3])],
+        [("y", FLOAT, [3, "n"])],
+        [shape],
+    )
+    for number, n in enumerate((4, 2, 4, 2, 4)):
+        x = np.random.default_rng(number).standard_normal((n, 3)).astype(np.float32)
+        np.testing.assert_array_equal(made(x)[0], (x + x).reshape(3, n))
+    assert direct(made) == 2
+
+
+def test_a_part_of_what_is_computed_is_no_direct_result() -> None:
+    made = model(
+        [helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("Split", ["a"], ["y", "z"], num_outputs=2)],
+        [("x", FLOAT, [4, 3])],
+        [("y", FLOAT, [2, 3]), ("z", FLOAT, [2, 3])],
+    )
+    for number in range(3):
+        x = np.random.default_rng(number).standard_normal((4, 3)).astype(np.float32)
+        y, z = made(x)
+        np.testing.assert_array_equal(np.concatenate([y, z]), x + x)

@@ -17,8 +17,9 @@ from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.evaluate import size_of
 from taskmap.ir.lower import lower
-from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, For, If, Var
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import packed_width, schedule
 from tests.schedules.graph_tasks import fused, matrix_product, packed, permuted_strides, tensor
 from tests.schedules.interpreting import check_every_pass
@@ -164,3 +165,14 @@ def test_rows_of_two_unknown_sizes_are_loaded_and_stored_whole() -> None:
         arrays = [random_array(random.Random(7), f32, [size_of(d, dims) for d in b.shape]) for b in task.inputs]
         cases += [Case(task, arrays, dims, isa) for isa in isas()]
     check(cases, LOOSE)
+
+
+def test_the_last_rows_of_an_unknown_number_are_one_tile() -> None:
+    """All but a single row: not one row after the other, each of which would read all of B."""
+    m = Var("m")
+    y = matmul.mm(tensor(m, 40), tensor(40, 64))
+    kernel = schedule(fused([y], y), target("avx512"))
+    loops = {s.var.name: s.extent for s in walk_stmts(kernel.body) if isinstance(s, For)}
+    assert "tile" in loops
+    assert sum(isinstance(s, For) and s.var.name.startswith("k0") for s in walk_stmts(kernel.body)) == 2
+    assert any(isinstance(s, If) for s in walk_stmts(kernel.body))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from taskmap.graph.build import elementwise, reindex
@@ -16,6 +19,7 @@ from taskmap.graph.importers.onnx.host import on_host
 from taskmap.graph.importers.onnx.matmul import matmul
 from taskmap.graph.importers.onnx.table import lowering
 from taskmap.graph.importers.onnx.values import Tensor
+from taskmap.graph.ops.convolution import add_channel_bias
 from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
 from taskmap.graph.ops.reductions import amax, amin
 from taskmap.graph.ops.views import reshape, slice_
@@ -25,6 +29,7 @@ from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i32, i64
 
+Array = NDArray[Any]
 UINT8, INT8 = int(TensorProto.UINT8), int(TensorProto.INT8)
 EXACT = 256
 """So many products of differences of integers of eight bits (at most 255 * 255) add up to less than 2 ** 24."""
@@ -183,6 +188,47 @@ def exact_product(a: Node, b: Node) -> Node:
     return total
 
 
+def exact_convolution(call: Call, x: Node, w: Node, reach: Array | None) -> Node:
+    """The convolution that the call describes, of i32 tensors whose elements are differences of integers of eight bits,
+    as i32: by floats, as ``exact_product``, in parts of its input channels. ``reach``: the weights' magnitudes."""
+    channels, taps = constant_dim(w.shape[1]), [constant_dim(n) for n in w.shape[2:]]
+    if channels is None or None in taps or call.elem(0) not in (UINT8, INT8):
+        return convolved(call, x, w, None)
+    step = _exact_channels(channels, math.prod(n or 1 for n in taps), reach)
+    grouped = int(call.attr("group", 1)) > 1
+    if not step or -(-channels // step) > MOST_PARTS or (grouped and step < channels):
+        return convolved(call, x, w, None)
+    total: Node | None = None
+    for start in range(0, channels, step):
+        end = min(start + step, channels)
+        image, kernel = (x, w) if step >= channels else (slice_(x, 1, start, end), slice_(w, 1, start, end))
+        part = to_dtype(convolved(call, to_dtype(image, f32), to_dtype(kernel, f32), None), i32)
+        total = part if total is None else pointwise("add", (total, part), lambda a, b: a + b, i32, i32)
+    assert total is not None
+    return total
+
+
+def _exact_channels(channels: int, taps: int, reach: Array | None) -> int:
+    """The most input channels of which sums of products stay below 2 ** 24, whichever they are."""
+    if reach is None:
+        return EXACT // taps
+    each = reach.reshape(*reach.shape[:2], -1).sum(-1) * 255  # [output channels, input channels]
+    step = channels
+    while step and max(each[:, c : c + step].sum(1).max(initial=0) for c in range(0, channels, step)) >= 1 << 24:
+        step //= 2
+    return step
+
+
+def _reach(call: Call, weights: int, zero: int) -> Array | None:
+    """The magnitudes of a convolution's weights less their zero points, where both are known."""
+    known = call.maybe(weights)
+    point = call.maybe(zero) if call.has(zero) else np.zeros((), np.int64)
+    if known is None or point is None:
+        return None
+    point = point.astype(np.int64)
+    return np.abs(known.astype(np.int64) - (point.reshape(-1, *[1] * (known.ndim - 1)) if point.size > 1 else point))
+
+
 @lowering("MatMulInteger")
 def _matmul_integer(call: Call) -> Node:
     a, b = call.node(0), call.node(1)
@@ -249,7 +295,9 @@ def _q_conv(call: Call) -> Any:
     if w_scale.shape and constant_dim(w_scale.shape[0]) != 1:
         w_scale = reshape(w_scale, [w_scale.shape[0], *([1] * (rank - 2))])
     bias = call.optional(8)
-    total = convolved(call, shifted(x, call.node(2)), shifted(w, w_zero), bias)
+    total = exact_convolution(call, shifted(x, call.node(2)), shifted(w, w_zero), _reach(call, 3, 5))
+    if bias is not None:
+        total = add_channel_bias(total, bias)
     return requantized(
         total,
         [reshape_one(call.node(1)), reshape_one(w_scale)],
@@ -270,4 +318,4 @@ def _conv_integer(call: Call) -> Any:
     w, zero = call.node(1), call.optional(3)
     if zero is not None and zero.shape and constant_dim(zero.shape[0]) != 1:
         zero = reshape(zero, [zero.shape[0], *([1] * (len(w.shape) - 1))])
-    return convolved(call, x, shifted(w, zero), None)
+    return exact_convolution(call, x, shifted(w, zero), _reach(call, 1, 3))

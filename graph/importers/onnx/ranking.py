@@ -27,6 +27,8 @@ from taskmap.ir.types import boolean, compute_type, i32, i64
 INT64 = int(TensorProto.INT64)
 MOST_WALKS = 8
 """So many elements are found by a walk along the axis each."""
+MOST_WALKED, WALKS = 1 << 16, 32
+"""And up to ``WALKS`` where they pass so many elements together: less than going to the host costs."""
 LONGEST_RANKED = 128
 """Along an axis that is not longer, each element counts those before it."""
 
@@ -43,9 +45,11 @@ def _top_k(call: Call) -> Any:
     call.at_least(x.shape[axis], count)
     largest = bool(call.attr("largest", 1)) if call.version >= 11 else True
     compiled = PLAIN.get(held_in(x.elem)) == x.elem and count > 0 and 0 not in (constant_dim(n) for n in x.shape)
-    if compiled and (count <= MOST_WALKS or (size is not None and size <= LONGEST_RANKED)):
+    ranks = size is not None and size <= LONGEST_RANKED and count > MOST_WALKS
+    short = size is not None and size * count <= MOST_WALKED and count <= WALKS
+    if compiled and (count <= MOST_WALKS or ranks or short):
         order = Order(call.node(0), axis, largest)
-        places = walked(order, count) if count <= MOST_WALKS else ranked(order, count)
+        places = ranked(order, count) if ranks else walked(order, count)
         values = chosen(order, places)
         return [Tensor(x.elem, values.shape, made=values), Tensor(INT64, places.shape, made=places)]
     shape = [count if d == axis else n for d, n in enumerate(x.shape)]
