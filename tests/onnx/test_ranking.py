@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import helper
 
-from taskmap.graph.importers.onnx.ranking import LONGEST_RANKED, MOST_WALKS
+from taskmap.graph.importers.onnx.ranking import LONGEST_RANKED, MOST_WALKED, MOST_WALKS, WALKS
 from taskmap.ir.errors import TaskmapError
 from taskmap.onnx_engines import by_definition
 from taskmap.onnx_model import elem_of, load_model
 from tests.onnx.models import model
 
-WALKED, RANKED, SORTED = (3, 40), (MOST_WALKS + 5, 60), (20, LONGEST_RANKED + 70)
+WALKED, RANKED, SORTED = (3, 40), (MOST_WALKS + 5, 60), (WALKS + 8, LONGEST_RANKED + 70)
 
 
 def top_k(dtype: Any, sizes: list[Any], count: int, axis: int, largest: int) -> onnx.ModelProto:
@@ -83,3 +83,14 @@ def test_what_is_no_number_counts_as_infinite(count: int, size: int, largest: in
 def test_more_than_there_are_is_refused(count: int) -> None:
     with pytest.raises(TaskmapError, match="TopK"):
         load_model(top_k(np.float32, [4], count, 0, 1), engine=by_definition)(np.ones(4, np.float32))
+
+
+def test_some_dozens_of_many_are_walked_to() -> None:
+    size = MOST_WALKED // 20
+    x = np.random.default_rng(0).integers(0, 50, (1, size)).astype(np.float32)
+    loaded = load_model(top_k(np.float32, [1, size], 20, 1, 1))
+    values, places = loaded(x)
+    assert not loaded.host_operators
+    expected = np.argsort(-x, axis=1, kind="stable")[:, :20]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, expected, 1))

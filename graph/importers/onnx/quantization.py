@@ -226,7 +226,9 @@ def _reach(call: Call, weights: int, zero: int) -> Array | None:
     if known is None or point is None:
         return None
     point = point.astype(np.int64)
-    return np.abs(known.astype(np.int64) - (point.reshape(-1, *[1] * (known.ndim - 1)) if point.size > 1 else point))
+    shape = (-1, *[1] * (known.ndim - 1)) if point.size > 1 else ()
+    found: Array = np.abs(known.astype(np.int64) - point.reshape(shape))
+    return found
 
 
 @lowering("MatMulInteger")
