@@ -12,7 +12,7 @@ help:
 	@echo "make test-all  the same with what takes hours: proofs marked long, every program at independent symbolic sizes"
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make bench   measure the models and write the tables"
-	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS=--resume to go on); needs no network"
+	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS='--resume --only matmul'); needs no network"
 	@echo "make clean   remove the virtual environment and all that was built"
 
 demo: $(VENV)/.base

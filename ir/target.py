@@ -20,7 +20,8 @@ class Target:
     Of a GPU, a core is a streaming multiprocessor (SM), a vector what one thread loads at once, ``vector_registers``
     the 32-bit registers that one thread may have, and ``l2`` is shared by all SMs. shared_per_block: the most shared
     memory that a block may have, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate, f16_rate:
-    floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. name: of the
+    floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. l2_rate: bytes that
+    the copy engine of one SM takes from L2 in a clock; threads take three quarters of that. name: of the
     product. tf32: products of f32 may round their factors to tf32, which tensor cores multiply.
     """
 
@@ -42,6 +43,7 @@ class Target:
     f16_rate: int = 0
     name: str = ""
     tf32: bool = False
+    l2_rate: float = 64
 
     @property
     def capability(self) -> int:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import cases, corners, hardware, instructions, kernels, networks, plugin
 from benchmarks.gpu.cases import SECTIONS, Case
-from benchmarks.gpu.record import LOST
-from benchmarks.gpu.timing import Comparison, Timing
+from benchmarks.gpu.record import WRONG
+from benchmarks.gpu.timing import Comparison, Deadline, Timing
+from benchmarks.gpu.watchdog import Watchdog
 from benchmarks.models import MODELS, ModelSpec
 from benchmarks.models.plain import PLAIN
 from taskmap.backend.cuda.compile import SUFFIX
@@ -29,7 +29,7 @@ from taskmap.backend.sim import run as simulator
 from taskmap.backend.store import KernelStore
 from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
 from taskmap.ir.nodes import Var
-from taskmap.ir.target import cuda_target
+from taskmap.ir.target import cuda_target, gpu_named
 from tests.backend.fake_driver import FakeApi
 from tests.cuda_proof.subjects import subjects
 from tests.taskmap_roof.test_cuda_target import execute
@@ -113,9 +113,9 @@ def test_corners_are_run_without_pytest(tmp_path: Path) -> None:
     assert {row["name"].split(" [")[0] for row in record["rows"]} == {str(s) for s in some}
     wrong = [replace(some[0], limits=dict.fromkeys(some[0].limits, 1e-12))]
     assert corners.main([*wanted, "--resume"], lambda: wrong) == 0  # it is not run again
-    assert corners.main([*wanted, "--seconds", "0"], lambda: some) == 1  # nothing was run
+    assert corners.main([*wanted, "--seconds", "0"], lambda: some) == WRONG  # nothing was run
     broken = [replace(s, case=replace(s.case, arrays=[a * 0 - 100 for a in s.case.arrays])) for s in wrong]
-    assert corners.main(wanted, lambda: broken) == 1
+    assert corners.main(wanted, lambda: broken) == WRONG
     assert "failed" in json.loads((tmp_path / "gpu_corners.json").read_text())["rows"][0]
 
 
@@ -132,7 +132,7 @@ def test_instructions_are_checked_without_pytest(tmp_path: Path, monkeypatch: py
     assert {row["name"] for row in record["rows"] if row["right"]} == set(some)
     meaning = "tests.backend.sim.instruction_checks.execute"
     monkeypatch.setattr(meaning, lambda entry, values: np.zeros(32, np.int32))
-    assert instructions.main(wanted, lambda work: work.name in some[1:2]) == 1
+    assert instructions.main(wanted, lambda work: work.name in some[1:2]) == WRONG
 
 
 def bare(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -157,17 +157,6 @@ def test_pytorch_suffices_to_measure() -> None:
 
 def test_what_is_bare_has_no_hypothesis() -> None:
     assert "No module named hypothesis" in bare("hypothesis").stderr
-
-
-def test_what_is_not_installed_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    absent = command.Part("absent", ["nothing"], 1.0, needs=("json", "no_such_module"))
-    assert absent.lacks == ["no_such_module"]
-    monkeypatch.setattr(command, "parts", lambda workers: [absent])
-    monkeypatch.setattr(command, "gpu_missing", lambda: "")
-    assert command.main(["--out", str(tmp_path)]) == 0
-    assert json.loads((tmp_path / "gpu.json").read_text()) == [
-        {"name": "absent", "status": "skipped", "seconds": 0.0, "starts": 1}
-    ]
 
 
 def test_the_plugin_has_tests_run_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +223,7 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(kernels, "GpuConditions", NoConditions)
     monkeypatch.setattr(kernels, "is_lost", lambda: False)
     monkeypatch.setattr(kernels, "randn", lambda *shape: torch.randn(*shape))
+    monkeypatch.setattr(kernels, "machine", lambda: SimpleNamespace(target=gpu_named("H200")))
 
     def refuses(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("the baseline is called")
@@ -263,7 +253,7 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ]
 
     monkeypatch.setitem(SECTIONS, "matmul", section)
-    assert kernels.main(["--section", "matmul", "--out", str(tmp_path)]) == 1
+    assert kernels.main(["--section", "matmul", "--out", str(tmp_path)]) == WRONG
     record = json.loads((tmp_path / "gpu_matmul.json").read_text())
     product, chain, impossible, failed, half, other = record["rows"]
     assert (half["ratio"], half["baseline"]) == (0.45, "whole")  # as fast as what does twice the work
@@ -273,6 +263,8 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert product["state"] == {"clocks.sm": "1980 MHz"}
     assert (product["right"], product["baseline"], product["ratio"]) == (True, "torch", 0.9)
     assert (chain["right"], chain["baseline"]) == (True, "copy")
+    assert product["measured_over_estimate"] == pytest.approx(1.1e-3 / product["estimate"])
+    assert product["estimated_by"] == "roofline"
     assert not impossible["right"]
     assert "no such case" in failed["failed"]
     assert "met     product" in kernels.line(product)
@@ -307,7 +299,40 @@ def test_the_measures_that_are_wanted() -> None:
     assert prime.of_own is not None
     assert prime.of_own.name == "f16 2048"
     assert all(case.baseline is not None for case in cases.attention())
-    assert all(case.copy for case in cases.memory())
+    assert all(case.copy or "8x50257" in case.name for case in cases.memory())  # those rows stay in L2
+
+
+def test_every_kind_of_model_has_its_cases() -> None:
+    """Heads of 64 and shared heads, decode, short sums, few rows, vocabularies, int8 weights, one sum of everything."""
+    found = {f"{name}/{case.name}": case for name, section in SECTIONS.items() for case in section()}
+    wanted = [
+        "attention/f16 4096 d64", "attention/f16 4096 GQA 32/8", "decode/f16 GQA 32/8, 4096 keys",
+        "matmul/f16 8192x8192x1024", *(f"matmul/f16 {rows}x4096x4096" for rows in (2, 4, 8, 16)),
+        "memory/softmax f16 8x50257", "memory/layer norm f16 8x50257", "memory/sum of 16384x4096 f16",
+        "matmul/int8 weights 16x4096x4096",
+    ]  # fmt: skip
+    assert set(wanted) <= set(found)
+    for name in ("attention/f16 4096", "decode/f16 GQA 32/8, 4096 keys"):
+        assert set(found[name].rivals) == {"cudnn"}
+    assert sum(case.inductor for case in found.values()) >= 4
+
+
+@pytest.mark.usefixtures("torch_settings")
+def test_a_rival_that_is_not_there_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case is measured against the others, and says why; autotuning is left out where there is no time for it."""
+
+    def absent(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("No available kernel")
+
+    monkeypatch.setattr(kernels, "is_lost", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    case = Case("c", torch.relu, lambda: (torch.ones(2),), 1.0, rivals={"absent": absent, "here": torch.relu},
+                inductor=True)  # fmt: skip
+    calls, missing = kernels._rivals(case, [case.make()], Watchdog(None), Deadline(5))
+    assert set(calls) == {"here"}
+    assert missing == {
+        "inductor max-autotune": "left out for want of time", "absent": "RuntimeError: No available kernel"
+    }  # fmt: skip
 
 
 def test_the_layers_are_those_of_the_network() -> None:
@@ -377,34 +402,3 @@ def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPa
     (row,) = json.loads((tmp_path / "gpu_networks.json").read_text())["rows"]
     assert row["missing"] == {"max-autotune": "left out for want of time"}
     assert "no max-autotune" in networks.line(row)
-
-
-def test_parts_are_ended_when_their_time_is_over(tmp_path: Path) -> None:
-    sleeps = command.Part("sleeps", [sys.executable, "-c", "import time; time.sleep(60)"], 0.5)
-    assert command.run(sleeps, 0.3, tmp_path, str(tmp_path)).status == "out of time"
-    fails = command.Part("fails", [sys.executable, "-c", "raise SystemExit(3)"], 0.5)
-    assert command.run(fails, 30, tmp_path, str(tmp_path)).status == "failed"
-
-
-def test_a_part_whose_gpu_is_lost_is_begun_again(tmp_path: Path) -> None:
-    """Behind the case that it was at."""
-    code = f"import sys; sys.exit(0 if '--resume' in sys.argv else {LOST})"
-    lost = command.Part("lost", [sys.executable, "-c", code], 0.5, benches=True)
-    assert (outcome := command.run(lost, 30, tmp_path, str(tmp_path))).status == "passed"
-    assert outcome.starts == 2
-    always = command.Part("always", [sys.executable, "-c", f"raise SystemExit({LOST})"], 0.5)
-    assert (outcome := command.run(always, 30, tmp_path, str(tmp_path))).status == "failed"
-    assert outcome.starts == 4
-
-
-def test_the_parts_fit_the_time() -> None:
-    parts = command.parts(4)
-    assert sum(part.share for part in parts) == pytest.approx(1)
-    assert {part.name for part in parts} >= {*SECTIONS, "corners", "instructions", "runtime", "kernels", "networks"}
-    assert [part.name for part in parts if part.needs] == ["kernels"]
-
-    kernels = next(part for part in parts if part.name == "kernels")
-    assert "tests/schedules/test_cuda_matmul.py" in kernels.command
-    assert not any("mutants" in a for a in kernels.command)
-    for part in parts:
-        assert all(not a.startswith("tests/") or (ROOT / a).exists() for a in part.command)

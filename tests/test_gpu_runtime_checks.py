@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import conditions, timing
-from benchmarks.gpu.record import Record, measured, summary
+from benchmarks.gpu.record import WRONG, Record, measured, summary
 from benchmarks.gpu.runtime import PORTABLE, Place
 from tests.taskmap_roof.test_cuda_graphs import GraphedGpu
 
@@ -52,10 +52,14 @@ def test_a_record_is_gone_on_with(tmp_path: Path) -> None:
     again = Record.begun(path, {"code": "a"}, resume=True)
     assert [again.has(name) for name in ("one", "two", "three", "four")] == [True, True, True, False]
     assert [row.get("failed", "") for row in again.rows] == [
-        "", "ZeroDivisionError: integer division or modulo by zero", "the process ended here",
+        "",
+        "the GPU context is lost: ZeroDivisionError: integer division or modulo by zero",
+        "the process ended here",
     ]  # fmt: skip
-    assert again.status == 1
+    assert again.status == WRONG
     measured(again, "four", lambda: {"right": True, "ratio": 0.5, "floor": 1.0}, lambda: False)
+    assert len(Record.begun(path, {"code": "a"}, resume=True).rows) == 4  # though not all were written at once
+    again.write()
     written = json.loads(path.read_text())
     assert [row["run"] for row in written["rows"]] == [0, 0, 0, 1]
     assert written["summary"] == {"measured": 2, "met": 1, "geometric_mean": 1.0}

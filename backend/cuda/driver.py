@@ -7,12 +7,14 @@ Kernels are loaded as libraries, which belong to no context: one serves all devi
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from taskmap.backend.cuda.encoded_map import EncodedMap, MapEncoder
 from taskmap.backend.cuda.tensor_map import TensorView
 from taskmap.ir.errors import CompilerNotFoundError, DeviceError, DeviceMemoryError, NoDeviceError, TaskmapError
 
@@ -51,6 +53,9 @@ class Driver:
 
     def __init__(self, api: Any) -> None:
         self.api = api
+        self._encoder: MapEncoder | None = None
+        self._process = os.getpid()
+        self._contexts: dict[int, Any] = {}
         try:
             status = api.cuInit(0)[0]
         except RuntimeError as error:  # what the bindings raise where they find no libcuda.so.1
@@ -72,6 +77,19 @@ class Driver:
                 why=f"it supports CUDA {_dotted(self.version)}, and kernels are compiled for {_dotted(OLDEST_DRIVER)}.",
                 hint="Install a driver of branch 580 or newer.",
             )
+
+    def refuse_newer(self, compiler: str, version: tuple[int, int]) -> None:
+        """Raises NoDeviceError where a compiler is of a newer major version of CUDA, whose machine code the driver does
+        not load. Of one major version, older drivers load what newer compilers make.
+        """
+        if version[0] <= self.version // 1000:
+            return
+        raise NoDeviceError(
+            "the NVIDIA driver is older than the compiler of kernels",
+            where=compiler,
+            why=f"the driver supports CUDA {_dotted(self.version)}, and loads no machine code of CUDA {version[0]}.",
+            hint=f"Use an NVRTC of the driver's version: pip install 'nvidia-cuda-nvrtc=={self.version // 1000}.*'.",
+        )
 
     # Devices.
 
@@ -95,10 +113,23 @@ class Driver:
         return int(self.call("cuDeviceGetAttribute", attribute, device))
 
     def ensure_context(self, index: int) -> None:
-        """Make a context current in this thread, the primary one of a device, which PyTorch uses, where none is."""
-        if int(self.call("cuCtxGetCurrent")) == 0:
+        """Make a context of a device current in this thread: its primary one, which PyTorch uses, where none is or one
+        of another device. Raises DeviceError in a process that was forked from the one that opened the driver.
+        """
+        if os.getpid() != self._process:
+            raise DeviceError(
+                "the GPU cannot be used in a forked process",
+                why=f"process {self._process} has used it before the fork, and what the driver keeps does not survive "
+                "one.",
+                hint="Start processes by 'spawn': multiprocessing.get_context('spawn').",
+            )
+        if int(self.call("cuCtxGetCurrent")) != 0 and int(self.call("cuCtxGetDevice")) == index:
+            return
+        context = self._contexts.get(index)
+        if context is None:
             context = self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", index))
-            self.call("cuCtxSetCurrent", context)
+            self._contexts[index] = context
+        self.call("cuCtxSetCurrent", context)
 
     # Kernels.
 
@@ -148,26 +179,17 @@ class Driver:
             config.attrs, config.numAttrs = [attribute], 1
         return config
 
-    def tensor_map(self, view: TensorView, where: str) -> Any:
+    def tensor_map(self, view: TensorView, where: str) -> EncodedMap:
         """The 128 bytes that describe a tensor to the copy engine; beyond its edges it reads zeros."""
-        api = self.api
-        rank = len(view.sizes)
-        swizzle = f"CU_TENSOR_MAP_SWIZZLE_{view.swizzle}B" if view.swizzle else "CU_TENSOR_MAP_SWIZZLE_NONE"
-        return self.call(
-            "cuTensorMapEncodeTiled",
-            getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_MAP_TYPES.get(view.dtype.name, 'UINT8')}"),
-            rank,
-            view.address,
-            [api.cuuint64_t(n) for n in view.sizes],
-            [api.cuuint64_t(n) for n in view.strides],
-            [api.cuuint32_t(n) for n in view.box],
-            [api.cuuint32_t(1)] * rank,
-            api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(api.CUtensorMapSwizzle, swizzle),
-            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            where=f"{where}, the tensor map of {view.sizes} by boxes of {view.box}",
-        )
+        if self._encoder is None:
+            self._encoder = MapEncoder(
+                self.api, int(self.call("cuGetProcAddress", *MapEncoder.arguments_of_lookup())[0])
+            )
+        status, made = self._encoder(view)
+        if status != 0:
+            where = f"{where}, the tensor map of {view.sizes} by boxes of {view.box} at {view.address:#x}"
+            self.check(self.api.CUresult(status), where)
+        return made
 
     # Memory of the host that kernels can write, streams and time.
 
@@ -243,15 +265,6 @@ class Driver:
         return DeviceError("the CUDA driver refused a call", where=where, why=f"{name}.")
 
 
-_MAP_TYPES = {
-    "f16": "FLOAT16",
-    "bf16": "BFLOAT16",
-    "f32": "FLOAT32",
-    "f64": "FLOAT64",
-    "i16": "UINT16",
-    "i32": "INT32",
-    "i64": "INT64",
-}
 _WRONG_CODE = {
     "CUDA_ERROR_NO_BINARY_FOR_GPU",
     "CUDA_ERROR_INVALID_IMAGE",

@@ -12,6 +12,7 @@ from typing import Any
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel
+from taskmap.backend.cuda.encoded_map import EncodedMap
 from taskmap.backend.cuda.own_memory import OWN_ALIGNMENT, OwnMemory, own_memory
 from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
 from taskmap.backend.program import Launch, Program
@@ -52,20 +53,20 @@ class Frame:
         where = [start + 8 * i for i in range(count)] + [0] * len(source.maps)
         self._pointers = array("q", where + ([start + 8 * count] if source.needs_error else []))
         self.parameters = self._pointers.buffer_info()[0]
-        self._maps: list[Any] = []
+        self._maps: list[EncodedMap] = []
         self._views: tuple[TensorView, ...] = ()
 
     def fill(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
         """Put values into the array, which stays where it is because it keeps its length."""
         self.values[:-1] = array("q", (*addresses, *sizes))
 
-    def map(self, views: tuple[TensorView, ...], make: Callable[[TensorView], Any]) -> None:
+    def map(self, views: tuple[TensorView, ...], make: Callable[[TensorView], EncodedMap]) -> None:
         """Make the tensor maps, unless they are those of the last launch."""
         if views != self._views:
             self._maps = [make(view) for view in views]
             first = len(self.values) - 1
             for i, made in enumerate(self._maps):
-                self._pointers[first + i] = int(made.getPtr())
+                self._pointers[first + i] = made.address
             self._views = views
 
 

@@ -1,124 +1,33 @@
 """Checks and measures everything on a GPU, in less than nine minutes, without a network: `make gpu`.
 
-python -m benchmarks.gpu [--out FOLDER] [--seconds 500] [--only SECTION ...] [--resume]
+python -m benchmarks.gpu [--out FOLDER] [--minutes 8.4] [--only PART[/CASE] ...] [--resume] [--store FOLDER]
 
-Each part is a process of its own, so that a kernel that crashes ends no other part; the part is begun again behind it.
-What the time did not suffice for is named in the part's JSON, and --resume goes on with that. Without a GPU nothing is
-done. PyTorch with CUDA, numpy and cuda-bindings suffice; where pytest and hypothesis are installed, tests of the suite
-run on the GPU, too.
+First a ladder, in under two minutes, one process a rung; then figures; then corners, instructions, the runtime and the
+test suite's kernels. Each part is a process of its own. One that crashes, hangs or loses the GPU is begun again behind
+the case that it was at. What the time did not suffice for is named in the part's JSON, and --resume goes on with that.
+Without a GPU nothing is done. PyTorch with CUDA, numpy and cuda-bindings suffice; where pytest and hypothesis are
+installed, tests of the suite run on the GPU, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
+import tarfile
 import time
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from benchmarks.gpu.record import LOST
+from benchmarks.gpu.parts import MODULE, ROOT, Part, ladder, parts
+from benchmarks.gpu.record import failures
+from benchmarks.gpu.running import LEAST_SECONDS, Limits, Outcome, environment, run
 
-ROOT = Path(__file__).parents[2]
-WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUBLASLT_WORKSPACE_SIZE": "32768"}
-"""What PyTorch gives cuBLAS to work in: 32 MiB, as NVIDIA advises for Hopper."""
-
-_MOST_STARTS = 4
-_TESTS = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "--no-header",
-          "--tb=short", "--maxfail=40"]  # fmt: skip
-_PART = [sys.executable, "-m"]
-_KERNELS = [*_PART, "benchmarks.gpu.kernels", "--section"]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A command with its share of the time. benches: it takes --seconds, --out and --resume. needs: modules that it
-    imports.
-    """
-
-    name: str
-    command: list[str]
-    share: float
-    benches: bool = False
-    needs: tuple[str, ...] = ()
-
-    @property
-    def lacks(self) -> list[str]:
-        """What of it is not installed here."""
-        return [name for name in self.needs if find_spec(name) is None]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a part ended: passed, failed, out of time; or skipped, where what it needs is not installed. starts: how
-    often it was begun.
-    """
-
-    name: str
-    status: str
-    seconds: float
-    starts: int = 1
-
-
-def parts(workers: int) -> list[Part]:
-    """What is done, in order: checks of kernels, instructions and the runtime, then figures."""
-    spread = ["-n", str(workers)] if workers > 1 and find_spec("xdist") else []
-    on_gpu = [*_TESTS, *spread, "-p", "benchmarks.gpu.plugin"]
-    found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/schedules").glob("test_cuda_*.py"))
-    kernels = [path for path in found if "mutants" not in path]  # broken ones would end the process's GPU context
-    return [
-        Part("corners", [*_PART, "benchmarks.gpu.corners"], 0.12, benches=True),
-        Part("instructions", [*_PART, "benchmarks.gpu.instructions"], 0.14, benches=True),
-        Part("runtime", [*_PART, "benchmarks.gpu.runtime"], 0.06, benches=True),
-        Part("kernels", [*on_gpu, *kernels], 0.08, needs=("pytest", "hypothesis")),
-        Part("matmul", [*_KERNELS, "matmul"], 0.12, benches=True),
-        Part("attention", [*_KERNELS, "attention"], 0.05, benches=True),
-        Part("memory", [*_KERNELS, "memory"], 0.05, benches=True),
-        Part("convolution", [*_KERNELS, "convolution"], 0.10, benches=True),
-        Part("networks", [*_PART, "benchmarks.gpu.networks"], 0.28, benches=True),
-    ]
-
-
-def run(part: Part, seconds: float, out: Path, cache: str, *, resume: bool = False) -> Outcome:
-    """Run a part, again where it says that its GPU's context is lost, and end it with all that it has started when its
-    time is over.
-    """
-    started = time.perf_counter()
-    end, starts = started + seconds, 0
-    code: int | None = LOST
-    print(f"\n== {part.name}, at most {seconds:.0f} s", flush=True)
-    while code == LOST and starts < _MOST_STARTS:
-        left = end - time.perf_counter()
-        command = list(part.command)
-        if part.benches:
-            command += ["--seconds", f"{0.8 * left:.0f}", "--out", str(out)]
-            command += ["--resume"] if resume or starts else []
-        code = _ended(command, left, cache)
-        starts += 1
-    status = "out of time" if code is None else "passed" if code == 0 else "failed"
-    return Outcome(part.name, status, time.perf_counter() - started, starts)
-
-
-def _ended(command: list[str], seconds: float, cache: str) -> int | None:
-    """The exit status of a process; None when it had to be ended."""
-    environment = {**WORKSPACES, **os.environ}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment.setdefault("TASKMAP_CACHE_DIR", cache)
-    environment["PYTHONUNBUFFERED"] = "1"
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
-    try:
-        return process.wait(max(seconds, 0.1))
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+ARCHIVE = "gpu-results.tar.gz"
+STORE = ROOT / "gpu-kernels"
+"""Where `make gpu-kernels` puts what it compiles, and `make gpu` looks for it."""
 
 
 def gpu_missing() -> str:
@@ -132,40 +41,86 @@ def gpu_missing() -> str:
     return ""
 
 
+def wanted(every: list[Part], only: list[str] | None) -> list[tuple[Part, tuple[str, ...]]]:
+    """The parts that ``only`` names, as PART or PART/CASE with * and ?, each with the patterns of its cases."""
+    if not only:
+        return [(part, ()) for part in every]
+    found: list[tuple[Part, tuple[str, ...]]] = []
+    for part in every:
+        place = "ladder" if part.record == "gpu_ladder" else part.name
+        matching = [cases for name, _, cases in (o.partition("/") for o in only) if fnmatchcase(place, name)]
+        if part.record == "gpu_ladder":
+            rung = part.name.removeprefix("ladder: ")
+            if any(not cases or fnmatchcase(rung, cases) for cases in matching):
+                found.append((part, ()))
+        elif matching:
+            found.append((part, () if "" in matching else tuple(matching)))
+    return found
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command: 0 when all parts passed, or there is no GPU; 1 otherwise."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--out", type=Path, default=ROOT / "gpu-results", help="the folder of the JSON files")
-    cli.add_argument("--seconds", type=float, default=500.0, help="of the whole run")
-    cli.add_argument("--only", nargs="+", choices=[part.name for part in parts(1)])
+    cli.add_argument("--minutes", type=float, default=8.4, help="of the whole run")
+    cli.add_argument("--only", nargs="+", metavar="PART[/CASE]", help="parts, or cases of them; * and ? stand for any")
     cli.add_argument("--resume", action="store_true", help="go on with what is in the folder, of the same code")
-    cli.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes of the tests")
+    cli.add_argument("--store", type=Path, default=STORE, help="kernels that make gpu-kernels has compiled")
+    cli.add_argument("--case-seconds", type=float, help="a case that takes longer hangs, in every part")
     arguments = cli.parse_args(argv)
+    every = [*ladder(), *parts()]
+    chosen = wanted(every, arguments.only)
+    if not chosen:
+        names = ", ".join(["ladder", *(part.name for part in every if part.record != "gpu_ladder")])
+        cli.error(f"--only {' '.join(arguments.only)} names nothing: the parts are {names}")
     missing = gpu_missing()
     if missing:
         print(f"nothing is checked on a GPU: {missing}.")
         return 0
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = [part for part in parts(arguments.workers) if arguments.only is None or part.name in arguments.only]
-    end = time.perf_counter() + arguments.seconds
+    if not arguments.resume:
+        (out / "gpu_ladder.json").unlink(missing_ok=True)
+    arguments.store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    end = time.perf_counter() + 60 * arguments.minutes
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(prefix="taskmap-gpu-") as cache:
-        for number, part in enumerate(chosen):
-            left = end - time.perf_counter()
-            share = part.share / sum(later.share for later in chosen[number:])
-            if part.lacks:
-                print(f"\n== {part.name} is skipped: {', '.join(part.lacks)} is not installed", flush=True)
-                outcomes.append(Outcome(part.name, "skipped", 0.0))
-                continue
-            # What earlier parts have left over belongs to the later ones.
-            late = Outcome(part.name, "out of time", 0.0)
-            outcomes.append(run(part, left * share, out, cache, resume=arguments.resume) if left > 5 else late)
+    for number, (part, cases) in enumerate(chosen):
+        left = end - time.perf_counter()
+        share = part.share / sum(later.share for later, _ in chosen[number:])
+        if part.lacks:
+            print(f"\n== {part.name} is skipped: {', '.join(part.lacks)} is not installed", flush=True)
+            outcomes.append(Outcome(part.name, "skipped", 0.0, 0))
+        elif left <= LEAST_SECONDS:
+            outcomes.append(Outcome(part.name, "out of time", 0.0, 0))
+        else:
+            # What earlier parts have left over belongs to the later ones; a rung gets its 20 s while there are any.
+            limits = Limits(out, str(arguments.store), arguments.resume, cases, arguments.case_seconds)
+            outcomes.append(run(part, min(left, part.most) if part.most < 1e9 else left * share, limits))
+        _write(out, outcomes)
+    _summary(out, outcomes, chosen)
+    return int(any(outcome.status not in ("passed", "skipped") for outcome in outcomes))
+
+
+def _write(out: Path, outcomes: list[Outcome]) -> None:
+    (out / "gpu.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n", encoding="utf-8")
+
+
+def _summary(out: Path, outcomes: list[Outcome], chosen: list[tuple[Part, tuple[str, ...]]]) -> None:
+    print("\nthe cost model", flush=True)
+    subprocess.run([*MODULE, "benchmarks.gpu.refit", "--out", str(out)], cwd=ROOT, env=environment(), check=False)
     print("\nsummary")
     for outcome in outcomes:
-        print(f"  {outcome.name:14}{outcome.status:12}{outcome.seconds:6.0f} s")
-    (out / "gpu.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n", encoding="utf-8")
-    return int(any(outcome.status not in ("passed", "skipped") for outcome in outcomes))
+        starts = f"  {outcome.starts} starts" if outcome.starts > 1 else ""
+        print(f"  {outcome.name:30}{outcome.status:12}{outcome.seconds:6.0f} s{starts}")
+    for record in dict.fromkeys(part.record for part, _ in chosen if part.record):
+        for row in failures(out / f"{record}.json"):
+            why = str(row.get("failed", f"relative error {row.get('relative_error', 'unknown')}")).splitlines()[0]
+            print(f"  {record.removeprefix('gpu_')}/{row['name']}: {why[:200]}")
+    with tarfile.open(out / ARCHIVE, "w:gz") as archive:
+        for path in sorted(out.glob("gpu*")):
+            if path.suffix in (".json", ".txt"):
+                archive.add(path, path.name)
+    print(f"all results: {out / ARCHIVE}")
 
 
 if __name__ == "__main__":

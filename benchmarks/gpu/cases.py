@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Tensors = tuple[torch.Tensor, ...]
+_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+DEVICE = "cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,10 @@ class Case:
 
     flops and bytes: what one call computes and moves at least. copy: the bound is of measured copy bandwidth instead.
     of_own: the bound is of the speed, for each operation, of taskmap at this case. baseline: what PyTorch is to run,
-    where that is not ``function``. tolerance: of the relative error against float64, or against PyTorch for what is too
-    large for that.
+    where that is not ``function``. rivals: others that are measured beside it, by name. inductor: max-autotune of
+    torch.compile is one of them. product: rows, columns, terms and the type of a matrix product, which the cost model
+    has an estimate for. tolerance: of the relative error against float64, or against PyTorch for what is too large for
+    that.
     """
 
     name: str
@@ -34,11 +38,14 @@ class Case:
     tolerance: float = 5e-3
     of_own: Case | None = None
     baseline: Callable[..., torch.Tensor] | None = None
+    rivals: Mapping[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
+    inductor: bool = False
+    product: tuple[int, int, int, str] | None = None
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float16, scale: float = 1.0) -> torch.Tensor:
     """Standard normal numbers times ``scale``, on the GPU."""
-    return (torch.randn(*shape, device="cuda") * scale).to(dtype)
+    return (torch.randn(*shape, device=DEVICE) * scale).to(dtype)
 
 
 def _linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -55,17 +62,47 @@ def _matmul(name: str, m: int, n: int, k: int, floor: float, dtype: torch.dtype 
 
     size = torch.empty(0, dtype=dtype).element_size()
     tolerance = 1e-5 if dtype == torch.float32 else 5e-3
-    return Case(name, _linear, make, floor, 2.0 * m * n * k, size * (m * k + n * k + m * n), tolerance=tolerance)
+    moved, product = size * (m * k + n * k + m * n), (m, n, k, _SHORT[dtype])
+    return Case(name, _linear, make, floor, 2.0 * m * n * k, moved, tolerance=tolerance, product=product)
+
+
+def _dequantised(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return functional.linear(x, w.to(x.dtype) * scale)
+
+
+def _int8(rows: int) -> Case:
+    """Weights of int8, with a scale for each row; beside it the product with weights of f16, twice the bytes."""
+    size = 4096
+
+    def make() -> Tensors:
+        weights = (randn(size, size, dtype=torch.float32) * 40).clamp(-127, 127).to(torch.int8)
+        return randn(rows, size), weights, randn(size, 1, scale=0.01)
+
+    kept: dict[int, torch.Tensor] = {}
+
+    def wide(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        if w.data_ptr() not in kept:  # made once: that is not what is measured
+            kept[w.data_ptr()] = w.to(torch.float16)
+        return functional.linear(x, kept[w.data_ptr()])
+
+    moved = float(size * size + 2 * size + 4 * rows * size)
+    return Case(
+        f"int8 weights {rows}x{size}x{size}", _dequantised, make, 1.0, 2.0 * rows * size * size, moved,
+        rivals={"f16 weights": wide}, inductor=rows == 16,
+    )  # fmt: skip
 
 
 def matmul() -> Iterator[Case]:
     """Products, the large ones first."""
     for size, floor in ((8192, 0.9), (4096, 0.9), (2048, 0.85), (1024, 0.85)):
-        yield _matmul(f"f16 {size}", size, size, size, floor)
+        yield replace(_matmul(f"f16 {size}", size, size, size, floor), inductor=size == 4096)
     even = _matmul("f16 2048", 2048, 2048, 2048, 0.85)
     yield replace(_matmul("f16 2039", 2039, 2039, 2039, 0.8), of_own=even)  # at a prime there is no cliff
-    for rows in (1, 16, 64):
+    yield _matmul("f16 8192x8192x1024", 8192, 8192, 1024, 0.85)
+    for rows in (1, 2, 4, 8, 16, 64):
         yield _matmul(f"f16 {rows}x4096x4096", rows, 4096, 4096, 0.9)
+    for rows in (1, 16):
+        yield _int8(rows)
     # In eager mode: a product of cuBLAS with the bias in its epilogue, then an element-wise kernel.
     yield Case(
         "f16 4096 + bias + gelu",
@@ -73,33 +110,73 @@ def matmul() -> Iterator[Case]:
         lambda: (randn(4096, 4096), randn(4096, 4096), randn(4096)),
         1.0,
         2.0 * 4096**3,
+        2.0 * 3 * 4096**2,
+        inductor=True,
     )
     yield _matmul("bf16 4096", 4096, 4096, 4096, 0.9, torch.bfloat16)
     yield _matmul("f32 2048", 2048, 2048, 2048, 0.8, torch.float32)
 
 
-def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, is_causal: bool) -> torch.Tensor:
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+def _sdpa(backend: SDPBackend, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **how: Any) -> torch.Tensor:
+    with sdpa_kernel(backend):
+        return functional.scaled_dot_product_attention(q, k, v, **how)
+
+
+def _attention(
+    name: str, heads: int, width: int, queries: int, keys: int, floor: float, *, causal: bool = False, groups: int = 1,
+    batch: int = 1, inductor: bool = False,
+) -> Case:  # fmt: skip
+    """``groups``: heads of queries for each head of keys. Against flash attention, whatever PyTorch would choose, and
+    beside it that of cuDNN."""
+    how: dict[str, Any] = {"is_causal": causal} | ({"enable_gqa": True} if groups > 1 else {})
+
+    def make() -> Tensors:
+        own = randn(batch, heads, queries, width)
+        return own, *(randn(batch, heads // groups, keys, width) for _ in range(2))
+
+    return Case(
+        name,
+        partial(functional.scaled_dot_product_attention, **how),
+        make,
+        floor,
+        4.0 * batch * heads * queries * keys * width / (2 if causal else 1),
+        4.0 * batch * width * (heads * queries + heads // groups * keys),
+        baseline=partial(_sdpa, SDPBackend.FLASH_ATTENTION, **how),
+        rivals={"cudnn": partial(_sdpa, SDPBackend.CUDNN_ATTENTION, **how)},
+        inductor=inductor,
+    )
 
 
 def attention() -> Iterator[Case]:
-    """Forward, 128 numbers a head, 16 heads; against flash attention, whatever PyTorch would choose."""
-    heads, width = 16, 128
+    """Forward, 16 heads of 128 numbers; of 64; and 32 heads that share 8 of keys and values."""
     for tokens in (4096, 16384):
         for causal in (False, True):
-            yield Case(
-                f"f16 {tokens}{' causal' if causal else ''}",
-                partial(functional.scaled_dot_product_attention, is_causal=causal),
-                lambda tokens=tokens: tuple(randn(1, heads, tokens, width) for _ in range(3)),  # type: ignore[misc]
-                0.7,
-                4.0 * heads * tokens * tokens * width / (2 if causal else 1),
-                baseline=partial(_flash, is_causal=causal),
-            )
+            yield _attention(f"f16 {tokens}{' causal' if causal else ''}", 16, 128, tokens, tokens, 0.7, causal=causal)
+    yield _attention("f16 4096 d64", 16, 64, 4096, 4096, 0.7)
+    yield _attention("f16 512 d64", 16, 64, 512, 512, 0.7)
+    yield _attention("f16 4096 GQA 32/8", 32, 128, 4096, 4096, 0.7, groups=4)
+    yield _attention("f16 4096 GQA 32/8 causal", 32, 128, 4096, 4096, 0.7, groups=4, causal=True)
+
+
+def decode() -> Iterator[Case]:
+    """One query for each head: bound by reading keys and values once."""
+    yield _attention("f16 32 heads, 4096 keys", 32, 128, 1, 4096, 0.9)
+    yield _attention("f16 GQA 32/8, 4096 keys", 32, 128, 1, 4096, 0.9, groups=4, inductor=True)
+    yield _attention("f16 GQA 32/8, 4096 keys, batch 8", 32, 128, 1, 4096, 0.9, groups=4, batch=8)
+    yield _attention("f16 GQA 32/8, 32768 keys", 32, 128, 1, 32768, 0.9, groups=4)
+    yield _attention("f16 32 heads d64, 4096 keys", 32, 64, 1, 4096, 0.9)
 
 
 def _chain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return functional.silu(x * 1.5 + y).tanh() * x
+
+
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    return functional.softmax(x, dim=-1)
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    return functional.layer_norm(x, x.shape[-1:])
 
 
 def _rows(name: str, function: Callable[..., torch.Tensor], rows: int, columns: int, dtype: torch.dtype) -> Case:
@@ -113,8 +190,8 @@ def memory() -> Iterator[Case]:
     """What memory bounds: of copy bandwidth, which is measured as the case `copy`."""
     rows, columns = 16384, 4096
     for dtype, kind in ((torch.float16, "f16"), (torch.float32, "f32")):
-        yield _rows(f"softmax {kind}", partial(functional.softmax, dim=-1), rows, columns, dtype)
-        yield _rows(f"layer norm {kind}", lambda x: functional.layer_norm(x, x.shape[-1:]), rows, columns, dtype)
+        yield replace(_rows(f"softmax {kind}", _softmax, rows, columns, dtype), inductor=kind == "f16")
+        yield _rows(f"layer norm {kind}", _norm, rows, columns, dtype)
         size = torch.empty(0, dtype=dtype).element_size()
         yield Case(
             f"element-wise chain {kind}",
@@ -124,6 +201,21 @@ def memory() -> Iterator[Case]:
             bytes=3.0 * size * rows * columns,
             copy=True,
         )
+    yield from wide_rows()
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(dtype=torch.float32)
+
+
+def wide_rows() -> Iterator[Case]:
+    """A few rows as wide as a vocabulary, whose stride is odd; and one sum of everything."""
+    for name, function in (("softmax", _softmax), ("layer norm", _norm)):
+        moved = 2.0 * 2 * 8 * 50257
+        yield Case(f"{name} f16 8x50257", function, lambda: (randn(8, 50257),), 1.0, bytes=moved)
+    yield Case(
+        "sum of 16384x4096 f16", _whole, lambda: (randn(16384, 4096).abs(),), 0.85, bytes=2.0 * 16384 * 4096, copy=True
+    )
 
 
 def resnet50_layers() -> Iterator[tuple[int, int, int, int, int]]:
@@ -156,12 +248,14 @@ def convolution() -> Iterator[Case]:
         function: Any = partial(functional.conv2d, stride=stride, padding=window // 2)
         out = size // stride
         yield Case(f"f16 {c}->{o} {window}x{window}/{stride} {size}", function, make, 0.8,
-                   2.0 * 32 * o * out * out * c * window * window)  # fmt: skip
+                   2.0 * 32 * o * out * out * c * window * window,
+                   2.0 * (32 * (c * size * size + o * out * out) + o * c * window * window))  # fmt: skip
 
 
 SECTIONS: dict[str, Callable[[], Iterator[Case]]] = {
     "matmul": matmul,
     "attention": attention,
     "memory": memory,
+    "decode": decode,
     "convolution": convolution,
 }

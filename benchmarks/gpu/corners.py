@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from benchmarks.gpu import hardware
-from benchmarks.gpu.command import part_options
+from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
-from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measure_each
+from benchmarks.gpu.hardware import compiled_ahead, is_lost
+from benchmarks.gpu.record import LOST, WRONG, left_of, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.sim import run as simulator
 from tests.cuda_proof.covering import Candidate, candidates, covering
@@ -40,28 +40,38 @@ def measure(chosen: Candidate, isa: str) -> dict[str, Any]:
     return {"kernels": found, "right": bool(found) and all(row["right"] for row in found)}
 
 
+def corner_cases(isa: str, every: Callable[[], Any] = subjects) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Every corner that stands for others, by name."""
+    for chosen in covering(candidates(every(), (isa,))):
+        yield f"{chosen.subject} [{chosen.config}]", partial(measure, chosen, isa)
+
+
 def main(argv: list[str] | None = None, every: Callable[[], Any] = subjects) -> int:
     """The command: 0, or 1 where a result is wrong."""
     cli = part_options(__doc__, 60.0, "kernel")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")
     arguments = cli.parse_args(argv)
     deadline = Deadline(arguments.seconds)
-    isa, conditions = arguments.simulate, {"simulated": arguments.simulate}
-    if not isa:
+    if not arguments.simulate:
         simulator.run = hardware.run
-        isa, conditions = hardware.machine().target.isa, GpuConditions.now(0, INPUTS, "float64").to_dict()
-    record = Record.begun(arguments.out / "gpu_corners.json", conditions, resume=arguments.resume)
-    cases = (
-        (f"{chosen.subject} [{chosen.config}]", partial(measure, chosen, isa))
-        for chosen in covering(candidates(every(), (isa,)))
-    )
+
+    def conditions() -> dict[str, Any]:
+        if arguments.simulate:
+            return {"simulated": arguments.simulate}
+        return GpuConditions.now(0, INPUTS, "float64").to_dict()
+
+    record = record_of(arguments, "gpu_corners", conditions)
+    isa = arguments.simulate or hardware.machine().target.isa
+    cases: Iterable[tuple[str, Callable[[], dict[str, Any]]]] = corner_cases(isa, every)
+    if not arguments.simulate:
+        cases = compiled_ahead(left_of(record, cases))
     if not measure_each(record, cases, deadline.over, lambda: not arguments.simulate and is_lost(), _show):
         return LOST
     wrong = sum(not row["right"] for row in record.rows)
     print(
         f"{len(record.rows)} corners ran on {isa}, {wrong} are wrong; {len(record.skipped)} left out for want of time"
     )
-    return record.status or int(not record.rows)
+    return record.status if record.rows else WRONG
 
 
 def _show(row: dict[str, Any]) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +21,7 @@ from numpy.typing import NDArray
 
 from taskmap.backend import cuda
 from taskmap.backend.counters import Counters
-from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
+from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
 from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel, open_driver
 from taskmap.backend.cuda.launch import Frame
@@ -35,6 +40,10 @@ from taskmap.target import gpu_target
 _FIRST = ("base", "portable")
 _FILES = sorted({path.stem for path in Path(str(cuda.__file__)).with_name("device").glob("*.cuh")} - {*_FIRST})
 _POISON = 0xFF
+_COMPILING = ContextVar("compiling", default=False)
+
+Check = Callable[[], Any]
+"""What runs kernels and compares."""
 
 
 def run(
@@ -51,6 +60,9 @@ def run(
     """
     source = replace(source, families=_families(source), allow=ALLOWANCES)
     values = tuple(dims[v] for v in source.dims) if isinstance(dims, Mapping) else tuple(dims)
+    if _COMPILING.get():
+        _compiled(source)
+        raise CompiledOnly
     driver = machine().driver
     driver.ensure_context(0)  # of this thread
     loaded = _loaded(source, driver)
@@ -108,6 +120,42 @@ def machine() -> Machine:
     return Machine(driver, gpu_target(Options(), driver.device(0)), KernelStore(suffix=SUFFIX))
 
 
+class CompiledOnly(BaseException):
+    """Ends a check whose first kernel was to be compiled, and not to be run. Checks catch exceptions, but not this."""
+
+
+def compiled_only(check: Callable[[], object]) -> None:
+    """Compile the first kernel that a check runs, so that the store has it; any thread may do that."""
+    token = _COMPILING.set(True)
+    try:
+        with suppress(CompiledOnly, Exception):  # what is wrong with it shows when it is run
+            check()
+    finally:
+        _COMPILING.reset(token)
+
+
+def compiled_ahead(cases: Iterable[tuple[str, Check]], workers: int | None = None) -> Iterator[tuple[str, Check]]:
+    """The same cases, in their order, whose kernels other threads compile meanwhile, several at once."""
+    workers = workers or max(1, min(12, (os.cpu_count() or 2) - 1))
+    waiting: deque[tuple[str, Check, Future[None]]] = deque()
+    with ThreadPoolExecutor(workers, "taskmap-ahead") as pool:
+        try:
+            for name, check in cases:
+                waiting.append((name, check, pool.submit(compiled_only, check)))
+                if len(waiting) >= 3 * workers:
+                    yield _ready(waiting)
+            while waiting:
+                yield _ready(waiting)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ready(waiting: deque[tuple[str, Check, Future[None]]]) -> tuple[str, Check]:
+    name, check, future = waiting.popleft()
+    future.result()
+    return name, check
+
+
 def is_lost() -> bool:
     """Whether a kernel has ended this process's context on the GPU: nothing runs there any more."""
     try:
@@ -117,11 +165,15 @@ def is_lost() -> bool:
     return False
 
 
+def _compiled(source: CudaSource) -> CudaBinary:
+    found = machine()
+    toolchain = find_cuda_toolchain(found.target.isa)
+    return compile_cuda([source], toolchain, found.store, Counters(), jobs=1)[source.symbol]
+
+
 @lru_cache(maxsize=4096)
 def _loaded(source: CudaSource, driver: Driver) -> LoadedKernel:
-    target = machine().target
-    toolchain = find_cuda_toolchain(target.isa)
-    binary = compile_cuda([source], toolchain, machine().store, Counters(), jobs=1)[source.symbol]
+    binary, toolchain, target = _compiled(source), find_cuda_toolchain(machine().target.isa), machine().target
     loaded = driver.load(binary.image, source.symbol, f"{toolchain.identity} for {target.isa}")
     driver.allow(loaded, 0, source.shared_bytes, source.cluster)
     return loaded

@@ -8,20 +8,18 @@ python -m benchmarks.gpu.instructions [--seconds 60] [--out FOLDER] [--simulate 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from benchmarks.gpu import hardware
-from benchmarks.gpu.command import part_options
+from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
-from benchmarks.gpu.record import LOST, Record
+from benchmarks.gpu.record import LOST, WRONG, left_of, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store import KernelStore
-from taskmap.ir.errors import DeviceError
 from taskmap.ir.instructions import INSTRUCTIONS
 from taskmap.ir.target import Target, cuda_target
 from tests.backend.sim.instruction_checks import CHECKS
@@ -63,57 +61,50 @@ def _checked(function: Callable[..., None], entry: object, variant: tuple[Any, .
     function(store, entry, *variant)
 
 
-def measure(work: Work, store: KernelStore, deadline: Deadline, lost: list[str]) -> dict[str, Any] | None:
-    """A check as a record; None when there is no time for it, or the GPU's context has ended."""
-    if deadline.over() or lost:
-        return None
-    try:
-        work.run(store)
-    except Exception as failed:
-        if isinstance(failed, DeviceError) and hardware.is_lost():
-            if lost:
-                return None  # another thread's kernel may have ended it: this one is tried again
-            lost.append(work.name)
-        why = f"{type(failed).__name__}: {failed}"[:2000]
-        return {"name": work.name, "entries": work.entries, "failed": why, "right": False}
-    return {"name": work.name, "entries": work.entries, "right": True}
+def measure(work: Work, store: KernelStore) -> dict[str, Any]:
+    """A check as a record; raises where an entry does not do what the table says."""
+    work.run(store)
+    return {"entries": work.entries, "right": True}
 
 
 def main(argv: list[str] | None = None, chosen: Callable[[Work], bool] = lambda _: True) -> int:
-    """The command: 0, or 1 where a result is wrong."""
+    """The command: 0, or WRONG where a result is; LOST where a kernel has ended the GPU's context."""
     cli = part_options(__doc__, 75.0, "check")
-    cli.add_argument("--workers", type=int, default=12, help="threads: compiling takes longer than running")
+    cli.add_argument("--workers", type=int, help="threads that compile ahead")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")
     arguments = cli.parse_args(argv)
-    deadline, store, lost = Deadline(arguments.seconds), KernelStore(), list[str]()
-    if arguments.simulate:
-        target, conditions, workers = cuda_target(arguments.simulate), {"simulated": arguments.simulate}, 1
-    else:
+    deadline, store = Deadline(arguments.seconds), KernelStore()
+    if not arguments.simulate:
         simulator.run = hardware.run
-        target, conditions = hardware.machine().target, GpuConditions.now(0, INPUTS, "exact").to_dict()
-        workers = arguments.workers
-    record = Record.begun(arguments.out / "gpu_instructions.json", conditions, resume=arguments.resume)
-    wanted = [
-        work for work in works(target, every=not arguments.simulate) if chosen(work) and not record.has(work.name)
-    ]
-    with ThreadPoolExecutor(workers) as pool:
-        for row in pool.map(lambda work: measure(work, store, deadline, lost), wanted):
-            if row is None:
-                continue
-            record.rows.append({**row, "run": len(record.runs) - 1})
-            if not row["right"]:
-                print(f"FAILED  {row['name']}: {row['failed'][:600]}", flush=True)
-    done = {row["name"] for row in record.rows}
-    record.skipped += [work.name for work in wanted if work.name not in done]
-    record.write()
-    checked = {name for row in record.rows for name in row["entries"]}
-    every = sum(entry.targets(target) for entry in INSTRUCTIONS)
-    wrong = sum(not row["right"] for row in record.rows)
-    print(
-        f"{len(checked)} of the {every} entries of {target.isa} ran in {len(record.rows)} kernels, {wrong} are "
-        f"wrong; {len(record.skipped)} kernels were left out"
+
+    def conditions() -> dict[str, Any]:
+        if arguments.simulate:
+            return {"simulated": arguments.simulate}
+        return GpuConditions.now(0, INPUTS, "exact").to_dict()
+
+    record = record_of(arguments, "gpu_instructions", conditions)
+    target = cuda_target(arguments.simulate) if arguments.simulate else hardware.machine().target
+    wanted = [work for work in works(target, every=not arguments.simulate) if chosen(work)]
+    cases: Iterable[tuple[str, Callable[[], dict[str, Any]]]] = (
+        (work.name, partial(measure, work, store)) for work in wanted
     )
-    return LOST if lost else record.status or int(not record.rows)
+    if not arguments.simulate:
+        cases = hardware.compiled_ahead(left_of(record, cases), arguments.workers)
+    if not measure_each(record, cases, deadline.over, lambda: not arguments.simulate and hardware.is_lost(), _show):
+        return LOST
+    right = {row["name"] for row in record.rows if row["right"]}
+    checked = {name for work in wanted if work.name in right for name in work.entries}
+    every = sum(entry.targets(target) for entry in INSTRUCTIONS)
+    print(
+        f"{len(checked)} of the {every} entries of {target.isa} are right, in {len(right)} of {len(record.rows)} "
+        f"kernels that ran; {len(record.skipped)} kernels were left out"
+    )
+    return record.status if record.rows else WRONG
+
+
+def _show(row: dict[str, Any]) -> None:
+    if not row["right"]:
+        print(f"FAILED  {row['name']}: {row['failed'][:600]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.cases import SECTIONS, Case, Tensors, randn
-from benchmarks.gpu.command import part_options
+from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
-from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measure_each, summary
+from benchmarks.gpu.estimates import estimate
+from benchmarks.gpu.hardware import is_lost, machine
+from benchmarks.gpu.record import LOST, measure_each, summary
 from benchmarks.gpu.timing import Call, Deadline, compare
+from benchmarks.gpu.watchdog import Watchdog
 from benchmarks.models.spec import relative_error
 from taskmap.torch_backend import compile_fx
 
@@ -26,6 +28,10 @@ _CACHE = 128 << 20
 """Bytes that the sets of inputs together exceed: more than any L2 cache has."""
 
 _MOST_SETS = 64
+_INDUCTOR = "inductor max-autotune"
+_INDUCTOR_SECONDS = 60.0
+"""What its autotuning may take."""
+
 INPUTS = (
     "standard normal, weights of convolutions scaled to keep it; sets that together exceed 128 MiB, one after another"
 )
@@ -56,8 +62,10 @@ def error(case: Case, compiled: Callable[..., torch.Tensor], inputs: Tensors) ->
     return relative_error((got,), (case.function(*(t.double() for t in inputs)),))
 
 
-def measure(case: Case) -> dict[str, Any]:
-    """One case as a record; ``ratio`` is the speed that its floor speaks of, ``to_torch`` that against PyTorch."""
+def measure(case: Case, watchdog: Watchdog, deadline: Deadline) -> dict[str, Any]:
+    """One case as a record; ``ratio`` is the speed that its floor speaks of, ``to_torch`` that against PyTorch, and
+    ``to_best`` that against the fastest of all rivals. ``missing`` says why a rival was not measured.
+    """
     torch._dynamo.reset()
     sets = input_sets(case)
     with torch.no_grad():
@@ -70,9 +78,12 @@ def measure(case: Case) -> dict[str, Any]:
         if case.of_own is not None:
             other = torch.compile(case.of_own.function, backend=compile_fx, dynamic=False)
             calls[case.of_own.name] = rotating(other, input_sets(case.of_own))
+        rivals, missing = _rivals(case, sets, watchdog, deadline)
         baseline = "copy" if case.copy else "torch" if case.of_own is None else case.of_own.name
-        found = compare(calls, baseline)
+        found = compare({**calls, **rivals}, baseline)
     own, work = found.timings["taskmap"].median, 1.0 if case.of_own is None else case.flops / case.of_own.flops
+    best = max(("torch", *rivals), key=lambda name: found.ratios[name])
+    thought, by = estimate(case, machine().target)
     return {
         "name": case.name,
         "timings": {name: asdict(timing) for name, timing in found.timings.items()},
@@ -80,12 +91,45 @@ def measure(case: Case) -> dict[str, Any]:
         "floor": case.floor,
         "baseline": baseline,
         "to_torch": found.ratios["taskmap"] / found.ratios["torch"],
+        "best": best,
+        "to_best": found.ratios["taskmap"] / found.ratios[best],
+        "missing": missing,
+        "estimate": thought,
+        "estimated_by": by,
+        "measured_over_estimate": own / thought,
         "relative_error": wrong,
         "right": wrong <= case.tolerance,
         "tflops": case.flops / own / 1e12,
         "gigabytes": case.bytes / own / 1e9,
         "state": dict(found.state),
     }
+
+
+def _rivals(
+    case: Case, sets: Sequence[Tensors], watchdog: Watchdog, deadline: Deadline
+) -> tuple[dict[str, Call], dict[str, str]]:
+    """The rivals that run here, and why others do not."""
+    calls: dict[str, Call] = {}
+    missing: dict[str, str] = {}
+    made = dict(case.rivals)
+    if case.inductor and deadline.left < _INDUCTOR_SECONDS:
+        missing[_INDUCTOR] = "left out for want of time"
+    elif case.inductor:
+        # Its own CUDA graphs could not be recorded again: those of the measurement stand for them.
+        made[_INDUCTOR] = torch.compile(case.function, mode="max-autotune-no-cudagraphs", dynamic=False)
+    for name, function in made.items():
+        watchdog.arm(watchdog.seconds + (_INDUCTOR_SECONDS if name == _INDUCTOR else 0))
+        try:
+            function(*sets[0])
+            torch.cuda.synchronize()
+        except Exception as failed:
+            missing[name] = f"{type(failed).__name__}: {failed}"[:300]
+            if is_lost():
+                raise
+            continue
+        calls[name] = rotating(function, sets)
+    watchdog.arm()
+    return calls, missing
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -97,10 +141,11 @@ def main(argv: list[str] | None = None) -> int:
     torch.manual_seed(arguments.seed)
     torch.backends.cudnn.benchmark = True
     deadline = Deadline(arguments.seconds)
-    conditions = GpuConditions.now(arguments.seed, INPUTS, METHOD).to_dict()
-    record = Record.begun(arguments.out / f"gpu_{arguments.section}.json", conditions, resume=arguments.resume)
+    record = record_of(
+        arguments, f"gpu_{arguments.section}", lambda: GpuConditions.now(arguments.seed, INPUTS, METHOD).to_dict()
+    )
     print(f"inputs: {INPUTS}", flush=True)
-    cases = ((case.name, partial(measure, case)) for case in SECTIONS[arguments.section]())
+    cases = ((case.name, partial(measure, case, record.watchdog, deadline)) for case in SECTIONS[arguments.section]())
     if not measure_each(record, cases, deadline.over, is_lost, lambda row: print(line(row), flush=True)):
         return LOST
     print(f"{arguments.section}: {summary(record.rows)}, {len(record.skipped)} left out for want of time")
@@ -114,10 +159,13 @@ def line(row: dict[str, Any]) -> str:
     own = row["timings"]["taskmap"]["median"]
     rate = f"{row['tflops']:.0f} TFLOP/s" if row["tflops"] else f"{row['gigabytes']:.0f} GB/s"
     met = "met" if row["ratio"] >= row["floor"] else "MISSED"
+    best = "" if row["best"] == "torch" else f", {row['to_best']:.2f}x {row['best']}"
     right = "" if row["right"] else f"  WRONG: relative error {row['relative_error']:.2e}"
     return (
         f"{met:6}  {row['name']:28} {own * 1e6:10.1f} us  {rate:>14}  "
-        f"{row['ratio']:.2f}x {row['baseline']} (wanted {row['floor']:.2f}), {row['to_torch']:.2f}x torch{right}"
+        f"{row['ratio']:.2f}x {row['baseline']} (wanted {row['floor']:.2f}), {row['to_torch']:.2f}x torch{best}, "
+        f"{row['measured_over_estimate']:.2f}x the "
+        f"{row['estimated_by']}'s {row['estimate'] * 1e6:.1f} us{right}"
     )
 
 

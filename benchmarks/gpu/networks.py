@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 import taskmap
-from benchmarks.gpu.command import part_options
+from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measure_each, summary
+from benchmarks.gpu.record import LOST, measure_each, summary
 from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error, to_float64
 from benchmarks.models.plain import PLAIN
@@ -157,12 +157,11 @@ def _moved(value: Any, dtype: torch.dtype) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """The command: 0, or 1 where a result is wrong; LOST where a kernel has ended the GPU's context."""
-    cli = part_options(__doc__, 150.0, "network")
+    cli = part_options(__doc__, 150.0, "network", 120.0)
     cli.add_argument("--seed", type=int, default=0)
     arguments = cli.parse_args(argv)
     deadline = Deadline(arguments.seconds)
-    conditions = GpuConditions.now(arguments.seed, INPUTS, METHOD).to_dict()
-    record = Record.begun(arguments.out / "gpu_networks.json", conditions, resume=arguments.resume)
+    record = record_of(arguments, "gpu_networks", lambda: GpuConditions.now(arguments.seed, INPUTS, METHOD).to_dict())
     print(f"inputs: {INPUTS}", flush=True)
     cases = ((str(setting), partial(measure, setting, arguments.seed, deadline)) for setting in settings())
     if not measure_each(record, cases, deadline.over, is_lost, lambda row: print(line(row), flush=True)):

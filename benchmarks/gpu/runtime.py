@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from benchmarks.gpu import hardware
-from benchmarks.gpu.command import part_options
+from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import ROOT, GpuConditions
 from benchmarks.gpu.hardware import is_lost
-from benchmarks.gpu.record import LOST, Record, measure_each
+from benchmarks.gpu.record import LOST, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.ir.errors import DeviceError, DeviceMemoryError, IndexOutOfRangeError, NoDeviceError
@@ -269,15 +269,16 @@ def _crash() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """The command: 0, or 1 where something is wrong; LOST where a kernel has ended the GPU's context."""
-    cli = part_options(__doc__, 60.0, "check")
+    cli = part_options(__doc__, 60.0, "check", 60.0)
     cli.add_argument("--crash", action="store_true", help="run a kernel that ends the GPU's context, and nothing else")
     arguments = cli.parse_args(argv)
     if arguments.crash:
         _crash()
         return 0
     deadline = Deadline(arguments.seconds)
-    conditions = GpuConditions.now(0, "standard normal", "PyTorch's eager mode").to_dict()
-    record = Record.begun(arguments.out / "gpu_runtime.json", conditions, resume=arguments.resume)
+    record = record_of(
+        arguments, "gpu_runtime", lambda: GpuConditions.now(0, "standard normal", "PyTorch's eager mode").to_dict()
+    )
     place = on_gpu(torch.device("cuda", torch.cuda.current_device()))
     cases = ((check.__name__, partial(_passes, check, place)) for check in CHECKS)
     return record.status if measure_each(record, cases, deadline.over, is_lost, _show) else LOST

@@ -136,8 +136,8 @@ class _Window:
             self._call(i)
 
     def _record(self) -> torch.cuda.CUDAGraph | None:
-        graph = torch.cuda.CUDAGraph()
         try:
+            graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 for i in range(self._count):
                     self._call(i)
@@ -150,15 +150,22 @@ class _Window:
     @staticmethod
     def _time(work: Callable[[], object], times: int) -> float:
         """Seconds of one ``work``, by the GPU's own clock."""
-        event: Callable[..., Any] = torch.cuda.Event
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        torch.cuda.synchronize()
-        start.record()
-        for _ in range(times):
-            work()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1e3 / times
+        return seconds_of(work, times, warm=0)
+
+
+def seconds_of(work: Callable[[], object], times: int = 10, warm: int = 2) -> float:
+    """Seconds of one ``work`` among ``times``, by the GPU's own clock."""
+    for _ in range(warm):
+        work()
+    event: Callable[..., Any] = torch.cuda.Event
+    start, end = event(enable_timing=True), event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(times):
+        work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3 / times
 
 
 class Deadline:

@@ -199,8 +199,8 @@ def estimate(p: Product, c: Config, target: Target) -> float:
     """Seconds that the product takes, roughly: waves of blocks, each bound by what its multiprocessor does slowest.
 
     The units at work in one step along k are the multipliers, shared memory (128 bytes per clock) and the path to the
-    second-level cache (about 48 bytes per clock and multiprocessor); none is faster than the latency of memory over the
-    stages in flight. Blocks that share a multiprocessor share its units and hide each other's latency.
+    second-level cache (``target.l2_rate`` bytes per clock and multiprocessor); none is faster than the latency of
+    memory over the stages in flight. Blocks that share a multiprocessor share its units and hide each other's latency.
     """
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
     traffic = (m * k + k * n) * p.left.expr.dtype.bytes + m * n * p.stage.out.dtype.bytes
@@ -251,7 +251,7 @@ def _clocks(p: Product, c: Config, target: Target) -> float:
     loaded = (c.block_m + c.block_n) * c.block_k * size
     if isinstance(c, HopperConfig):
         read = c.block_m + c.block_m // 64 * c.block_n  # lines of 128 bytes: every instruction reads its own columns
-        multiply = max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128, loaded / 64) + 40
+        multiply = max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128, loaded / target.l2_rate) + 40
         return max(multiply, hopper.filling_clocks(p, c))
     down, across = c.warps
     if c.engine == "simt":
@@ -265,7 +265,7 @@ def _clocks(p: Product, c: Config, target: Target) -> float:
         shared = (read + loaded) / 128
         multiply = work / rate
     through = 1.0 if is_asynchronous(p, c, target) else 1.3
-    return max(multiply, shared, loaded / 48) * through
+    return max(multiply, shared, loaded / (0.75 * target.l2_rate)) * through
 
 
 def _known(d: Dim) -> int:

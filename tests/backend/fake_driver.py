@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taskmap.backend.cuda.encoded_map import _Encode
+
 driver = pytest.importorskip("cuda.bindings.driver")
 OK = driver.CUresult.CUDA_SUCCESS
 
@@ -49,6 +51,7 @@ class FakeApi:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     _kept: list[Any] = field(default_factory=list)
     _symbols: list[str] = field(default_factory=list)
+    CUresult = driver.CUresult
     CUdevice_attribute = driver.CUdevice_attribute
     CUfunction_attribute = driver.CUfunction_attribute
     CUlaunchConfig = driver.CUlaunchConfig
@@ -102,6 +105,9 @@ class FakeApi:
     def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, ...]:  # noqa: N802
         return self._answer("cuDevicePrimaryCtxRetain", 7 + device)
 
+    def cuCtxGetDevice(self) -> tuple[Any, ...]:  # noqa: N802
+        return self._answer("cuCtxGetDevice", max(self.context - 7, 0))
+
     def cuCtxSetCurrent(self, context: int) -> tuple[Any, ...]:  # noqa: N802
         self.context = context
         return self._answer("cuCtxSetCurrent")
@@ -138,11 +144,22 @@ class FakeApi:
             self.on_launch(launched)
         return answer
 
-    def cuTensorMapEncodeTiled(self, *arguments: Any) -> tuple[Any, ...]:  # noqa: N802
-        self.calls.append(("map", *arguments))
-        self._kept.append(made := driver.CUtensorMap())
-        ctypes.c_longlong.from_address(made.getPtr()).value = arguments[2]  # recognised by the tensor's address
-        return self._answer("cuTensorMapEncodeTiled", made)
+    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> tuple[Any, ...]:  # noqa: N802
+        assert name == b"cuTensorMapEncodeTiled"
+
+        def encode(to: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
+            assert to % 128 == 0
+            lists = [
+                [values[i] for i in range(count)]
+                for values, count in zip(rest[:4], (rank, rank - 1, rank, rank), strict=True)
+            ]
+            self.calls.append(("map", driver.CUtensorMapDataType(dtype), rank, address, *lists, *rest[4:]))
+            ctypes.memset(to, 0, 128)
+            ctypes.c_longlong.from_address(to).value = address  # recognised by the tensor's address
+            return int(self._answer("cuTensorMapEncodeTiled")[0])
+
+        self._kept.append(made := _Encode(encode))
+        return self._answer("cuGetProcAddress", ctypes.cast(made, ctypes.c_void_p).value, 0)
 
     def cuMemsetD8Async(self, address: int, value: int, size: int, stream: Any) -> tuple[Any, ...]:  # noqa: N802
         self.calls.append(("set", address, value, size, int(stream)))

@@ -1,0 +1,123 @@
+"""What the cost model, or the roofline where there is none, thinks of a case; and rates that fit what was measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.gpu.cases import Case
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.target import Target
+from taskmap.schedules import Problem, read_problem
+
+RATES = ("f16_rate", "f32_rate", "l2_rate", "memory_bandwidth")
+"""The fields of Target that the cost model of products reads, and that a measurement can correct."""
+
+MODEL, ROOFLINE = "cost model", "roofline"
+_STEPS = (1.25, 1.05, 1.01)
+_MOST = 4.0  # times as fast or slow as the data say: beyond that a rate explains something else
+_KEPT = 1e-4  # what a rate must improve to be changed: one that bounds nothing stays
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A case with the seconds that it took."""
+
+    case: Case
+    seconds: float
+
+
+def problem_of(case: Case) -> Problem | None:
+    """The case as the cost model of products sees it; None where it is no product, or one of a single row."""
+    if case.product is None:
+        return None
+    m, n, k, kind = case.product
+    try:
+        return read_problem("cuda.matmul", f"1x{m}x{n}x{k}", f"{kind},{kind},{kind}", "a=k b=k")
+    except ScheduleError:
+        return None
+
+
+def estimate(case: Case, target: Target) -> tuple[float, str]:
+    """Seconds, and what says so: the cost model of products for the configuration that it chooses; otherwise the
+    roofline, which is the least that operations and bytes take.
+    """
+    problem = problem_of(case)
+    if problem is not None:
+        return problem.cycles(problem.default(target), target) / target.clock, MODEL
+    clocks = target.clock * target.cores
+    return max(case.flops / (target.f16_rate * clocks), case.bytes / target.memory_bandwidth), ROOFLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Rates before and after. error: the typical factor between estimate and measurement. changes: for cases whose
+    default would be another one, both configurations.
+    """
+
+    target: Target
+    fitted: Target
+    error_before: float
+    error_after: float
+    cases: int
+    changes: Mapping[str, tuple[str, str]]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [f"the cost model against {self.cases} measured cases: typically off by {self.error_before:.2f}x, with "
+                 f"fitted rates by {self.error_after:.2f}x"]  # fmt: skip
+        for rate in RATES:
+            old, new = getattr(self.target, rate), getattr(self.fitted, rate)
+            found.append(f"  {rate:18}{old:>16.4g} -> {new:.4g}" + ("" if old != new else "  (nothing says otherwise)"))
+        found += [f"  {name}: {old}  would become  {new}" for name, (old, new) in self.changes.items()]
+        return found if self.changes else [*found, "  no default would change"]
+
+
+def refit(seen: Sequence[Seen], target: Target) -> Fit | None:
+    """The rates with the least sum of logarithms of measured over estimated, whatever their signs, found one after the
+    other by steps: one kernel that is slow for a reason of its own moves none. None where nothing of use was measured.
+
+    Of cases without a cost model, those that memory bounds count.
+    """
+    products = [(s, p) for s in seen if (p := problem_of(s.case)) is not None]
+    streams = [s for s in seen if s.case.copy]
+    if not products and not streams:
+        return None
+    chosen = [(s, p, p.default(target)) for s, p in products]  # what ran
+
+    def errors(t: Target) -> Iterable[float]:
+        for s, p, config in chosen:
+            yield math.log(s.seconds * t.clock / p.cycles(config, t))
+        for s in streams:
+            yield math.log(s.seconds * t.memory_bandwidth / s.case.bytes)
+
+    def loss(t: Target) -> float:
+        return math.fsum(abs(e) for e in errors(t))
+
+    fitted, best = target, loss(target)
+    for step in _STEPS:
+        moved = True
+        while moved:
+            moved = False
+            for rate in RATES:
+                for factor in (step, 1 / step):
+                    other = _scaled(fitted, target, rate, factor)
+                    if other is not None and (now := loss(other)) < best - _KEPT:
+                        fitted, best, moved = other, now, True
+    changes = {
+        s.case.name: (str(config), str(new)) for s, p, config in chosen if str(new := p.default(fitted)) != str(config)
+    }
+    return Fit(target, fitted, _typical(errors(target)), _typical(errors(fitted)), len(chosen) + len(streams), changes)
+
+
+def _scaled(now: Target, first: Target, rate: str, factor: float) -> Target | None:
+    value = getattr(now, rate) * factor
+    if not 1 / _MOST <= value / getattr(first, rate) <= _MOST:
+        return None
+    return replace(now, **{rate: value})
+
+
+def _typical(errors: Iterable[float]) -> float:
+    return math.exp(statistics.median(abs(e) for e in errors))

@@ -1,0 +1,65 @@
+"""What `make gpu` does, in order: the ladder, figures, then corners, instructions, the runtime and the test suite."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MODULE: tuple[str, ...] = (sys.executable, "-m")
+"""How a module is run."""
+
+RUNG_SECONDS = 20.0
+RUNGS = ("pointwise kernel", "mma product", "TMA copy", "wgmma without TMA", "Hopper product 1024", "product 8192",
+         "attention", "split-K", "small model")  # fmt: skip
+"""Named here, too, so that the process that starts the parts imports no PyTorch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command with its share of the time, which takes --seconds, --out, --resume, --only and --case-seconds.
+    record: the name of its JSON file. needs: modules that it imports. most: seconds that it gets at most.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    share: float
+    record: str
+    needs: tuple[str, ...] = ()
+    most: float = 1e9
+
+    @property
+    def lacks(self) -> list[str]:
+        """What of it is not installed here."""
+        return [name for name in self.needs if find_spec(name) is None]
+
+
+def ladder() -> list[Part]:
+    """One part a rung."""
+    module = (*MODULE, "benchmarks.gpu.ladder", "--rung")
+    return [Part(f"ladder: {rung}", (*module, rung), 0.02, "gpu_ladder", most=RUNG_SECONDS) for rung in RUNGS]
+
+
+def parts() -> list[Part]:
+    """Behind the ladder."""
+
+    def section(name: str, share: float) -> Part:
+        return Part(name, (*MODULE, "benchmarks.gpu.kernels", "--section", name), share, f"gpu_{name}")
+
+    def module(name: str, share: float) -> Part:
+        return Part(name, (*MODULE, f"benchmarks.gpu.{name}"), share, f"gpu_{name}")
+
+    return [
+        section("matmul", 0.15),
+        section("attention", 0.10),
+        section("memory", 0.07),
+        section("decode", 0.06),
+        section("convolution", 0.08),
+        module("networks", 0.22),
+        module("corners", 0.12),
+        module("instructions", 0.10),
+        module("runtime", 0.05),
+        Part("kernels", (*MODULE, "benchmarks.gpu.suite"), 0.05, "gpu_kernels", needs=("pytest", "hypothesis")),
+    ]
