@@ -7,7 +7,6 @@ that took up that storage first. Two that do not share it there never share it h
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,34 +16,8 @@ from taskmap.graph.graph import Graph
 from taskmap.graph.importers.symbols import Symbols
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.nodes import Dim, Var
-from taskmap.ir.types import DType
 from taskmap.ir.visit import walk_exprs
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A result that is a view of an argument or of another result: its shape, and its strides and offset there."""
-
-    shape: tuple[Dim, ...]
-    strides: tuple[Dim, ...]
-    offset: Dim
-    dtype: DType
-    argument: int | None = None
-    result: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Aliases:
-    """A key for the storage of each argument and each result; None for what is no tensor. Equal keys share memory.
-
-    ``shared`` holds, by position, the results that are views of something else in a call. The last ``hidden`` results
-    are there for others to be views of; the caller does not get them.
-    """
-
-    arguments: tuple[Hashable, ...]
-    results: tuple[Hashable, ...]
-    shared: dict[int, Shared] = field(default_factory=dict)
-    hidden: int = 0
+from taskmap.sharing import Aliases, Shared
 
 
 def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:

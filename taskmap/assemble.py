@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from taskmap.aliases import Aliases, Shared
 from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer, Step
 from taskmap.binding import Binding, ExternBinding, Output, Result, TensorSpec, View
 from taskmap.graph.graph import Graph, Node
@@ -20,6 +19,7 @@ from taskmap.graph.planning import Group, Plan
 from taskmap.index_names import indexing_lines, indexing_text
 from taskmap.ir.construct import constant_dim, product
 from taskmap.ir.nodes import Dim, Expr
+from taskmap.sharing import Aliases, Shared
 
 ExternFunction = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from taskmap.aliases import Aliases
 from taskmap.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, assemble
 from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.resources import Resources
@@ -43,6 +42,7 @@ from taskmap.progress import progress
 from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
 from taskmap.schedules import Config, schedule
+from taskmap.sharing import Aliases
 from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
 from taskmap.tuning.choice import Choices, choices
 from taskmap.unfuse import unfuse

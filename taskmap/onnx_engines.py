@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.aliases import Aliases
 from taskmap.constants import FrozenGraph
 from taskmap.driver import Session, compile_graph
 from taskmap.dump import new_dump
@@ -25,6 +24,7 @@ from taskmap.onnx_points import Run
 from taskmap.onnx_program import Engine
 from taskmap.placing import CPU
 from taskmap.runtime import CompiledGraph
+from taskmap.sharing import Aliases
 
 Extern = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
 """An operator that the host runs: from its tensors and the values of symbolic sizes to its results."""
