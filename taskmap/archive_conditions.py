@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmap.archive_manifest import ArchivedPlan, Manifest
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import constant_dim, index
 from taskmap.ir.interval import Interval, bounds
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.printer import print_dim
@@ -72,7 +72,11 @@ def _is_fixed(size: Dim, value: Dim, fixed: dict[Dim, int]) -> bool:
 def _names(manifest: Manifest, plan: ArchivedPlan) -> dict[Var, Expr]:
     """For each symbolic size a variable with the dimension's name in the model, as --shape takes it."""
     found: dict[Var, Expr] = {}
-    for var, (port, axis) in plan.sizes.items():
+    for var, at in plan.sizes.items():
+        if not isinstance(at, tuple):
+            found[var] = substitute(at, found) if isinstance(at, Expr) else index(at)
+            continue
+        port, axis = at
         declared = manifest.inputs[port].shape
         name = declared[axis] if declared is not None and axis < len(declared) else None
         found[var] = Var(name if isinstance(name, str) else f"{manifest.inputs[port].name}.{axis}")

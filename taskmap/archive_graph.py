@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -25,6 +26,7 @@ from taskmap.ir.construct import constant_dim
 from taskmap.ir.cost import bytes_moved, operations
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.visit import free_vars, substitute
 from taskmap.onnx_points import Segment
 
 AddWeight = Callable[[torch.Tensor, str], int]
@@ -34,12 +36,13 @@ _LONGEST = 1000
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRecord:
     """A graph, whole, and its compilation (None where nothing is computed). ``shapes``: of its inputs; None is for all
-    sizes that meet ``checks``."""
+    sizes that meet ``checks``. ``forms``: the sizes that have names of their own, or one value."""
 
     segment: Segment
     compilation: Compilation | None
     shapes: tuple[tuple[int, ...], ...] | None
     checks: tuple[Check, ...] = ()
+    forms: Mapping[Var, Expr] = field(default_factory=dict)
 
 
 def recorded(graph: GraphRecord, weight: AddWeight) -> ArchivedPlan:
@@ -55,13 +58,15 @@ class _Recorder:
         self.constants: dict[int, torch.Tensor] = {}
         self.binding: Binding | None = None
         inputs = graph.segment.graph.inputs if graph.segment.graph is not None else ()
+        # Sizes that have names of their own are computed by an archive; they are no inputs of the model.
+        inputs = [n for n in inputs if not n.attrs.get("scalar")]
         self.shapes: tuple[tuple[Dim, ...], ...] = graph.shapes or tuple(n.shape for n in inputs)
 
     def plan(self) -> ArchivedPlan:
         """The plan of the graph."""
         c = self.graph.compilation
         program, memory = Program((), ()), MemoryPlan((), {}, {})
-        sizes: dict[Var, tuple[int, int]] = {}
+        sizes: dict[Var, tuple[int, int] | Dim] = {}
         schedules: tuple[str, ...] = ()
         work: tuple[tuple[int, int], ...] = ()
         launches: tuple[str, ...] = ()
@@ -72,7 +77,7 @@ class _Recorder:
                 launches = tuple(s.symbol for s in launch_sources(program, memory))
             self._bind(binding)
             self.constants = {**binding.fixed, **_prepared(c, self.shapes)}
-            sizes = {var: _place(place) for var, place in binding.dims}
+            sizes = self._sizes(binding)
             groups = [o for o in c.parts.main.origins if isinstance(o, Group)]
             schedules = tuple(c.kernels[g].schedule[:_LONGEST] for g in groups)
             work = tuple((bytes_moved(g.task), operations(g.task)) for g in groups) if not sizes else ()
@@ -83,7 +88,10 @@ class _Recorder:
             sizes=sizes,
             shapes=self.shapes,
             positive=self._positive(sizes),
-            checks=tuple(("ge" if k.at_least else "eq", k.a, k.b) for k in self.graph.checks),
+            checks=tuple(
+                ("ge" if k.at_least else "eq", self._written(k.a, sizes), self._written(k.b, sizes))
+                for k in self.graph.checks
+            ),
             program=program,
             memory=memory,
             launch=launches,
@@ -94,6 +102,30 @@ class _Recorder:
             schedules=schedules,
             work=work,
         )
+
+    def _sizes(self, binding: Binding) -> dict[Var, tuple[int, int] | Dim]:
+        """What each symbolic size of the program is, in order."""
+        found: dict[Var, tuple[int, int] | Dim] = {}
+        names = {var for var, _ in binding.dims}
+        for var, place in binding.dims:
+            form = self.graph.forms.get(var)
+            if form is None:
+                found[var] = _place(place)
+                continue
+            size = self._written(form, names)
+            if isinstance(size, Expr) and not free_vars(size) <= set(found):
+                raise UnsupportedError("the model cannot be archived", why="a size is computed from a later one.")
+            found[var] = size
+        return found
+
+    def _written(self, size: Dim, names: Collection[Var]) -> Dim:
+        """``size`` in the sizes ``names``, which a program has."""
+        while isinstance(size, Expr):
+            rest = {v: self.graph.forms[v] for v in free_vars(size) if v not in names and v in self.graph.forms}
+            if not rest:
+                break
+            size = substitute(size, rest)
+        return size
 
     def _bind(self, binding: Binding) -> None:
         self.binding = binding
@@ -140,7 +172,7 @@ class _Recorder:
         tensor = self.constants[view.slot]
         return _whole(source, tensor.shape, tensor.stride())
 
-    def _positive(self, sizes: dict[Var, tuple[int, int]]) -> tuple[Dim, ...]:
+    def _positive(self, sizes: Mapping[Var, object]) -> tuple[Dim, ...]:
         """The sizes that must be positive: all, where some are symbolic."""
         if not sizes or self.graph.segment.graph is None:
             return ()
@@ -171,6 +203,7 @@ def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, torc
         return {}
     prepare = c.call.prepare
     # They are not read: no graph of a model has parameters among its inputs. Symbolic sizes are, and change nothing.
-    arguments = [torch.zeros([constant_dim(n) or 1 for n in shape]) for shape in shapes]
+    arguments: list[Any] = [torch.zeros([constant_dim(n) or 1 for n in shape]) for shape in shapes]
+    arguments += [1] * (prepare.binding.inputs - len(arguments))
     values = prepare.run([*arguments, *prepare.tail], prepare.constants)
     return dict(enumerate(values, c.call.main.binding.inputs))

@@ -127,13 +127,14 @@ class Output:
 class ArchivedPlan:
     """One graph for inputs of these shapes.
 
-    ``sizes``: for each symbolic size the input and the axis that it is read off. ``positive`` must be, and of
-    ``checks`` (eq or ge, a, b) all must hold. ``launch``: the functions that run the program's segments, of a CPU
-    alone. ``io`` and ``constants``: what lies behind the program's tables. ``work``: the bytes that each step moves at
-    least, and its arithmetic operations; nothing where they depend on symbolic sizes.
+    ``sizes``: for each symbolic size the input and the axis that it is read off, or what it is computed from, sizes
+    before it. ``positive`` must be, and of ``checks`` (eq or ge, a, b) all must hold. ``launch``: the functions that
+    run the program's segments, of a CPU alone. ``io`` and ``constants``: what lies behind the program's tables.
+    ``work``: the bytes that each step moves at least, and its arithmetic operations; nothing where they depend on
+    symbolic sizes.
     """
 
-    sizes: dict[Var, tuple[int, int]]
+    sizes: dict[Var, tuple[int, int] | Dim]
     shapes: tuple[tuple[Dim, ...], ...]
     positive: tuple[Dim, ...]
     checks: tuple[tuple[str, Dim, Dim], ...]
@@ -251,7 +252,7 @@ def _plan_record(p: ArchivedPlan) -> dict[str, Any]:
         steps.append({**record, **said, **({"indexing": step.indexing} if step.indexing else {})})
     memory = p.memory
     return {
-        "sizes": {names[var]: list(place) for var, place in p.sizes.items()},
+        "sizes": {names[v]: list(at) if isinstance(at, tuple) else record_of(at, names) for v, at in p.sizes.items()},
         "shapes": [sizes(s) for s in p.shapes],
         "positive": sizes(p.positive),
         "checks": [[op, *sizes([a, b])] for op, a, b in p.checks],
@@ -364,16 +365,20 @@ class _Known:
             j.field("work").each(_work),
         )  # fmt: skip
 
-    def _variables(self, j: Json) -> tuple[dict[str, Var], dict[Var, tuple[int, int]]]:
+    def _variables(self, j: Json) -> tuple[dict[str, Var], dict[Var, tuple[int, int] | Dim]]:
         if not isinstance(j.value, dict) or not all(_VARIABLE.fullmatch(name) for name in j.value):
             raise j.wrong("an object of sizes")
         names = {name: Var(name) for name in j.value}
-        places: dict[Var, tuple[int, int]] = {}
+        found: dict[Var, tuple[int, int] | Dim] = {}
         for name, var in names.items():
-            port, axis = _several(j.field(name), 2)
+            size = j.field(name)
+            if not isinstance(size.value, list) or (size.value and isinstance(size.value[0], str)):
+                found[var] = _size(size, {v.name: v for v in found})
+                continue
+            port, axis = _several(size, 2)
             number = port.number(0, len(self.inputs))
-            places[var] = (number, axis.number(0, len(self.inputs[number].shape or ())))
-        return names, places
+            found[var] = (number, axis.number(0, len(self.inputs[number].shape or ())))
+        return names, found
 
     def _program(self, j: Json, names: Mapping[str, Var]) -> Program:
         kinds = [k.value for k in BufferKind if k is not BufferKind.TENSOR]

@@ -60,6 +60,11 @@ class PlanSizes:
         flat: list[Dim] = [*shapes, *plan.positive, *self._checked, *self._buffers, *self._factors, *views]
         try:
             self._flat = sizes_function(flat, plan.program.dims)
+            known = list(plan.sizes)
+            self._dims = [
+                at if isinstance(at, tuple) else sizes_function([at], known[:k])
+                for k, at in enumerate(plan.sizes.values())
+            ]
         except (CodegenError, SyntaxError, MemoryError, RecursionError) as error:
             raise ValueError(f"its sizes cannot be computed: {error}.") from error
 
@@ -71,11 +76,13 @@ class PlanSizes:
         plan = self.plan
         if not all(_fits(wanted, s) for wanted, s in zip(plan.shapes, shapes, strict=True)):
             return None
-        dims = tuple(shapes[port][axis] for port, axis in plan.sizes.values())
         try:
+            dims = self._values(shapes)
             values = list(self._flat(dims))
         except (ArithmeticError, ValueError, TypeError) as error:
             raise ValueError(f"its sizes cannot be computed: {error}.") from error
+        if any(type(n) is not int or abs(n) >= MOST_BYTES for n in dims):
+            raise ValueError("one of its sizes is none.")
 
         def take(count: int) -> list[int]:
             taken = values[:count]
@@ -107,6 +114,13 @@ class PlanSizes:
             (offset,) = take(1)
             outputs.append(self._view(o.source, shape, strides, offset, sizes))
         return Resolved(dims, tuple(made), tuple(outputs))
+
+    def _values(self, shapes: Sequence[Shape]) -> Shape:
+        """The values of the symbolic sizes."""
+        found: list[int] = []
+        for at in self._dims:
+            found += [shapes[at[0]][at[1]]] if isinstance(at, tuple) else at(found)
+        return tuple(found)
 
     def _holds(self, values: Sequence[int]) -> bool:
         pairs = zip(self.plan.checks, values[::2], values[1::2], strict=True)

@@ -60,6 +60,8 @@ def keep(
             return [*((path.read_bytes(), symbols) for path, symbols in found if symbols), team]
 
         writer = ArchiveWriter(model.model, ArchiveSession(session, ".so", binaries), [graph])
+        if graph.shapes is None:
+            request = request.for_all_sizes
         request.store().keep_file(
             request.key, SYMBOL, {"model": str(request.model)}, {"files": json.dumps(files)},
             lambda path: _write(writer, path),
@@ -88,9 +90,7 @@ def _graph(
     compiled = {id(c.imported): c for c in record if isinstance(c, Compilation)}
     compilation = None if segment.graph is None else compiled[id(segment.graph)]
     if segment.guard is not None:
-        if segment.forms or segment.guard.open != list(segment.guard.order):
-            raise UnsupportedError("the model's graph has sizes that an archive does not have")
-        return GraphRecord(segment, compilation, None, tuple(segment.guard.checks))
+        return GraphRecord(segment, compilation, None, tuple(segment.guard.checks), segment.guard.forms)
     return GraphRecord(segment, compilation, shapes)
 
 

@@ -13,7 +13,8 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import taskmap
@@ -33,24 +34,39 @@ _SETTLED_SECONDS = 2.0
 class Request:
     """A model's file and ``asked``, the options that change how it is compiled.
 
-    cache_dir: the kernel store's folder, None for the default.
+    cache_dir: the kernel store's folder, None for the default. shapes: sizes that were given, for which alone a model
+    without a graph for all sizes is compiled.
     """
 
     model: Path
     asked: tuple[str, ...]
     cache_dir: Path | None
+    shapes: tuple[str, ...] = ()
+
+    @property
+    def for_all_sizes(self) -> Request:
+        """The request under which a graph for all sizes is kept."""
+        return replace(self, shapes=())
 
     @property
     def key(self) -> str:
         """64 hexadecimal digits."""
         host, cpus = detect_host(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         said = [os.environ.get(name) for name in _VARIABLES]
-        parts = [os.path.realpath(self.model), self.asked, host.isa, host.model, cpus, said, _package()]
+        parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.model, cpus, said]
+        parts.append(_package(taskmap.__version__))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def store(self) -> KernelStore:
         """The store that keeps it. Raises KernelStoreError."""
         return KernelStore(self.cache_dir, suffix=SUFFIX)
+
+
+def candidates(request: Request) -> Iterator[Path]:
+    """The archives that may serve a request: what is kept for its sizes, then what is kept for all sizes."""
+    for wanted in dict.fromkeys((request, request.for_all_sizes)):
+        if (path := find(wanted)) is not None:
+            yield path
 
 
 def find(request: Request) -> Path | None:
@@ -86,9 +102,10 @@ def stamp(file: Path) -> list[int] | None:
     return [s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size]
 
 
-def _package() -> str:
+@lru_cache(maxsize=1)
+def _package(version: str) -> str:
     """What taskmap itself is: another version, or an edited file, is another compiler."""
-    digest = hashlib.sha256(taskmap.__version__.encode())
+    digest = hashlib.sha256(version.encode())
     for folder in (taskmap, ir, graph, schedules, backend):
         for line in sorted(_sources(folder.__path__[0])):
             digest.update(line.encode())

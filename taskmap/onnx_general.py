@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from taskmap.backend.sizes import sizes_function
 from taskmap.graph.graph import Node
 from taskmap.graph.importers.onnx.assumptions import Check
 from taskmap.graph.importers.onnx.protos import shown
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import const, constant_dim
 from taskmap.ir.nodes import Dim, Expr, Var
 
 Declared = Sequence[tuple[int | str | None, ...] | None]
@@ -46,7 +46,8 @@ class Guard:
     """Whether a graph that was read with symbolic sizes, ``order``, is right for given ones.
 
     All sizes must be positive, and what was taken for granted while reading must hold. ``nodes`` are the graph's;
-    ``fixed`` are sizes whose one value the checks demand; ``forms``: the sizes that have names of their own.
+    ``fixed`` are sizes whose one value the checks demand; ``forms``: the sizes that have names of their own, or one
+    value.
     ``arguments`` are the sizes that the graph takes after its tensors.
     """
 
@@ -55,13 +56,14 @@ class Guard:
         order: Sequence[Var],
         checks: Sequence[Check],
         nodes: Sequence[Node],
-        fixed: Collection[Var] = (),
+        fixed: Mapping[Var, int] | None = None,
         forms: Mapping[Var, Expr] | None = None,
     ) -> None:
         self.order = tuple(order)
         self.checks = list(checks)
-        self.open = [v for v in order if v not in fixed]
+        self.open = [v for v in order if v not in (fixed or {})]
         self.all = [*order, *(forms or {})]
+        self.forms = {**{v: const(n, v.dtype) for v, n in (fixed or {}).items()}, **(forms or {})}
         self.arguments: tuple[int, ...] = ()
         seen: dict[Expr, Node] = {}
         for node in nodes:

@@ -16,7 +16,7 @@ from taskmap.cli.shapes import shape_option
 from taskmap.cli.targets import GPU_HELP
 from taskmap.ir.errors import InputError
 from taskmap.ir.lazy import lazily
-from taskmap.kept_models import Request, find
+from taskmap.kept_models import Request, candidates
 from taskmap.options import TARGETS
 
 # An archive runs without torch and onnx.
@@ -33,9 +33,11 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError("--onnx and --sha256 are for archives", why=f"{a.model} is none.")
     check_model_file(a.model)
     request = _request(a)
-    kept = None if request is None else find(request)
-    status = None if kept is None else _run_archive(a, kept)
-    return _run_onnx(a, request) if status is None else status
+    for kept in () if request is None else candidates(request):
+        status = _run_archive(a, kept)
+        if status is not None:
+            return status
+    return _run_onnx(a, request)
 
 
 def _request(a: argparse.Namespace) -> Request | None:
@@ -44,9 +46,9 @@ def _request(a: argparse.Namespace) -> Request | None:
         return None
     if a.gpu is not None or a.target not in (None, "cpu"):
         return None
-    asked = (f"isa={a.isa}", f"threads={a.threads}", *(s.text for s in a.shape))
+    asked = (f"isa={a.isa}", f"threads={a.threads}")
     folder = folder_of(a)
-    return Request(a.model, asked, None if folder is None else Path(folder))
+    return Request(a.model, asked, None if folder is None else Path(folder), tuple(s.text for s in a.shape))
 
 
 def parser() -> argparse.ArgumentParser:

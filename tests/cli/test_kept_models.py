@@ -151,3 +151,39 @@ def test_another_taskmap_compiles_anew(tmp_path: Path, capsys: Capture, monkeypa
     assert find(request) is not None
     monkeypatch.setattr("taskmap.__version__", "0.0.0+other")
     assert find(request) is None
+
+
+def halving(path: Path, height: int | str, batch: int | str = 1) -> Path:
+    """Convolutions of stride 2 and additions: sizes inside that are (h + 1) // 2 of the one before."""
+    draw = np.random.default_rng(0)
+    nodes, weights, name = [], [], "x"
+    for i in range(4):
+        w = (draw.standard_normal((6, 6, 3, 3)) / 5).astype(np.float32)
+        weights.append(numpy_helper.from_array(w, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], strides=[2, 2], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Conv", [f"c{i}", f"w{i}"], [f"d{i}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Add", [f"c{i}", f"d{i}"], [name := f"e{i}"]))
+    nodes.append(helper.make_node("Flatten", [name], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 6, height, "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+def test_a_graph_with_sizes_of_its_own_is_kept_for_all_sizes(tmp_path: Path, capsys: Capture) -> None:
+    model = halving(tmp_path / "model.onnx", "h", "n")
+    first, _ = run(capsys, model, "--shape", "h=33", "--shape", "w=50", "--shape", "n=2")
+    assert "kept" not in first
+    assert first["graphs"]["for_many_sizes"] == 1
+    for n, h, w in ((2, 33, 50), (1, 33, 50), (3, 64, 47), (1, 1, 9)):
+        sizes = ("--shape", f"h={h}", "--shape", f"w={w}", "--shape", f"n={n}")
+        facts, y = run(capsys, model, *sizes, "--compare", "reference")
+        assert facts["kept"]
+        assert facts["compared"][0]["equal"]
+        _, fresh = run(capsys, model, *sizes, "--fresh")
+        np.testing.assert_array_equal(y, fresh)
