@@ -89,12 +89,13 @@ class Watch:
     """Memory as it was. ``table``: the process, its page map, numbers of page ranges and of blocks; for each range its
     entry (see Pages); for each block address and bytes; the blocks' hash. ``pages`` are kept for their counts.
 
-    written: whether something was written since. The memory must still be there.
+    written: whether something was written since. The memory must still be there. hashed: bytes that it reads.
     """
 
     table: array[int]
     pages: tuple[Pages, ...]
     written: Callable[[], int]
+    hashed: int
 
 
 def watch(tensors: Iterable[tuple[int, int, bool]], address: int) -> Watch:
@@ -128,4 +129,4 @@ def watch(tensors: Iterable[tuple[int, int, bool]], address: int) -> Watch:
     function = _Written(address)
     place = table.buffer_info()[0]
     table[-1] = ctypes.c_longlong(function(place, 1)).value
-    return Watch(table, tuple(watched), partial(function, place, 0))
+    return Watch(table, tuple(watched), partial(function, place, 0), sum(size for _, size in blocks))

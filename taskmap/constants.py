@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from taskmap.backend.watch import Watch, watch
 from taskmap.ledger import LEDGER
 from taskmap.runtime import CompiledGraph
 
+_log = logging.getLogger(__name__)
+_MUCH = 16 << 20
 _ADDRESS = torch.Tensor.data_ptr
 _VERSION = attrgetter("_version")
 
@@ -53,6 +56,7 @@ class FrozenGraph:
         # The first is picked twice: an itemgetter of one item would give no tuple.
         self._pick = itemgetter(*self.watched, *self.watched[:1]) if self.watched else _nothing
         self._lock = Lock()
+        self._said = False
         self._prepared: _Prepared | None = None
 
     def __call__(self, args: list[Any]) -> list[Any]:
@@ -82,6 +86,7 @@ class FrozenGraph:
             # From before the values are computed: a write in between is then noticed at the next call.
             written = self._written
             memory = None if written is None else watch([_memory(args[i]) for i in self.watched], written)
+            self._say(memory)
             values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
             binding = self.main.binding
             by_slot = {**binding.fixed, **dict(enumerate(values, binding.inputs))}
@@ -92,6 +97,17 @@ class FrozenGraph:
             self.prepare.kept.clear()
             LEDGER.add("constants_prepared")
             return prepared
+
+    def _say(self, memory: Watch | None) -> None:
+        """Warn once of a check that takes milliseconds at every call."""
+        if memory is None or memory.hashed < _MUCH or self._said:
+            return
+        self._said = True
+        _log.warning(
+            "%d MiB of frozen parameters are hashed at every call, because their pages cannot be watched here; "
+            "options={'check_frozen': False} leaves that out, and writes that PyTorch does not count unnoticed",
+            memory.hashed >> 20,
+        )
 
     def _marks(self, args: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Addresses and version counters of the watched arguments. No loop of Python: it runs at every call."""

@@ -91,14 +91,15 @@ class CpuBuilder:
         ]
         for source in launches:
             dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
-        if prepares:
+        checked = prepares and options.check_frozen
+        if checked:
             launches.append(watch.SOURCE)
         loaded = self.compiler.finish(launches, show)
         executables = {
             program: Executable(program, places, loaded, single=options.profile, threads=options.threads)
             for program, places in programs.items()
         }
-        return Ready(executables, loaded[watch.SOURCE.symbol] if prepares else None, {})
+        return Ready(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
 
     def close(self) -> None:
         """End the compilers that are still at work."""

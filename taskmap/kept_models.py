@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import taskmap
-from taskmap import backend, graph, ir, schedules
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.store import KernelStore
 from taskmap.ir.errors import TaskmapError
@@ -106,10 +106,18 @@ def stamp(file: Path) -> list[int] | None:
 def _package(version: str) -> str:
     """What taskmap itself is: another version, or an edited file, is another compiler."""
     digest = hashlib.sha256(version.encode())
-    for folder in (taskmap, ir, graph, schedules, backend):
-        for line in sorted(_sources(folder.__path__[0])):
-            digest.update(line.encode())
+    folders = [taskmap.__path__[0], *(_folder(f"taskmap.{room}") for room in ("ir", "graph", "schedules", "backend"))]
+    for line in sorted(line for folder in folders for line in _sources(folder)):
+        digest.update(line.encode())
     return digest.hexdigest()
+
+
+def _folder(package: str) -> str:
+    """The folder of a package, which is not loaded."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return spec.submodule_search_locations[0]
 
 
 def _sources(folder: str) -> Iterator[str]:

@@ -34,6 +34,8 @@ class Options:
     threads: how many threads a kernel uses; None follows `torch.set_num_threads`.
     dump_dir: a folder that receives every stage as a numbered file.
     freeze: parameters are constants when grad is off, folded and packed once, and refreshed when they change.
+    check_frozen: look at the memory of frozen parameters at every call. False leaves their addresses and version
+        counters: writes that PyTorch does not count (`parameter.data`, numpy views, other processes) go unnoticed.
     fast_math: allow arithmetic that does not follow IEEE 754.
     cache_dir: the folder of the kernel store; None is TASKMAP_CACHE_DIR if set, else the user's cache folder.
     verify_passes: verify the IR between all passes.
@@ -55,6 +57,7 @@ class Options:
     threads: int | None = None
     dump_dir: str | None = None
     freeze: bool = True
+    check_frozen: bool = True
     fast_math: bool = False
     cache_dir: str | None = None
     verify_passes: bool = False
@@ -163,6 +166,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "threads": (_is_count, f"None or an integer of at least 1 and at most {MOST_THREADS}"),
     "dump_dir": (_is_folder, "None or a path"),
     "freeze": (_is_flag, "True or False"),
+    "check_frozen": (_is_flag, "True or False"),
     "fast_math": (_is_flag, "True or False"),
     "cache_dir": (_is_folder, "None or a path"),
     "verify_passes": (_is_flag, "True or False"),

@@ -328,3 +328,42 @@ def test_a_forked_child_notices_its_own_writes(system: str) -> None:
         assert since(before).constants_prepared == 0
         one_element(model)
         torch.testing.assert_close(run(x), model(x))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_memory_is_not_looked_at_where_the_user_says_so(
+    size: str, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes that PyTorch counts are noticed all the same."""
+    watched: list[Any] = []
+    monkeypatch.setattr("taskmap.constants.watch", lambda *arguments: watched.append(arguments))
+    n = SIZES[size]
+    model = Scaled(n).eval()
+    run = torch.compile(model, backend="taskmap", options={"check_frozen": False})
+    x = torch.rand(3, n)
+    with torch.no_grad():
+        before = metrics()
+        torch.testing.assert_close(run(x), model(x))
+        assert since(before).constants_prepared == 1
+        assert not watched
+        old = model(x)
+        model.weight.data[5:7] = 0
+        torch.testing.assert_close(run(x), old)  # as documented
+        for write in (no_grad, set_parameter):
+            write(model)
+            torch.testing.assert_close(run(x), model(x))
+
+
+def test_a_check_that_takes_long_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("taskmap.constants._MUCH", 1 << 10)
+    monkeypatch.setattr(taskmap.backend.watch, "page_watch", lambda: None)
+    model = Scaled(32).eval()
+    run = compiled(model)
+    with torch.no_grad():
+        for _ in range(2):
+            run(torch.rand(3, 32))
+            rows(model)
+    (said,) = [r.message for r in caplog.records if r.name == "taskmap.constants"]
+    assert "'check_frozen': False" in said
