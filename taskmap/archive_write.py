@@ -36,6 +36,7 @@ from taskmap.onnx_engines import compiled_by
 from taskmap.onnx_model import OnnxModel
 from taskmap.onnx_points import Segment
 from taskmap.options import Options
+from taskmap.progress import waiting
 from taskmap.torch_threads import torch_threads
 
 Sizes = Mapping[str, Sequence[int]]
@@ -84,7 +85,8 @@ def compile_onnx(
     """
     options, output = options or Options(), Path(output)
     check_writable(output)
-    model = load(source)
+    with waiting("reading the model"):
+        model = load(source)
     check_archivable(model)
     with torch_threads(options.threads), Scratch() as folder:
         made = archive_session(options, folder)

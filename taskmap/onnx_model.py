@@ -24,6 +24,7 @@ from taskmap.onnx_program import Engine, HostOperator, Program
 from taskmap.onnx_values import Given, arrays, given
 from taskmap.options import Options
 from taskmap.placing import CPU, current_gpu
+from taskmap.progress import waiting
 
 Array = NDArray[Any]
 
@@ -224,7 +225,8 @@ def load_model(
     Raises ImportGraphError for what is no valid model, UnsupportedError that names every operator which is missing, and
     NoDeviceError for the target "cuda" without a GPU.
     """
-    model = load(source)
+    with waiting("reading the model"):
+        model = load(source)
     if engine is not None:
         return OnnxModel(model, engine)
     options = options or Options()

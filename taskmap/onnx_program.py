@@ -39,6 +39,7 @@ from taskmap.onnx_limits import check_size
 from taskmap.onnx_loops import run_loop
 from taskmap.onnx_points import Point, Refusal, Run, Segment, Shapes, after, point_at, step_tensors, tensors_in
 from taskmap.onnx_values import Given, Lookup, arrays, flatten, given, placeholders
+from taskmap.progress import waiting
 
 Engine = Callable[[Graph], Run]
 """From a graph to the function that runs it."""
@@ -240,7 +241,8 @@ class Program:
             known[v] = _expr(_size(form, known))
         inputs, fresh = point.inputs(tensors, [tuple(int(n) for n in t.shape) for t in tensors])
         frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
-        outcome = Reader(frames).run()
+        with waiting("reading the model's nodes"):
+            outcome = Reader(frames).run()
         if isinstance(outcome, Stopped) and outcome.needs and _note_values(point, outcome, inputs, tensors):
             return None
         return self._cut(frames, outcome, inputs)
@@ -292,7 +294,8 @@ class Program:
                     assumed.same(n, int(actual))
         inputs, fresh = point.inputs(tensors, shapes)
         frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
-        outcome = Reader(frames, assumed).run()
+        with waiting("reading the model's nodes"):
+            outcome = Reader(frames, assumed).run()
         if isinstance(outcome, Stopped):
             refusal = _of_sizes_only(outcome, assumed)
             if refusal is not None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 _PATIENCE = 1.0  # seconds before a bar is worth showing
 _BETWEEN_LINES = 2.0
+_BETWEEN_SECONDS = 1.0
+_CLEAR = "\x1b[K"  # of the rest of a terminal's line
 _in_lines = False
+_waits_shown = False
 
 
 class Show(Protocol):
@@ -29,6 +33,48 @@ def progress_in_lines() -> Iterator[None]:
         yield
     finally:
         _in_lines = before
+
+
+@contextmanager
+def waits_shown(wanted: bool = True) -> Iterator[None]:
+    """Within the block `waiting` says on a terminal what is waited for. For commands: a library is quiet."""
+    global _waits_shown  # as above
+    before, _waits_shown = _waits_shown, wanted
+    try:
+        yield
+    finally:
+        _waits_shown = before
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Work whose length is unknown, such as an import: after a second a line on the terminal says what is being done
+    and for how long, and goes when the work is done.
+    """
+    if not (_waits_shown and sys.stderr.isatty()):
+        yield
+        return
+    done = threading.Event()
+    teller = threading.Thread(target=_tell, args=(what, done, sys.stderr), name="taskmap-waiting", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell(what: str, done: threading.Event, stream: TextIO) -> None:
+    started = time.monotonic()
+    if done.wait(_PATIENCE):
+        return
+    while True:
+        stream.write(f"\r{_CLEAR}taskmap: {what}, {time.monotonic() - started:.0f} s")
+        stream.flush()
+        if done.wait(_BETWEEN_SECONDS):
+            break
+    stream.write(f"\r{_CLEAR}")
+    stream.flush()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from taskmap.cli.interrupts import noticed
 from taskmap.cli.output import Help, plain_lines, status_text
 from taskmap.cli.parser import Parser, error_of, wants_json
 from taskmap.ir.errors import TaskmapError
-from taskmap.progress import progress_in_lines
+from taskmap.progress import progress_in_lines, waits_shown
 
 COMMANDS = {
     "run": "run an ONNX model or an archive: time it, compare it, profile it, tune it",
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        with noticed() as interrupted, progress_in_lines():
+        with noticed() as interrupted, progress_in_lines(), waits_shown(not wants_json(known.rest)):
             status = int(import_module(f"taskmap.cli.{known.command}").main(known.rest))
             if interrupted():
                 raise KeyboardInterrupt

@@ -13,19 +13,19 @@ from typing import Any
 from taskmap.archive_conditions import conditions_of, plan_text, shapes_of
 from taskmap.archive_file import SUFFIX
 from taskmap.archive_manifest import Machine
+from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
 from taskmap.cli.options import cache_dir_option, folder_of, isa_option
 from taskmap.cli.output import Bar, command, plain, positive, print_json, seconds, size
 from taskmap.cli.shapes import dimension_sizes, shape_option
 from taskmap.cli.targets import chosen, target_or_gpu
 from taskmap.ir.errors import InputError
-from taskmap.ir.lazy import lazily
 from taskmap.options import Options
 
 # What --help says needs neither torch nor onnx.
-_compile_onnx: Callable[..., Any] = lazily("taskmap.archive_write", "compile_onnx")
-_load: Callable[..., Any] = lazily("taskmap.graph.importers.onnx", "load")
-_specs_of: Callable[..., Any] = lazily("taskmap.cli.run_onnx", "specs_of")
+_compile_onnx: Callable[..., Any] = slowly("taskmap.archive_write", "compile_onnx")
+_load: Callable[..., Any] = slowly("taskmap.graph.importers.onnx", "load")
+_specs_of: Callable[..., Any] = slowly("taskmap.cli.run_onnx", "specs_of")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskmap.archive_file import is_archive
+from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
 from taskmap.cli.output import command
 from taskmap.cli.run import model_options
 from taskmap.ir.errors import InputError
-from taskmap.ir.lazy import lazily
 
 SUFFIX = ".taskmap.html"
 
 # --help does not wait for torch and onnx.
-_explain_model: Callable[..., int] = lazily("taskmap.cli.explain_onnx", "explain_model")
+_explain_model: Callable[..., int] = slowly("taskmap.cli.explain_onnx", "explain_model")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from taskmap.archive_file import is_archive
+from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
 from taskmap.cli.options import cache_dir_option, folder_of, isa_option
 from taskmap.cli.output import command, count, positive, seconds, tolerance
@@ -20,7 +21,7 @@ from taskmap.kept_models import Request, candidates
 from taskmap.options import TARGETS
 
 # An archive runs without torch and onnx.
-_run_onnx: Callable[..., int] = lazily("taskmap.cli.run_onnx", "run_model")
+_run_onnx: Callable[..., int] = slowly("taskmap.cli.run_onnx", "run_model")
 _run_archive: Callable[..., int | None] = lazily("taskmap.cli.run_archive", "run_archive")
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
 from taskmap.cli.operators import OPERATORS, problem_of
 from taskmap.cli.options import folder_of
@@ -19,8 +20,8 @@ from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path
 
 # An operator is tuned without torch and onnx, and most machines have no GPU.
-_tune_onnx: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune_onnx", "tune_model")
-_tune_function: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune_function", "tune_function")
+_tune_onnx: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune_onnx", "tune_model")
+_tune_function: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune_function", "tune_function")
 _estimate: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune_estimate", "estimate")
 
 _USAGE = """usage: taskmap tune OPERATOR|MODEL.onnx|MODULE:FUNCTION [...]

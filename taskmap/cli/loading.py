@@ -1,0 +1,20 @@
+"""Commands whose modules load PyTorch and onnx, which takes seconds: a terminal says so meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from taskmap.progress import waiting
+
+
+def slowly(module: str, name: str) -> Callable[..., Any]:
+    """As ``lazily``: the function ``name`` of ``module``, which is imported at the first call."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with waiting("loading PyTorch and onnx"):
+            function = getattr(import_module(module), name)
+        return function(*args, **kwargs)
+
+    return call
