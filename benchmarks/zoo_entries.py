@@ -19,10 +19,40 @@ HALVES = 2e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """All boxes [n, 4] and scores [n] that a detector may choose from, in f64."""
+
+    boxes: Array
+    scores: Array
+
+    def error(self, results: list[Any]) -> float:
+        """How far boxes [1, k, 4] and scores [1, k] lie from k different ones of the best, over the largest element.
+
+        Where scores are equal in few bits either may come first, or be left out: one that was chosen counts with what
+        its exact score is below the k-th best.
+        """
+        boxes, scores = (np.asarray(r, np.float64)[0] for r in results)
+        if boxes.shape != (len(scores), 4) or (np.diff(scores) > 0).any() or not np.isfinite(boxes).all():
+            return float("inf")
+        least = np.sort(self.scores)[-len(scores)]
+        free, worst = np.ones(len(self.scores), bool), 0.0
+        for box, score in zip(boxes, scores, strict=True):
+            away = np.maximum(
+                np.abs(self.boxes - box).max(1) / np.abs(self.boxes).max(),
+                np.maximum(np.abs(self.scores - score), least - self.scores) / self.scores.max(),
+            )
+            at = int(np.argmin(np.where(free, away, np.inf)))
+            free[at] = False
+            worst = max(worst, float(away[at]))
+        return worst
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """A model of the zoo.
 
-    ``other`` are inputs of another size where sizes are free; ``exact`` is the result in f64 where it is known.
+    ``other`` are inputs of another size where sizes are free; ``exact`` is the result in f64 where it is known;
+    ``ranking``: what a detector chooses from, where rounding decides the order of what it chose.
     """
 
     name: str
@@ -32,6 +62,7 @@ class Entry:
     other: dict[str, Array] | None = None
     exact: list[Array] | None = None
     allowed: float = ROUNDING
+    ranking: Ranking | None = None
 
     @property
     def is_f32(self) -> bool:
@@ -39,14 +70,10 @@ class Entry:
         return self.allowed == ROUNDING
 
 
-LEAST = 1e-3
-"""Differences are taken over no less than this: a score that is nearly 0 everywhere is rounding noise."""
-
-
 def distance(results: list[Any], expected: list[Any]) -> float:
-    """The largest difference of elements over the largest element (or LEAST), of the worst result.
+    """The largest difference of elements over the largest element, of the worst result.
 
-    Infinite where shapes or types differ, or one has a NaN where the other has none.
+    Infinite where shapes or types differ, or one has a NaN where the other has none, or something where the other is 0.
     """
     worst = 0.0
     if len(results) != len(expected):
@@ -61,5 +88,6 @@ def distance(results: list[Any], expected: list[Any]) -> float:
         if not np.array_equal(np.isfinite(a), np.isfinite(b)):
             return float("inf")
         a, b = np.nan_to_num(a), np.nan_to_num(b)
-        worst = max(worst, float(np.abs(a - b).max() / max(np.abs(b).max(), LEAST)))
+        away, largest = float(np.abs(a - b).max()), float(np.abs(b).max())
+        worst = max(worst, away / largest if largest else float("inf") if away else 0.0)
     return worst

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.zoo_entries import Entry
+from benchmarks.zoo_entries import Entry, Ranking
 
 
 class Tagger(nn.Module):
@@ -61,13 +61,18 @@ class Detector(nn.Module):
         self.lateral = nn.Conv2d(4 * width, 2 * width, 1)
         self.head = nn.Conv2d(2 * width, 5, 3, padding=1)
 
-    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """[batch, 3, height, width] to boxes [batch, 16, 4] and scores [batch, 16]."""
+    def candidates(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """[batch, 3, height, width] to all boxes [batch, 4, places] and scores [batch, places]."""
         low = self.steps[1](self.steps[0](image))
         high = F.interpolate(self.lateral(self.steps[2](low)), scale_factor=2.0, mode="nearest")
         made = self.head(low + high).flatten(2)
-        scores, places = made[:, 4].sigmoid().topk(16, 1)
-        return made[:, :4].gather(2, places[:, None].expand(-1, 4, -1)).transpose(1, 2), scores
+        return made[:, :4], made[:, 4].sigmoid()
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """[batch, 3, height, width] to boxes [batch, 16, 4] and scores [batch, 16]."""
+        boxes, all_scores = self.candidates(image)
+        scores, places = all_scores.topk(16, 1)
+        return boxes.gather(2, places[:, None].expand(-1, 4, -1)).transpose(1, 2), scores
 
 
 class Messages(nn.Module):
@@ -181,7 +186,12 @@ def exported(name: str, folder: Path, seed: int) -> Entry:
             module, given, path, dynamo=False, input_names=names, dynamic_axes=network.free, opset_version=17
         )
         wide = copy.deepcopy(module).double()
-        exact = wide(*(t.double() if t.is_floating_point() else t for t in given))
+        doubles = [t.double() if t.is_floating_point() else t for t in given]
+        exact = wide(*doubles)
+        ranking = None
+        if isinstance(wide, Detector):
+            boxes, scores = (t[0].numpy() for t in wide.candidates(*doubles))
+            ranking = Ranking(boxes.T, scores)
     results: Any = exact if isinstance(exact, tuple) else (exact,)
     factor = 1 if name == "detector" else 2
     return Entry(
@@ -191,4 +201,5 @@ def exported(name: str, folder: Path, seed: int) -> Entry:
         dict(zip(names, (t.numpy() for t in given), strict=True)),
         dict(zip(names, (t.numpy() for t in network.inputs(factor)), strict=True)) if factor > 1 else None,
         [t.numpy() for t in results],
+        ranking=ranking,
     )

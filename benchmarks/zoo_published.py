@@ -59,6 +59,8 @@ SIZES = {
     "silero_vad/data/silero_vad_op18_ifless.onnx": Sizes({"input": (1, 576), "sr": (), **_STATE}),
 }
 """The models by their place in a wheel; an input that is not named has the shape that the model declares."""
+FINDS_TEXT = "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"
+"""It finds nothing in noise: its results would be next to 0, and rounding alone."""
 
 
 def fetch(folder: Path) -> list[Path]:
@@ -86,13 +88,35 @@ def published(folder: Path, seed: int) -> list[Entry]:
 def _entry(name: str, path: Path, seed: int) -> Entry:
     graph = onnx.load(path, load_external_data=False).graph
     sizes, draw = SIZES[name], np.random.default_rng(seed)
-    feeds = {p.name: _drawn(p, sizes.shapes, draw) for p in graph.input}
-    other = {p.name: _drawn(p, sizes.other, draw) for p in graph.input} if sizes.other else None
+    feeds: dict[str, Array]
+    other: dict[str, Array] | None
+    if name == FINDS_TEXT:
+        feeds, other = ({n: page(s, draw) for n, s in shapes.items()} for shapes in (sizes.shapes, sizes.other))
+    else:
+        feeds = {p.name: _drawn(p, sizes.shapes, draw) for p in graph.input}
+        other = {p.name: _drawn(p, sizes.other, draw) for p in graph.input} if sizes.other else None
     package, _, file = name.partition("/")
     stem = Path(file).stem
     return Entry(
         f"{package.split('_')[0]}: {path.parent.name if stem == 'model' else stem}", "published", path, feeds, other
     )
+
+
+def page(shape: tuple[int, ...], draw: np.random.Generator) -> Array:
+    """Lines of strokes like letters, dark on light, from -1 to 1: what a detector of text finds something in."""
+    height, width = shape[2:]
+    image = np.full((height, width), 0.8)
+    for top in range(height // 12, height - 28, 48):
+        for left in range(width // 12, width - width // 6, 14):
+            if draw.random() < 0.15:  # between words
+                continue
+            for _ in range(3):
+                across, down = draw.integers(0, 9), draw.integers(0, 18)
+                if draw.random() < 0.5:
+                    image[top : top + 20, left + across : left + across + 3] = -0.8
+                else:
+                    image[top + down : top + down + 3, left : left + 11] = -0.8
+    return (image + 0.04 * draw.standard_normal(shape)).astype(np.float32)
 
 
 def _drawn(port: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], draw: np.random.Generator) -> Array:

@@ -105,7 +105,7 @@ def optimised(entry: Entry, folder: Path) -> Entry:
 VARIANTS: dict[str, tuple[Make, ...]] = {
     "tagger": (dynamic, optimised),
     "scorer": (dynamic, halved, optimised),
-    "detector": (pairs, optimised),  # in sixteen bits scores are equal, and either box may come first
+    "detector": (pairs, halved, optimised),
     "messages": (dynamic, optimised),
     "encoder": (dynamic, operators, pairs, blocks, halved, fused, optimised),
     "classifier": (dynamic, operators, pairs, halved, optimised),

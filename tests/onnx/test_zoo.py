@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as benchmarks_main
-from benchmarks.zoo import facts_of, rival
+from benchmarks.conditions import Conditions
+from benchmarks.report import Report
+from benchmarks.zoo import earlier, facts_of, rival
 from benchmarks.zoo_entries import Entry, distance
 from benchmarks.zoo_networks import exported
 from benchmarks.zoo_published import PACKAGES, SIZES
@@ -48,6 +50,10 @@ def test_what_is_wrong_is_seen() -> None:
     right = [np.array([1.0, 2.0], np.float32)]
     assert distance(right, right) == 0
     assert distance([np.array([1.0, 2.5], np.float32)], right) == 0.25
+    nothing = [np.zeros(2, np.float32)]
+    assert distance(nothing, nothing) == 0
+    assert distance([np.array([0.0, 1e-9], np.float32)], nothing) == float("inf")
+    assert distance([np.array([1e-9, 2e-9])], [np.array([2e-9, 2e-9])]) == 0.5
     for wrong in ([], [right[0][:1]], [right[0].astype(np.int32)], [np.array([1.0, np.nan], np.float32)]):
         assert distance(wrong, right) == float("inf")
 
@@ -63,3 +69,29 @@ def test_one_benchmark_by_its_name(tmp_path: Path) -> None:
 def test_every_published_model_has_a_package() -> None:
     known = {package.split("==")[0].replace("-", "_") for package in PACKAGES}
     assert {name.split("/")[0] for name in SIZES} == known
+
+
+def test_a_detector_in_sixteen_bits_chooses_among_the_best(tmp_path: Path) -> None:
+    """Where its scores are equal in sixteen bits either box may come first; a box that is none of the best is wrong."""
+    made = halved(exported("detector", tmp_path, 0), tmp_path)
+    assert made.ranking is not None
+    boxes, scores = load_model(made.path, engine=by_definition)(made.feeds)
+    assert made.ranking.error([boxes, scores]) <= made.allowed
+    assert made.ranking.error(rival(made, 1)(made.feeds)) <= made.allowed
+    turned = boxes.copy()
+    turned[0, 3] = turned[0, 3, ::-1]
+    assert made.ranking.error([turned, scores]) > made.allowed
+    assert made.ranking.error([np.repeat(boxes[:, :1], 16, 1), scores]) > made.allowed
+    assert made.ranking.error([boxes[:, ::-1], scores[:, ::-1]]) == float("inf")
+    worst = np.argsort(made.ranking.scores)[:16][::-1]
+    assert made.ranking.error([made.ranking.boxes[None, worst], made.ranking.scores[None, worst]]) > made.allowed
+
+
+def test_what_was_measured_is_kept_for_the_same_conditions(tmp_path: Path) -> None:
+    conditions = Conditions.now(0, 2, 7)
+    report = Report("zoo", conditions, ("model",))
+    report.data += [{"name": "a", "speed": 1.5, "right": True}, {"name": "b", "right": False, "failure": "no"}]
+    path = report.write(tmp_path)
+    assert set(earlier(path, conditions)) == {"a"}
+    assert earlier(path, Conditions.now(1, 2, 7)) == {}
+    assert earlier(tmp_path / "none.json", conditions) == {}
