@@ -1,22 +1,31 @@
-"""LSTM, GRU and RNN beside ONNX Runtime and eager: latency in interleaved rounds, and the time to compile.
+"""LSTM, GRU and RNN beside ONNX Runtime and eager: latency in interleaved rounds, the time to compile, errors to f64.
 
-python -m benchmarks.recurrent [--hidden ...] [--lengths ...] [--batches ...] [--rounds N] [--threads N]
+The results file is written anew after each case; ``--resume`` keeps what it holds from the same conditions. 180 cases
+take about 15 minutes.
+
+python -m benchmarks recurrent [--kinds ...] [--hidden ...] [--lengths ...] [--batches ...] [--resume] [--rounds N]
 """
 
 from __future__ import annotations
 
+import copy
+import gc
 import io
-import statistics
+import sys
 import time
 import warnings
-from collections.abc import Callable
-from functools import partial
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.conditions import Probe
+from benchmarks.harness import Call, Protocol, geometric_mean, interleave
+from benchmarks.report import Check, Report, earlier, parser, start
+from taskmap.onnx_model import load_model
+from taskmap.options import Options
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "LSTM": ("LSTM", {}),
@@ -40,67 +49,114 @@ def exported(module: torch.nn.Module, x: torch.Tensor) -> bytes:
     return bytes(file.getvalue())
 
 
-def once(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A recurrence of ``hidden`` inputs and units over ``length`` steps of ``batch`` sequences."""
+
+    kind: str
+    hidden: int
+    batch: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.hidden}, batch {self.batch}, {self.length} steps"
+
+
+def measured(case: Case, seed: int, threads: int, protocol: Protocol, probe: Probe) -> dict[str, Any]:
+    """The time to compile, the error against PyTorch in f64, and the times of a call."""
+    ort: Any = import_module("onnxruntime")
+    torch.manual_seed(seed)
+    name, extra = KINDS[case.kind]
+    module: Any = getattr(torch.nn, name)(case.hidden, case.hidden, **extra).eval()
+    x = torch.randn(case.length, case.batch, case.hidden)
+    data, given = exported(module, x), {"x": x.numpy()}
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    loaded = load_model(data, Options(threads=threads))
     begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
+    (first, *_) = loaded(given)
+    compiling = time.perf_counter() - begin
+    exact = copy.deepcopy(module).double()(x.double())[0].numpy().reshape(case.length, case.batch, -1)
+    errors = [_error(r, exact) for r in (first, session.run(None, given)[0])]
+    runs = {
+        "taskmap": lambda: loaded(given),
+        "onnxruntime": lambda: session.run(None, given),
+        "eager": lambda: module(x),
+    }
+    kept = interleave(runs, protocol, str(case), probe).quiet(protocol.accept)
+    return {
+        **asdict(case),
+        "name": str(case),
+        "seconds_to_compile": compiling,
+        "error_to_f64": errors[0],
+        "error_of_onnxruntime_to_f64": errors[1],
+        "milliseconds": {n: 1e3 * kept.seconds(n).median for n in runs},
+        "speed": kept.speedup("taskmap", "onnxruntime").median,
+        "speed_of_the_fastest_calls": kept.best("onnxruntime") / kept.best("taskmap"),
+    }
+
+
+def _error(result: Any, exact: Any) -> float:
+    """The largest difference; what ONNX lays out as [steps, directions, batch, units] is put in PyTorch's order."""
+    if result.ndim == 4:
+        result = result.transpose(0, 2, 1, 3)
+    return float(abs(result.reshape(exact.shape) - exact).max())
+
+
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
+    times = (f"{found['milliseconds'][n]:.3f}" for n in ("taskmap", "onnxruntime", "eager"))
+    error = f"{found['error_to_f64']:.1e} / {found['error_of_onnxruntime_to_f64']:.1e}"
+    return (found["name"], *times, f"x{found['speed']:.2f}", f"{found['seconds_to_compile']:.2f}", error)
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    import onnxruntime  # noqa: PLC0415  (only this table needs it)
-
-    from taskmap.onnx_model import load_model  # noqa: PLC0415  (measured from here on)
-
-    cli = parser(__doc__ or "", 15, ("taskmap",))
+    cli = parser(__doc__ or "", 5, ("taskmap", "onnxruntime", "eager"))
     cli.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     cli.add_argument("--hidden", nargs="+", type=int, default=[64, 67, 128, 256, 509, 512])
     cli.add_argument("--batches", nargs="+", type=int, default=[1, 4])
     cli.add_argument("--lengths", nargs="+", type=int, default=[50, 200, 1000])
+    cli.add_argument("--resume", action="store_true", help="go on with a results file of the same conditions")
+    Protocol.add_arguments(cli, window=0.05)
+    cli.set_defaults(patience=5.0)
     arguments = cli.parse_args(argv)
-    header = ("recurrence", "taskmap ms", "ONNX Runtime ms", "eager ms", "ONNX Runtime/taskmap", "compile s", "error")
+    header = ("recurrence", "taskmap, ms", "onnxruntime, ms", "eager, ms", "speed", "compile, s", "errors to f64")
     report = Report("recurrent", start(arguments), header)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = arguments.threads
-    ratios: list[float] = []
-    slowest = 0.0
-    cases = [
-        (k, h, b, n) for k in arguments.kinds for h in arguments.hidden for b in arguments.batches
-        for n in arguments.lengths
-    ]  # fmt: skip
-    for kind, hidden, batch, length in cases:
-        torch.manual_seed(arguments.seed)
-        name, extra = KINDS[kind]
-        module: Any = getattr(torch.nn, name)(hidden, hidden, **extra).eval()
-        x = torch.randn(length, batch, hidden)
-        data, given = exported(module, x), {"x": np.asarray(x)}
-        session = onnxruntime.InferenceSession(data, options)
-        loaded = load_model(data)
-        with torch.no_grad():
-            compiling = once(partial(loaded, given))
-            calls: list[Callable[[], object]] = [
-                partial(loaded, given),
-                partial(session.run, None, given),
-                partial(module, x),
-            ]
-            error = float(np.abs(loaded(given)[0] - session.run(None, given)[0]).max())
-            rounds = [[once(call) for call in calls] for _ in range(arguments.rounds)]
-        ours, theirs, eager = (statistics.median(times) for times in zip(*rounds, strict=True))
-        ratio = statistics.median(r[1] / r[0] for r in rounds)
-        ratios.append(ratio)
-        slowest = max(slowest, compiling)
-        cells = (f"{1e3 * t:.3f}" for t in (ours, theirs, eager))
-        label = f"{kind} {hidden}, batch {batch}, {length} steps"
-        report.rows.append((label, *cells, f"{ratio:.2f}", f"{compiling:.2f}", f"{error:.1e}"))
-        print(*report.rows[-1], flush=True)
-    report.checks.append(Check("ONNX Runtime/taskmap, the least", min(ratios), WANTED, at_most=False))
-    report.checks.append(
-        Check("ONNX Runtime/taskmap, geomean", statistics.geometric_mean(ratios), WANTED, at_most=False)
-    )
-    report.checks.append(Check("seconds to compile, the most", slowest, MOST_SECONDS))
+    protocol, probe = Protocol.of(arguments, pause=0.05), Probe()
+    kept = earlier(arguments.out / "recurrent.json", report.conditions) if arguments.resume else {}
+    cases = product(arguments.kinds, arguments.hidden, arguments.batches, arguments.lengths)
+    with torch.no_grad():
+        for case in (Case(*c) for c in cases):
+            found = kept.get(str(case))
+            if found is None:
+                found = measured(case, arguments.seed, arguments.threads, protocol, probe)
+            report.data.append(found)
+            report.rows.append(_row(found))
+            print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
+            report.write(arguments.out)
+            gc.collect()
+    _sum_up(report)
     return report.finish(arguments)
 
 
+def _sum_up(report: Report) -> None:
+    """The checks, and the mean of each kind and each number of sequences."""
+    found: list[dict[str, Any]] = report.data
+    if not found:
+        return
+    speeds = [f["speed"] for f in found]
+    report.checks.append(Check("speed, geometric mean", geometric_mean(speeds), WANTED, at_most=False))
+    report.checks.append(Check("speed, the least", min(speeds), WANTED, at_most=False))
+    report.checks.append(
+        Check("seconds to compile, the most", max(f["seconds_to_compile"] for f in found), MOST_SECONDS)
+    )
+    for key in ("kind", "batch", "length", "hidden"):
+        groups = {
+            v: geometric_mean([f["speed"] for f in found if f[key] == v]) for v in dict.fromkeys(f[key] for f in found)
+        }
+        report.notes.append(f"speed by {key}: " + ", ".join(f"{v}: x{mean:.2f}" for v, mean in groups.items()))
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

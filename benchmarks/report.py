@@ -92,6 +92,18 @@ class Report:
         return int(arguments.check and not all(check.met for check in self.checks))
 
 
+def earlier(path: Path, conditions: Conditions) -> dict[str, dict[str, Any]]:
+    """What a results file of the same conditions holds of cases that were measured and are right, by their names."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    mine = {k: v for k, v in asdict(conditions).items() if k != "started"}
+    if any(content["conditions"].get(k) != v for k, v in mine.items()):
+        return {}
+    return {found["name"]: found for found in content["data"] if "speed" in found and found.get("right", True)}
+
+
 def _finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become null."""
     if isinstance(value, float):

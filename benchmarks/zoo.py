@@ -13,7 +13,6 @@ python -m benchmarks zoo [--only NAME ...] [--offline] [--resume] [--rounds N] [
 from __future__ import annotations
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -28,10 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.conditions import Conditions, Probe
+from benchmarks.conditions import Probe
 from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.onnx_first_result import ONNXRUNTIME, ROOT
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.report import Check, Report, earlier, parser, start
 from benchmarks.zoo_entries import HALVES, Entry, distance
 from benchmarks.zoo_networks import NETWORKS, exported
 from benchmarks.zoo_published import published
@@ -89,18 +88,6 @@ def graphs(model: OnnxModel, entry: Entry) -> str:
     before = len(model.program.segments())
     model(entry.other)
     return "yes" if len(model.program.segments()) == before else "no"
-
-
-def earlier(path: Path, conditions: Conditions) -> dict[str, dict[str, Any]]:
-    """What a results file of the same conditions holds of models that were measured, by their names."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    mine = {k: v for k, v in asdict(conditions).items() if k != "started"}
-    if any(content["conditions"].get(k) != v for k, v in mine.items()):
-        return {}
-    return {found["name"]: found for found in content["data"] if "speed" in found and found["right"]}
 
 
 def first_result(entry: Entry, threads: int, ours: bool, folder: Path) -> float:

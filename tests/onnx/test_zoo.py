@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import __main__ as benchmarks_main
 from benchmarks.conditions import Conditions
-from benchmarks.report import Report
-from benchmarks.zoo import earlier, facts_of, rival
+from benchmarks.report import Report, earlier
+from benchmarks.zoo import facts_of, rival
 from benchmarks.zoo_entries import Entry, distance
 from benchmarks.zoo_networks import exported
 from benchmarks.zoo_published import PACKAGES, SIZES
