@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks.conditions import Probe
-from benchmarks.harness import Call, Protocol, geometric_mean, interleave
+from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.report import Check, Report, earlier, parser, start
 from taskmap.onnx_model import load_model
 from taskmap.options import Options

@@ -44,27 +44,46 @@ def key_of(inputs: Sequence[Any], deciding: Sequence[int] = ()) -> Key | None:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A result: ``count`` elements of a piece of memory, by number, from ``first`` on, in C order; a copy of them where
+    the memory is another result."""
+
+    memory: int
+    first: int
+    count: int
+    shape: tuple[int, ...]
+    copied: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectCall:
-    """The native code for arrays of one key. ``entries``: where addresses of inputs and results go in the table."""
+    """The native code for arrays of one key. ``memory``: elements and type of what is made; ``entries``: where the
+    addresses of inputs, then of memory, go in the table."""
 
     graph: CompiledGraph
     constants: array[int]
     dims: tuple[int, ...]
     table: array[int]
     entries: tuple[tuple[int, int], ...]
-    results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    memory: tuple[tuple[int, np.dtype[Any]], ...]
+    results: tuple[_Part, ...]
 
     def __call__(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The results for arrays of the key. Raises IndexOutOfRangeError."""
         LEDGER.count_call()
-        made = [np.empty(shape, dtype) for shape, dtype in self.results]
+        made = [np.empty(count, dtype) for count, dtype in self.memory]
         every = [*inputs, *made]
         table = self.table[:]
         for entry, number in self.entries:
             table[entry] = every[number].__array_interface__["data"][0]
         self.graph.executable(table, self.dims, self.constants)
-        return made
+        found: list[NDArray[Any]] = []
+        for part in self.results:
+            whole = made[part.memory]
+            piece = whole if part.count == whole.size else whole[part.first : part.first + part.count]
+            found.append((piece.copy() if part.copied else piece).reshape(part.shape))
+        return found
 
 
 def direct_call(
@@ -95,32 +114,43 @@ def direct_call(
     dims = main.read_dims([*arguments, *main.tail])
     laid = main.places(dims)
     found = [_result(binding.outputs[number], laid) for _, number in places]
-    slots = [slot for slot, _ in found]
-    if sorted(slots) != sorted(binding.allocate):
+    slots = list(dict.fromkeys(r.slot for r in found if r is not None))
+    if any(r is None for r in found) or sorted(slots) != sorted(binding.allocate):
         return None
     numbers = {**{i: i for i in range(len(inputs))}, **{slot: len(inputs) + i for i, slot in enumerate(slots)}}
     if not all(slot in numbers for slot in binding.io):
         return None
-    results = tuple((shape, numpy_type(elem)) for (_, shape), elem in zip(found, outputs, strict=True))
-    if sum(math.prod(shape) * dtype.itemsize for shape, dtype in results) >= SMALLEST:
+    dtypes = {r.slot: numpy_type(elem) for r, elem in zip(found, outputs, strict=True) if r is not None}
+    memory = tuple((_span(laid[slot]), dtypes[slot]) for slot in slots)
+    if sum(count * dtype.itemsize for count, dtype in memory) >= SMALLEST:
         return None
+    parts = tuple(
+        _Part(slots.index(r.slot), r.first, math.prod(r.shape), r.shape, r.copied) for r in found if r is not None
+    )
     entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
-    return DirectCall(main, constants, dims, array("q", bytes(8 * len(binding.io))), entries, results)
+    return DirectCall(main, constants, dims, array("q", bytes(8 * len(binding.io))), entries, memory, parts)
 
 
-def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> tuple[int, tuple[int, ...]]:
-    """The slot that a result is the whole of, and the result's shape, where both are in C order; else (-1, ())."""
-    if not isinstance(out, View) or out.copy or out.of is not None:
-        return -1, ()
-    shape, strides, _ = laid[out.slot]
-    if strides != _strides(shape):
-        return -1, ()
-    if out.spec is None:
-        return out.slot, shape
-    seen, steps, offset = laid[id(out)]
-    if offset or steps != _strides(seen) or math.prod(seen) != math.prod(shape):
-        return -1, ()
-    return out.slot, seen
+@dataclass(frozen=True, slots=True)
+class _Found:
+    slot: int
+    first: int
+    shape: tuple[int, ...]
+    copied: bool
+
+
+def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> _Found | None:
+    """Where a result lies in its slot, in C order; None for one that lies otherwise, or is none."""
+    if not isinstance(out, View) or out.of is not None:
+        return None
+    shape, strides, first = laid[out.slot if out.spec is None else id(out)]
+    return _Found(out.slot, first, shape, out.copy) if strides == _strides(shape) else None
+
+
+def _span(place: Place) -> int:
+    """From the first element to the last."""
+    shape, strides, _ = place
+    return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + 1
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
