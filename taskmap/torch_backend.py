@@ -53,8 +53,19 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
         partition_fn=min_cut_rematerialization_partition,
     )
     keep_layers(gm, example_inputs)
-    compiled: Callable[..., Any] = backend(gm, example_inputs)
+    compiled: Callable[..., Any] = backend(gm, _as_called(gm, example_inputs))
     return compiled
+
+
+def _as_called(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:
+    """The examples in the types of what calls give: TorchDynamo shows a random number of Python's as f32, and then
+    gives all of it, f64 (PyTorch 2.13, ``codegen.py``: ``_as_tensor_fullprec``)."""
+    given = list(example_inputs)
+    for k, node in enumerate(gm.graph.find_nodes(op="placeholder")[: len(given)]):
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        if type(source).__name__ == "RandomValueSource" and given[k].dtype == torch.float32:
+            given[k] = given[k].double()
+    return given
 
 
 def _compiler(kind: str, session: Session, freeze: bool = False) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from taskmap.torch_backend import compile_fx
+from tests.independent import note
 
 DTYPES = [
     *[torch.float32] * 4,
@@ -192,6 +193,7 @@ def test_random_programs(seed: int) -> None:
     def function(*values: Any) -> list[Tensor]:
         return run(steps, values)
 
+    note(function, inputs)
     compiled = compile_fx(make_fx(function)(*inputs), list(inputs))
     tolerance = 0.0  # that of the coarsest type so far
     for got, want in zip(compiled(*inputs), function(*inputs), strict=True):

@@ -177,6 +177,33 @@ def _as_exact_as_eager(mine: Function, function: Function, x: Tensor, y: Tensor)
     assert error <= max(2 * allowed, 2.0**-20), f"{error:.2e}, eager {allowed:.2e}"
 
 
+NORMS: dict[str, Function] = {
+    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "layer norm of all": lambda x: F.layer_norm(x, x.shape),
+    "group norm": lambda x: F.group_norm(x[None], 1),
+    "rms norm": lambda x: F.rms_norm(x, x.shape[-1:]),
+    "deviation": lambda x: x.std(-1),
+    "norm": lambda x: x.norm(dim=-1),
+}
+
+
+@pytest.mark.parametrize("scale", [3e37, 1e36, 1e19, 1e-19, 1e-38, 1e-44])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_the_largest_and_smallest_elements(name: str, scale: float) -> None:
+    """Where eager's result is finite, ours is, and as near to float64's."""
+    function, run = NORMS[name], compiled(NORMS[name])
+    for unit in (torch.ones(5, 33), torch.rand(5, 33), torch.randn(5, 33).clamp(-1, 1)):
+        x = unit * scale
+        want, exact, got = function(x), function(x.double()), run(x)
+        finite = want.isfinite()
+        assert got[finite].isfinite().all()
+        if not finite.any():
+            continue
+        error, allowed = ((y.double() - exact)[finite].abs() for y in (got, want))
+        nothing = 1e-42  # beside 1e-5, which norms add to variances, a few units in the last place of the least numbers
+        assert (error <= allowed + 4e-6 * exact[finite].abs().max() + nothing).all()
+
+
 POOLS: dict[str, tuple[Function, int]] = {
     "1d": (F.max_pool1d, 1),
     "2d": (F.max_pool2d, 2),

@@ -163,11 +163,11 @@ def mean_and_variance(
     inner = wide or compute_type(x.dtype)
     if not x.dtype.is_float:
         raise UnsupportedError(f"the variance of {x.dtype} is not defined")
-    center = mean(x, dim, True, inner)
     number = count(x, dim)
-    divisor = _divisor(number, correction, center.dtype)
+    divisor = _divisor(number, correction, compute_type(inner))
     if wide is None and _along_rows(x, dim):
-        return _corrected(x, center, dim, keepdim, divisor, _divisor(number, 0, center.dtype), result)
+        return _corrected(x, dim, keepdim, divisor, _divisor(number, 0, compute_type(inner)), result)
+    center = mean(x, dim, True, inner)
     distances = pointwise("squared_distance", (x, center), lambda a, m: (a - m) * (a - m), within=center.dtype)
     variance = fold("var", distances, dim, keepdim, "sum", same, lambda total: total / divisor, result)
     kept = center if keepdim or not x.shape else reshape(center, variance.shape)
@@ -188,23 +188,40 @@ def _along_rows(x: Node, dim: Dims) -> bool:
     return len(dims) < len(x.shape) or constant_dim(count(x, dim)) in range(_SHORT_ROW)
 
 
-def _corrected(
-    x: Node, first: Node, dim: Dims, keepdim: bool, divisor: Expr, number: Expr, result: DType
-) -> tuple[Node, Node]:
+def _corrected(x: Node, dim: Dims, keepdim: bool, divisor: Expr, number: Expr, result: DType) -> tuple[Node, Node]:
+    first = _mean_within_range(x, dim, compute_type(x.dtype))
     distances = pointwise("distance", (x, first), lambda a, m: a - m, within=first.dtype)
     rest = mean(distances, dim, True)
     squares = sum_(pointwise("square", (distances,), lambda d: d * d), dim, True)
-    center = pointwise("mean", (first, rest), lambda m, d: m + d, result, first.dtype)
+
+    def infinite(s: Expr) -> Expr:
+        """The elements are so large that their squares are no numbers: nor need the sum of the distances be one."""
+        return compare("eq", s, const(math.inf, s.dtype))
+
+    def center_of(m: Expr, d: Expr, s: Expr) -> Expr:
+        return select(infinite(s), m, m + d)
 
     def corrected(s: Expr, d: Expr) -> Expr:
-        return maximum(s - d * d * number, const(0.0, s.dtype)) / divisor
+        return select(infinite(s), s, maximum(s - d * d * number, const(0.0, s.dtype)) / divisor)
 
+    center = pointwise("mean", (first, rest, squares), center_of, result, first.dtype)
     variance = pointwise("var", (squares, rest), corrected, result, first.dtype)
     if keepdim:
         return center, variance
     dims = dims_of(x, dim)
     kept = [n for d, n in enumerate(x.shape) if d not in dims]
     return reshape(center, kept), reshape(variance, kept)
+
+
+def _mean_within_range(x: Node, dim: Dims, dtype: DType) -> Node:
+    """The mean, kept as one element, where the sum may be no number of ``dtype``: elements are scaled by a power of
+    two, which rounds very small ones alone."""
+    number, scale = count(x, dim), const(2.0**-24, dtype)
+
+    def finish(total: Expr) -> Expr:
+        return total / _as_float(number, dtype) * const(2.0**24, dtype)
+
+    return fold("mean", x, dim, True, "sum", lambda e: cast(e, dtype) * scale, finish, dtype)
 
 
 def _divisor(number: Dim, correction: float, dtype: DType) -> Expr:

@@ -281,7 +281,7 @@ class Layer(nn.Module):
 def test_symbolic_batch_and_length() -> None:
     graph = graph_of(Layer(), torch.randn(3, 5, 16), dynamic=True)
     made = planned(graph)
-    assert kernels(made)[:2] == ["contraction: mm_add_relu_add", "row: mean_distance_mean_mean_square_sum_var"]
+    assert kernels(made)[:2] == ["contraction: mm_add_relu_add", "row: mean_distance_mean_square_sum_mean_var"]
     assert all(g.task.dims for g in groups(made))
     rng = np.random.default_rng(0)
     for batch, length in ((3, 5), (2, 7), (1, 1)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.ir.errors import IndexOutOfRangeError, InvalidOptionError, KernelStoreError, UnsupportedError
 from taskmap.ledger import metrics
+from taskmap.torch_backend import compile_fx
 
 from .compare import assert_like, check, compiled, since
 
@@ -268,3 +270,21 @@ def test_an_operator_of_the_users_own_is_called_once_a_call() -> None:
     assert_like(run(X), X * 2 + 1)
     run(X)
     assert len(calls) == 2
+
+
+def test_random_numbers_of_python() -> None:
+    """TorchDynamo gives them as f64 to a graph to which it showed f32."""
+
+    def f(x: Tensor, y: Tensor) -> tuple[Any, ...]:
+        draw = random.Random(3)
+        a, b = draw.random(), draw.uniform(2, 3)
+        return x + a, y * a, a * b, a, draw.randrange(100) * x, x * random.random()
+
+    inputs = torch.ones(3), torch.ones(3, dtype=torch.float64)
+    run = torch.compile(f, backend=compile_fx)
+    for _ in range(2):
+        random.seed(1)
+        wanted = f(*inputs)
+        random.seed(1)
+        for mine, theirs in zip(run(*inputs), wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
