@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench gpu clean
+.PHONY: help demo test test-all lint bench gpu gpu-kernels clean
 
 help:
 	@echo "make demo    compile a ResNet-50 through torch.compile and compare it with eager"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint    ruff and mypy --strict"
 	@echo "make bench   measure the models and write the tables"
 	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS='--resume --only matmul'); needs no network"
+	@echo "make gpu-kernels  compile beforehand, without a GPU, what make gpu runs (GPU_ARGS='--gpu H100 H200')"
 	@echo "make clean   remove the virtual environment and all that was built"
 
 demo: $(VENV)/.base
@@ -36,7 +37,11 @@ bench: $(VENV)/.bench
 # Installs nothing: the machine's own Python, where there is no virtual environment, has PyTorch.
 OUT ?= gpu-results
 gpu:
-	PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu --out "$(OUT)" $(GPU_ARGS)
+	PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON)) -m $(GPU_STAND_IN) benchmarks.gpu --out "$(OUT)" $(GPU_ARGS)
+
+# On a machine without a GPU: what `make gpu` compiles, into a folder that travels with the checkout.
+gpu-kernels: $(VENV)/.gpu
+	PYTHONPATH=. $(BIN)/python -m benchmarks.gpu.prebuild $(GPU_ARGS)
 
 # One stamp for each set of extras. It is older than its inputs when they change, and absent when an install was cut off.
 $(VENV)/.%: pyproject.toml setup.py requirements/dev.txt scripts/setup.sh

@@ -15,6 +15,7 @@ import torch
 from taskmap.backend.watch import Watch, watch
 from taskmap.ledger import LEDGER
 from taskmap.runtime import CompiledGraph
+from taskmap.streams import OnStream, refuse_capture
 
 _log = logging.getLogger(__name__)
 _MUCH = 16 << 20
@@ -26,7 +27,8 @@ _VERSION = attrgetter("_version")
 class _Prepared:
     """What was computed, and of what: address and version of each watched argument, and a watch of their memory.
 
-    ``sources`` share the arguments' storages, so that no other tensor can be given the same address meanwhile.
+    ready: what streams other than the one that has computed it wait for; None off GPUs. ``sources`` share the
+    arguments' storages, so that no other tensor can be given the same address meanwhile.
     """
 
     addresses: tuple[int, ...]
@@ -35,6 +37,7 @@ class _Prepared:
     sources: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
     constants: array[int]
+    ready: OnStream | None
 
 
 class FrozenGraph:
@@ -65,6 +68,8 @@ class FrozenGraph:
         prepared = self._prepared
         if prepared is None or self._changed(prepared, args):
             prepared = self._prepare(args)
+        if prepared.ready is not None:
+            prepared.ready.wait()
         binding = self.main.binding
         values = [*args, *self.main.tail]
         args.clear()
@@ -81,6 +86,7 @@ class FrozenGraph:
             prepared = self._prepared
             if prepared is not None and not self._changed(prepared, args):
                 return prepared  # another thread has done it meanwhile
+            refuse_capture(self.main.device, "its constants are computed")
             self._prepared = None  # what is stale need not be kept while its successor is made
             addresses, versions = self._marks(args)
             # From before the values are computed: a write in between is then noticed at the next call.
@@ -92,7 +98,8 @@ class FrozenGraph:
             by_slot = {**binding.fixed, **dict(enumerate(values, binding.inputs))}
             table = array("q", [by_slot[slot].data_ptr() for slot in binding.constants])
             sources = tuple(args[i].detach() for i in self.watched)
-            self._prepared = prepared = _Prepared(addresses, versions, memory, sources, values, table)
+            ready = OnStream(self.main.device, values) if _on_gpu(self.main.device) else None
+            self._prepared = prepared = _Prepared(addresses, versions, memory, sources, values, table, ready)
             self.prepare.executable.release()
             self.prepare.kept.clear()
             LEDGER.add("constants_prepared")
@@ -118,6 +125,10 @@ class FrozenGraph:
         if self._marks(args) != (prepared.addresses, prepared.versions):
             return True
         return prepared.memory is not None and bool(prepared.memory.written())
+
+
+def _on_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 def _nothing(args: list[Any]) -> tuple[torch.Tensor, ...]:

@@ -12,6 +12,7 @@ import torch
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surroundings
+from taskmap.backend.cuda.nvrtc import nvrtc_version
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.sequence import SequenceExecutable
 from taskmap.backend.store import KernelStore
@@ -81,6 +82,8 @@ def cuda_platform(options: Options, device: torch.device, driver: Driver | None 
     driver = driver or open_driver()
     target = with_precision(gpu_target(options, driver.device(device.index or 0)), options)
     toolchain = find_cuda_toolchain(target.isa, fast_math=options.fast_math)
+    if toolchain.compiler == "nvrtc":
+        driver.refuse_newer(toolchain.identity, nvrtc_version())
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir), suffix=SUFFIX)
     surroundings = Surroundings(partial(_allocate, device), _stream_of(device))
     return CudaPlatform(options, target, toolchain, store, driver, device, surroundings)

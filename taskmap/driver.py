@@ -43,6 +43,7 @@ from taskmap.random_order import restore_random_order
 from taskmap.runtime import CompiledGraph
 from taskmap.schedules import Config, schedule
 from taskmap.sharing import Aliases
+from taskmap.streams import refuse_capture
 from taskmap.task_store import TaskKernel, TaskStore, compiler_version, entry_key
 from taskmap.tuning.choice import Choices, choices
 from taskmap.unfuse import unfuse
@@ -110,6 +111,7 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
     target = chosen_target(options, device)
     platform: Platform
     if target == "cuda":
+        refuse_capture(device, "it is compiled")
         platform = _cuda_platform(options, device)
     else:
         platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)

@@ -16,7 +16,14 @@ from typing import Any
 
 from taskmap.backend.cuda.encoded_map import EncodedMap, MapEncoder
 from taskmap.backend.cuda.tensor_map import TensorView
-from taskmap.ir.errors import CompilerNotFoundError, DeviceError, DeviceMemoryError, NoDeviceError, TaskmapError
+from taskmap.ir.errors import (
+    CompilerNotFoundError,
+    DeviceError,
+    DeviceMemoryError,
+    NoDeviceError,
+    TaskmapError,
+    UnsupportedError,
+)
 
 OLDEST_DRIVER = 13000
 """The version of CUDA that a driver must support for the machine code that NVRTC 13 makes."""
@@ -200,6 +207,17 @@ class Driver:
         words = (ctypes.c_int * count).from_address(address)
         ctypes.memset(address, 0, 4 * count)
         return words
+
+    def refuse_capture(self, stream: int) -> None:
+        """Raises UnsupportedError while a CUDA graph is captured on a stream: what a first launch asks of the driver
+        would end the capture."""
+        status = self.call("cuStreamIsCapturing", self.api.CUstream(stream))
+        if str(getattr(status, "name", status)) != "CU_STREAM_CAPTURE_STATUS_NONE":
+            raise UnsupportedError(
+                "a CUDA graph is being captured that cannot hold the first launch of a kernel",
+                why="memory and attributes of kernels are asked for at the first launch, not at each replay.",
+                hint="Run it once before the capture.",
+            )
 
     def clear(self, address: int, size: int, stream: int) -> None:
         """Fill memory of the GPU with zeros when a stream gets there."""

@@ -105,6 +105,7 @@ class CudaLauncher:
         """A run of the program. Raises IndexOutOfRangeError when an earlier run has indexed out of range."""
         self.driver.ensure_context(self.device)
         if not self._allowed:
+            self.driver.refuse_capture(self.surroundings.stream())
             self._prepare()
         self.check(out_of_range)
         own = -(-arena_bytes // OWN_ALIGNMENT) * OWN_ALIGNMENT

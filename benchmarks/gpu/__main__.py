@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tarfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from benchmarks.gpu.parts import MODULE, ROOT, Part, ladder, parts
+from benchmarks.gpu.parts import MODULE, ROOT, RUNG_SECONDS, Part, ladder, parts
 from benchmarks.gpu.record import failures
 from benchmarks.gpu.running import LEAST_SECONDS, Limits, Outcome, environment, run
 
@@ -94,6 +94,8 @@ def main(argv: list[str] | None = None) -> int:
             outcomes.append(Outcome(part.name, "out of time", 0.0, 0))
         else:
             # What earlier parts have left over belongs to the later ones; a rung gets its 20 s while there are any.
+            if part.most < 1e9 and arguments.case_seconds:
+                part = replace(part, most=arguments.case_seconds + RUNG_SECONDS)
             limits = Limits(out, str(arguments.store), arguments.resume, cases, arguments.case_seconds)
             outcomes.append(run(part, min(left, part.most) if part.most < 1e9 else left * share, limits))
         _write(out, outcomes)

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.watchdog import CASE_SECONDS, START_SECONDS, Watchdog, hang_file
+from taskmap.ledger import LEDGER
 
 
 def part_options(
@@ -27,12 +28,18 @@ def part_options(
     return cli
 
 
+def _kernels() -> tuple[int, int]:
+    counts = LEDGER.kernels.snapshot()
+    return counts.kernels_compiled, counts.kernels_found
+
+
 def record_of(arguments: argparse.Namespace, name: str, conditions: Callable[[], dict[str, Any]]) -> Record:
     """The record ``name`` of a part, whose process is watched from now on. ``conditions`` asks the GPU."""
     path = arguments.out / f"{name}.json"
     watchdog = Watchdog(hang_file(path), arguments.case_seconds)
     watchdog.arm(max(START_SECONDS, arguments.case_seconds))
     record = Record.begun(path, conditions(), resume=arguments.resume)
+    record.kernels = _kernels
     record.only, record.watchdog = arguments.only, watchdog
     watchdog.disarm()
     return record

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 
 from taskmap.backend import cuda
-from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
 from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel, open_driver
@@ -34,6 +33,7 @@ from taskmap.backend.store import KernelStore
 from taskmap.ir.instructions import INSTRUCTIONS
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
+from taskmap.ledger import LEDGER
 from taskmap.options import Options
 from taskmap.target import gpu_target
 
@@ -168,7 +168,7 @@ def is_lost() -> bool:
 def _compiled(source: CudaSource) -> CudaBinary:
     found = machine()
     toolchain = find_cuda_toolchain(found.target.isa)
-    return compile_cuda([source], toolchain, found.store, Counters(), jobs=1)[source.symbol]
+    return compile_cuda([source], toolchain, found.store, LEDGER.kernels, jobs=1)[source.symbol]
 
 
 @lru_cache(maxsize=4096)

@@ -134,6 +134,7 @@ def main(argv: list[str] | None = None) -> int:
     simulator.run = hardware.run
     (rung,) = (rung for rung in rungs() if rung.name == arguments.rung)
     usable = measured(record, rung.name, lambda: {**rung.run(), "adds": rung.adds}, hardware.is_lost)
+    record.write()
     row = record.rows[-1]
     print(line(row), flush=True)
     return LOST if not usable else 0 if row["right"] else WRONG

@@ -29,7 +29,8 @@ _EVERY = 1.0  # seconds between writes of all rows: of a thousand quick cases, a
 class Record:
     """Rows by name. ``runs``: the conditions of each process that added some, to which a row's "run" is an index.
 
-    ``only``: patterns of the cases that are wanted, all where there are none.
+    ``only``: patterns of the cases that are wanted, all where there are none. ``kernels``: how many kernels this
+    process has compiled, and found in its store.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class Record:
     skipped: list[str] = field(default_factory=list)
     only: Sequence[str] = ()
     watchdog: Watchdog = field(default_factory=lambda: Watchdog(None))
+    kernels: Callable[[], tuple[int, int]] | None = None
     _earlier: set[str] = field(default_factory=set)
     _written: float = 0.0
 
@@ -80,6 +82,9 @@ class Record:
 
     def write(self) -> None:
         """As JSON, in the place of what is there."""
+        if self.kernels is not None and self.runs:
+            compiled, found = self.kernels()
+            self.runs[-1]["kernels"] = {"compiled": compiled, "found": found}
         _write(self.path, self.runs, self.rows, self.skipped)
         self._written = time.monotonic()
 

@@ -25,7 +25,7 @@ from benchmarks.gpu.hardware import is_lost
 from benchmarks.gpu.record import LOST, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.ir.errors import DeviceError, DeviceMemoryError, IndexOutOfRangeError, NoDeviceError
+from taskmap.ir.errors import DeviceError, DeviceMemoryError, IndexOutOfRangeError, NoDeviceError, UnsupportedError
 from taskmap.torch_backend import compile_fx
 
 Function = Callable[..., Any]
@@ -128,6 +128,45 @@ def streams_are_kept_to(place: Place) -> None:
             _equal(y, _softmax(late))
 
 
+def constants_wait_for_the_stream_that_packs_them(place: Place) -> None:
+    """A first call on one stream, whose work comes late, and the next on another."""
+    with torch.no_grad():
+        layer = nn.Conv2d(32, 32, 3).eval().to(place.device)
+        x = place.randn(2, 32, 16, 16)
+        want = layer(x)
+        function: Function = torch.compile(layer, backend=compile_fx, options={"freeze": True})
+        first, second = _new_stream(place.device), _new_stream(place.device)
+        _wait(place)
+        with torch.cuda.stream(first):
+            _sleep(200_000_000)
+            function(x)
+        with torch.cuda.stream(second):
+            got = function(x)
+        second.synchronize()
+        _equal(got, want)
+        _wait(place)
+
+
+def a_users_graph_holds_a_warm_function(place: Place) -> None:
+    """One that is not warm is refused, and the capture's error is ours; nothing is lost by that."""
+    with torch.no_grad():
+        warm, cold = (torch.compile(f, backend=compile_fx) for f in (_softmax, _outer))
+        x = place.randn(64, 64)
+        warm(x)
+        _wait(place)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = warm(x)
+        x.copy_(place.randn(64, 64))
+        graph.replay()
+        _wait(place)
+        _equal(y, _softmax(x))
+        with _raises(UnsupportedError, inside=True), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            cold(x[0])
+        _wait(place)
+        _equal(cold(x[0]), _outer(x[0]))
+
+
 def every_device_runs_its_graphs(place: Place) -> None:
     """While another one is current."""
     for index in range(torch.cuda.device_count()):
@@ -204,6 +243,8 @@ PORTABLE = (
 CHECKS = (
     *PORTABLE,
     streams_are_kept_to,
+    constants_wait_for_the_stream_that_packs_them,
+    a_users_graph_holds_a_warm_function,
     every_device_runs_its_graphs,
     much_shared_memory_is_asked_for,
     no_memory_left_is_an_error,

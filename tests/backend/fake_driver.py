@@ -45,6 +45,7 @@ class FakeApi:
     shared: int = 232448
     devices: int = 1
     context: int = 1
+    capturing: bool = False
     on_launch: Callable[[Launched], None] = lambda _: None
     on_set: Callable[[int, int, int], object] = lambda *_: None
     launches: list[Launched] = field(default_factory=list)
@@ -170,6 +171,11 @@ class FakeApi:
         block = np.full(size, 0xFF, np.uint8)
         self._kept.append(block)
         return self._answer("cuMemHostAlloc", block.ctypes.data)
+
+    def cuStreamIsCapturing(self, stream: Any) -> tuple[Any, ...]:  # noqa: N802
+        status = driver.CUstreamCaptureStatus
+        now = status.CU_STREAM_CAPTURE_STATUS_ACTIVE if self.capturing else status.CU_STREAM_CAPTURE_STATUS_NONE
+        return self._answer("cuStreamIsCapturing", now)
 
     def cuStreamSynchronize(self, stream: Any) -> tuple[Any, ...]:  # noqa: N802
         self.calls.append(("synchronize", int(stream)))

@@ -25,6 +25,7 @@ from taskmap.errors import (
     IndexOutOfRangeError,
     InputError,
     NoDeviceError,
+    UnsupportedError,
 )
 from taskmap.ir.construct import ceil_div
 from taskmap.ir.nodes import Var
@@ -45,12 +46,14 @@ def buffers(*kinds: BufferKind) -> tuple[ProgramBuffer, ...]:
 I, O, A, T, C = BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.ARENA, BufferKind.TENSOR, BufferKind.CONSTANT  # noqa: E741
 
 
+AROUND = Surroundings(lambda size: (ARENA, object()), lambda: 99)
+
+
 def build(api: FakeApi, program: Program, *sources: CudaSource, **how: Any) -> SequenceExecutable:
     driver = Driver(api)
     kernels = {s.symbol: DeviceKernel(s, driver.load(b"image", s.symbol, "NVRTC 13.0 for sm_90a")) for s in sources}
-    surroundings = Surroundings(lambda size: (ARENA, object()), lambda: 99)
     single = how.pop("single", False)
-    launcher = CudaLauncher(program, kernels, driver, 0, surroundings, **how)
+    launcher = CudaLauncher(program, kernels, driver, 0, AROUND, **how)
     return SequenceExecutable(program, plan_memory(program), launcher, single=single)
 
 
@@ -215,6 +218,61 @@ def test_an_illegal_access_is_found_at_its_kernel_when_launches_block() -> None:
     run = build(api, Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,)), SCALE, blocking=True)
     with pytest.raises(DeviceError, match="noticed at scale\n"):
         run(table(1, 2), (5,))
+
+
+def test_a_first_launch_in_a_capture_is_refused() -> None:
+    """It would end the capture; later ones are a part of it."""
+    api = FakeApi(counts={"scale": 3}, capturing=True)
+    run = build(api, Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,)), SCALE)
+    with pytest.raises(UnsupportedError, match=r"being captured(.*\n)*.*once before the capture"):
+        run(table(1, 2), (5,))
+    api.capturing = False
+    run(table(1, 2), (5,))
+    api.capturing = True
+    run(table(1, 2), (5,))
+    assert len(api.launches) == 2
+
+
+def test_each_launch_is_on_its_own_gpu() -> None:
+    """Whatever another launch has made current in the thread."""
+    api = FakeApi(counts={"scale": 3}, devices=2, context=0)
+    program = Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,))
+    driver = Driver(api)
+    kernel = {"scale": DeviceKernel(SCALE, driver.load(b"image", "scale", "NVRTC 13.0 for sm_90a"))}
+    current: list[int] = []
+    api.on_launch = lambda _: current.append(api.context)
+    runs = [
+        SequenceExecutable(program, plan_memory(program), CudaLauncher(program, kernel, driver, gpu, AROUND))
+        for gpu in (0, 1)
+    ]
+    for gpu in (0, 1, 1, 0):
+        runs[gpu](table(1, 2), (5,))
+    assert current == [7, 8, 8, 7]
+
+
+def test_memory_that_runs_out_in_the_middle_costs_one_run() -> None:
+    api = FakeApi(counts={"scale": 3})
+    program = Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),) * 2, (N,))
+    run = build(api, program, SCALE)
+    api.on_launch = lambda _: api.failures.update({"cuLaunchKernelEx": "CUDA_ERROR_OUT_OF_MEMORY"})
+    with pytest.raises(DeviceMemoryError, match="smaller batch"):
+        run(table(1, 2), (5,))
+    api.on_launch, api.failures = lambda _: None, {}
+    run(table(1, 2), (5,))
+    assert len(api.launches) == 3
+
+
+@pytest.mark.parametrize(("version", "refused"), [((13, 0), False), ((13, 4), False), ((14, 0), True)])
+def test_a_compiler_that_is_newer_than_the_driver(version: tuple[int, int], refused: bool) -> None:
+    """Of the same major version, a driver loads what newer compilers make."""
+    driver = Driver(FakeApi(version=13010))
+    if not refused:
+        driver.refuse_newer("NVRTC", version)
+        return
+    with pytest.raises(
+        NoDeviceError, match=r"older than the compiler(.*\n)*.*supports CUDA 13\.1, (.*\n)*.*nvrtc==13\.\*"
+    ):
+        driver.refuse_newer("NVRTC 14.0", version)
 
 
 def test_too_much_shared_memory() -> None:

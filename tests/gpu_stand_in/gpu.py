@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +31,7 @@ from tests.gpu_stand_in.library import Stub
 from tests.taskmap_roof.test_cuda_target import execute
 
 CPU = torch.device("cpu")
-LARGEST = 192
+LARGEST = int(os.environ.get("STAND_IN_LARGEST", "192"))
 """The most elements along a dimension of what a case draws: the simulator takes its time."""
 
 

@@ -445,6 +445,13 @@ R cuStreamCreate(Stream **stream, unsigned flags) {
   return OK;
 }
 
+R cuStreamIsCapturing(void *stream, int *status) {
+  READY(1);
+  CHECK(is_stream(stream) && status, "%p is no stream", stream);
+  *status = 0;
+  return OK;
+}
+
 R cuStreamSynchronize(void *stream) {
   READY(1);
   CHECK(is_stream(stream), "%p is no stream", stream);

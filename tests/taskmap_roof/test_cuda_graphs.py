@@ -64,8 +64,8 @@ class GraphedPlatform(RecordingPlatform):
 class GraphedGpu(Gpu):
     """A GPU that records."""
 
-    def __init__(self, tmp_path: Path) -> None:
-        super().__init__(tmp_path)
+    def __init__(self, tmp_path: Path, **options: object) -> None:
+        super().__init__(tmp_path, **options)
         made = self.platform
         fields = {name: getattr(made, name) for name in RecordingPlatform.__dataclass_fields__}
         self.session.platform = graphed = GraphedPlatform(**fields)

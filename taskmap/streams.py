@@ -1,0 +1,62 @@
+"""Work on streams of a GPU that this package does not choose: what one has prepared others wait for, and a user's
+capture of a CUDA graph is told from work that is done at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from taskmap.ir.errors import UnsupportedError
+
+# These carry no types.
+_is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+_current: Callable[[torch.device], Any] = torch.cuda.current_stream
+_new_event: Callable[[], Any] = torch.cuda.Event
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether the caller is capturing a CUDA graph: what is launched now runs later, once for each replay."""
+    return device.type == "cuda" and _is_capturing()
+
+
+def refuse_capture(device: torch.device, what: str) -> None:
+    """Raises UnsupportedError while a CUDA graph is captured, for ``what`` would be a part of the graph."""
+    if not is_capturing(device):
+        return
+    raise UnsupportedError(
+        "a CUDA graph is being captured that cannot hold the first call of a compiled function",
+        why=f"{what} at the first call, not at each replay.",
+        hint="Call the compiled function once with such arguments before the capture.",
+    )
+
+
+class OnStream:
+    """Tensors that the stream which is current now computes. Other streams wait for them; they keep the memory as long
+    as their work needs it.
+    """
+
+    def __init__(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> None:
+        self._device, self._tensors = device, tuple(tensors)
+        stream = _current(device)
+        self._known = {int(stream.cuda_stream)}
+        self._event = _new_event()
+        self._event.record(stream)
+        self._done = False
+
+    def wait(self) -> None:
+        """The current stream goes on when the tensors are computed. A capture begins when all work is done: it has
+        nothing to wait for."""
+        stream = _current(self._device)
+        number = int(stream.cuda_stream)
+        if number not in self._known:
+            for tensor in self._tensors:
+                tensor.record_stream(stream)
+        elif self._done or len(self._known) == 1:
+            return
+        if not self._done and not is_capturing(self._device):
+            self._done = bool(self._event.query())
+            if not self._done:
+                stream.wait_event(self._event)
+        self._known.add(number)
