@@ -40,7 +40,7 @@ gpu:
 	PYTHONPATH=. $(or $(wildcard $(BIN)/python),$(PYTHON)) -m $(GPU_STAND_IN) benchmarks.gpu --out "$(OUT)" $(GPU_ARGS)
 
 # On a machine without a GPU: what `make gpu` compiles, into a folder that travels with the checkout.
-gpu-kernels: $(VENV)/.gpu
+gpu-kernels: $(VENV)/.cuda
 	PYTHONPATH=. $(BIN)/python -m benchmarks.gpu.prebuild $(GPU_ARGS)
 
 # One stamp for each set of extras. It is older than its inputs when they change, and absent when an install was cut off.

@@ -151,8 +151,8 @@ def test_pytorch_numpy_and_the_bindings_suffice(tmp_path: Path) -> None:
 
 
 def test_pytorch_suffices_to_measure() -> None:
-    done = bare("benchmarks.gpu.runtime,benchmarks.gpu.kernels,benchmarks.gpu.networks", "--help")
-    assert done.stdout.count("go on with what is in the folder") == 3, done.stderr
+    done = bare("benchmarks.gpu.runtime,benchmarks.gpu.kernels,benchmarks.gpu.networks,benchmarks.gpu.ladder", "--help")
+    assert done.stdout.count("go on with what is in the folder") == 4, done.stderr
 
 
 def test_what_is_bare_has_no_hypothesis() -> None:

@@ -103,6 +103,7 @@ def test_a_part_that_gets_to_no_case_is_given_up(tmp_path: Path) -> None:
     broken = Part("broken", (sys.executable, "-c", "raise SystemExit('no such module')"), 1.0, "gpu_broken")
     outcome = run(broken, 60, Limits(tmp_path, str(tmp_path)))
     assert (outcome.status, outcome.starts) == ("failed", 2)
+    assert outcome.ends == ("at no case: the process ended with status 1",) * 2
 
 
 def main(monkeypatch: pytest.MonkeyPatch, out: Path, rungs: list[Part], others: list[Part], *arguments: str) -> int:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -82,6 +83,8 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments.resume:
         (out / "gpu_ladder.json").unlink(missing_ok=True)
     arguments.store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(PermissionError):  # a copy may be open to a group, which a store refuses
+        arguments.store.chmod(0o700)
     end = time.perf_counter() + 60 * arguments.minutes
     outcomes: list[Outcome] = []
     for number, (part, cases) in enumerate(chosen):
@@ -114,6 +117,8 @@ def _summary(out: Path, outcomes: list[Outcome], chosen: list[tuple[Part, tuple[
     for outcome in outcomes:
         starts = f"  {outcome.starts} starts" if outcome.starts > 1 else ""
         print(f"  {outcome.name:30}{outcome.status:12}{outcome.seconds:6.0f} s{starts}")
+        for end in outcome.ends:
+            print(f"      {end}")
     for record in dict.fromkeys(part.record for part, _ in chosen if part.record):
         for row in failures(out / f"{record}.json"):
             why = str(row.get("failed", f"relative error {row.get('relative_error', 'unknown')}")).splitlines()[0]

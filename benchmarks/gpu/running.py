@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gpu.parts import ROOT, Part
-from benchmarks.gpu.record import WRONG, close, count
+from benchmarks.gpu.record import LOST, WRONG, close, count
 from benchmarks.gpu.watchdog import hang_file
 
 WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUBLASLT_WORKSPACE_SIZE": "32768"}
@@ -65,9 +65,9 @@ def run(part: Part, seconds: float, limits: Limits) -> Outcome:
             status = "passed" if code == 0 else "failed"
             break
         culprit, why = _culprit(part, code, limits.out)
-        if culprit:
-            print(f"FAILED  {culprit}: {why}", flush=True)
-            ends.append(f"{culprit}: {why}")
+        if code != LOST and (culprit or code is not None):
+            ends.append(f"{culprit or 'at no case'}: {why}")
+            print(f"FAILED  {ends[-1]}", flush=True)
         if code is None:
             status = "failed" if culprit else status
             break
