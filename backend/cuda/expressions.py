@@ -44,7 +44,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.target import Target
-from taskmap.ir.types import DType, boolean, f32, i32, i64, tf32
+from taskmap.ir.types import DType, bf16, boolean, f16, f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
 
 _TYPES = {
@@ -68,6 +68,9 @@ _COMPARISONS = {
     "eq": (_EQUAL, "=="), "ne": (_EQUAL, "!="),
 }  # fmt: skip
 
+_NARROW = (f16, bf16)
+_APPROXIMATE = frozenset(("sigmoid",))
+"""Functions that device/approximate.cuh has in few instructions."""
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 _INT = Interval(-(1 << 31), (1 << 31) - 1)
 
@@ -108,6 +111,9 @@ class _Text:
 class Expressions(ExpressionWriter[_Text]):
     """Expressions of one kernel as CUDA C++, in the order in which they stand.
 
+    Inside of a conversion to a 16-bit float, functions of f32 need no more digits than it keeps: a sigmoid is made of
+    the hardware's approximations there, and divides nothing.
+
     wide: those of its indices that are ``long long``. unrolled: loop variables that are constants once the compiler has
     unrolled their loops. families: the device code that has been used.
     """
@@ -123,6 +129,7 @@ class Expressions(ExpressionWriter[_Text]):
     families: set[str] = field(default_factory=set)
     target: Target | None = None
     unrolled: set[Var] = field(default_factory=set)
+    _narrow: bool = False
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
 
     def name(self, key: Var | Buffer | TensorMap) -> str:
@@ -373,14 +380,21 @@ class Expressions(ExpressionWriter[_Text]):
             text = self.written(e.a)
             if not text.wide:  # an int already
                 return text if e.dtype == i32 else _Text(f"tm_cast<{cuda_type(e.dtype)}>({text.code})")
-        return _Text(f"tm_cast<{cuda_type(e.dtype)}>({self._typed(e.a)})")
+        before, self._narrow = self._narrow, e.dtype in _NARROW and e.a.dtype == f32
+        text = self._typed(e.a)
+        self._narrow = before
+        return _Text(f"tm_cast<{cuda_type(e.dtype)}>({text})")
 
     def _call(self, e: Call) -> _Text:
         if e.name == "checked_index":
             self.needs_error = True
             position, size = (self.within_address(a, addressing=False).code for a in e.args)
             return _Text(f"tm_checked_index({position}, {size}, error)")
-        return _Text(f"tm_{e.name}({', '.join(self.written(a).code for a in e.args)})")
+        name = e.name
+        if self._narrow and e.dtype == f32 and name in _APPROXIMATE:
+            name = f"{name}_approx"
+            self.families.add("approximate")
+        return _Text(f"tm_{name}({', '.join(self.written(a).code for a in e.args)})")
 
     def _intrinsic(self, e: Intrinsic) -> _Text:
         return _Text(self.invoked(e.instruction, e.args))

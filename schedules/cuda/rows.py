@@ -46,6 +46,7 @@ from taskmap.schedules.access import Access, memory_order, require_count
 from taskmap.schedules.cpu.positions import positions_in
 from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
 from taskmap.schedules.cuda.parts import Parts
+from taskmap.schedules.cuda.row_reciprocal import with_reciprocals
 from taskmap.schedules.cuda.team import Team
 from taskmap.schedules.cuda.vectors import fills, vector_lanes
 from taskmap.schedules.row_frame import RowFrame, Rows, reductions_of
@@ -136,6 +137,7 @@ def _power(n: int) -> int:
 
 def schedule_rows(task: Task, rows: Rows, target: Target, config: RowConfig | None = None) -> Kernel:
     """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
+    task = with_reciprocals(task)
     return _Plan(task, RowFrame(task, rows), target, config).kernel()
 
 

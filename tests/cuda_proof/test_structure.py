@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pytest
 
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.sass import count, instructions, loop_with, sass
+from taskmap.backend.cuda.sass import count, instructions, listing, loop_with, sass
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
+from taskmap.graph.ops.pointwise import pointwise
+from taskmap.ir.construct import call
 from taskmap.ir.errors import KernelResourceError
 from taskmap.ir.lower import lower
 from taskmap.ir.target import cuda_target
@@ -236,6 +238,32 @@ def test_what_memory_bounds_moves_16_bytes_at_once(dtype: DType, isa: str) -> No
         a = assembly(outputs, isa, last=last)
         assert a.global_loads(narrow=False) > a.global_loads(narrow=True) == 0, name
         assert a.has("STG") == a.has("STG", "128") > 0, name
+
+
+def divides(a: Assembly) -> bool:
+    """Whether something is divided with the rounding of IEEE 754, whose rare cases are a call."""
+    return a.has("CALL") > 0
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_softmax_divides_once_for_each_row(dtype: DType) -> None:
+    a = assembly([softmax.softmax(tensor(16384, 4096, dtype=dtype), 1)], "sm_90a")
+    assert "slots=8" in a.note
+    assert len(listing(a.text)) <= 1200
+    assert a.has("CALL") == 1
+    assert a.has("FCHK") == 0
+    single = assembly([softmax.softmax(tensor(16384, 2048), 1)], "sm_90a")
+    assert single.has("CALL") > 1  # results of f32 are divided as they are written
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16, f32], ids=str)
+def test_activations_of_16_bits_divide_nothing(dtype: DType) -> None:
+    x = tensor(1 << 20, dtype=dtype)
+    silu = assembly([activations.silu(x)], "sm_90a")
+    sigmoid, tanh = (assembly([pointwise(n, (x,), partial(call, n))], "sm_90a") for n in ("sigmoid", "tanh"))
+    assert not divides(tanh)
+    assert divides(silu) == divides(sigmoid) == (dtype == f32)
+    assert dtype == f32 or sigmoid.has("MUFU", "EX2") == sigmoid.has("MUFU", "RCP") == 8
 
 
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
