@@ -43,7 +43,7 @@ class Target:
     f16_rate: int = 0
     name: str = ""
     tf32: bool = False
-    l2_rate: float = 64
+    l2_rate: float = 32
 
     @property
     def capability(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from taskmap.ir import polynomial as poly
 from taskmap.ir.construct import constant_dim, index, value_of
 from taskmap.ir.instruction import Instruction, Parameter, Place
-from taskmap.ir.instruction_specs import VoteSpec
+from taskmap.ir.instruction_specs import ShuffleSpec, VoteSpec
 from taskmap.ir.nodes import (
     Body,
     Compare,
@@ -182,8 +182,11 @@ class _Groups:
 
 
 def _is_agreed(e: Intrinsic, size: int) -> bool:
-    """Whether every thread of a group gets the same result: of a vote among all of a warp that the group is part of."""
+    """Whether every thread of a group gets the same result, where the arguments do not differ: of a vote among all of a
+    warp that the group is part of, or of one lane's value, which is that of all."""
     spec = e.instruction.spec
+    if isinstance(spec, ShuffleSpec):
+        return spec.how == "idx"
     return isinstance(spec, VoteSpec) and spec.how in ("any", "all", "ballot") and size <= 32
 
 

@@ -20,9 +20,10 @@ from taskmap.ir.builder import region
 from taskmap.ir.construct import as_expr, cast, ceil_div, const, constant_dim, eq, index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.instructions import instruction_named
-from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Scope
+from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Load, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import f32, i32, i64, tf32
+from taskmap.ir.visit import walk_exprs
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cuda import hopper_stage
@@ -30,7 +31,7 @@ from taskmap.schedules.cuda.hopper_config import ROWS, WARPGROUP, HopperConfig
 from taskmap.schedules.cuda.hopper_engine import Wgmma
 from taskmap.schedules.cuda.hopper_stage import Arrival, Feed, StageTile, SwizzledTile, Way, arrival, open_tile
 from taskmap.schedules.cuda.hopper_store import Outlet, output_boxes, output_bytes
-from taskmap.schedules.cuda.launch import WARP
+from taskmap.schedules.cuda.launch import WARP, number_of_warpgroup
 from taskmap.schedules.cuda.product import Frame, Product
 from taskmap.schedules.cuda.split import Split, steps_of, tiles_of, why_not_split
 from taskmap.schedules.cuda.tensor_box import Boxes
@@ -164,8 +165,7 @@ class _Hopper:
             b.invoke(instruction_named("fence_mbarrier_init"))
         b.barrier()
         registers = c.registers(by_threads=by_threads)
-        number = b.let("warpgroup", values.simplifier(THREAD // WARPGROUP))
-        values.bind(number, c.groups + 1)
+        number = number_of_warpgroup(b, c.groups + 1, values)
         with b.when(number < c.groups):
             if registers:
                 b.invoke(instruction_named("setmaxnreg_inc"), as_expr(registers[1]))
@@ -313,7 +313,8 @@ class _Hopper:
     def consume(self, values: Values, number: Expr, left: StageTile, right: StageTile) -> None:
         """A warpgroup multiplies its rows of each tile, and finishes them."""
         engine = Wgmma.open(self.frame.launch.b, self.c, number, once=constant_dim(self.steps()) == 1)
-        if self.outlet and not (fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)):
+        whole = fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)
+        if self.outlet and not (whole or self.is_clipped):
             self.outlet.clear(values.nested(), engine.pairs(_PAIR))
         self.each_tile(values, lambda inside, before: self.compute(inside, before, engine, left, right))
         if self.outlet:
@@ -343,9 +344,17 @@ class _Hopper:
             return
         if outlet and c.persistent:
             outlet.reuse(engine.number)
-        self.frame.epilogue(values, engine, outlet.keep if outlet else None)
+        self.frame.epilogue(values, engine, outlet.keep if outlet else None, clipped=self.is_clipped)
         if outlet:
             outlet.send(values, self.frame, engine.number)
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether a tile is finished beyond the product's sizes, too: the copy engine stores nothing there, and what
+        follows the product reads no memory."""
+        anchor = self.p.task.stages.index(self.p.stage)
+        after = [e for s in self.p.task.stages[anchor + 1 :] for e in walk_exprs(s.body) if isinstance(e, Load)]
+        return self.outlet is not None and not any(e.buffer in self.p.task.inputs for e in after)
 
     def meet(self) -> None:
         """The threads that multiply wait for each other."""

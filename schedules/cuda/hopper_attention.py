@@ -38,7 +38,7 @@ from taskmap.schedules.cuda.hopper_attention_config import (
 from taskmap.schedules.cuda.hopper_attention_engine import Products
 from taskmap.schedules.cuda.hopper_config import WARPGROUP
 from taskmap.schedules.cuda.hopper_stage import StageTile
-from taskmap.schedules.cuda.launch import WARP, Launch
+from taskmap.schedules.cuda.launch import WARP, Launch, number_of_warpgroup
 from taskmap.schedules.cuda.tensor_box import LINE_BYTES
 from taskmap.schedules.values import Values
 
@@ -106,8 +106,7 @@ class _Attention:
             b.invoke(instruction_named("fence_mbarrier_init"))
         b.barrier()
         self.blocks = self.count(values)
-        group = b.let("warpgroup", values.simplifier(THREAD // WARPGROUP))
-        values.bind(group, c.groups + 1)
+        group = number_of_warpgroup(b, c.groups + 1, values)
         with b.when(group < c.groups):
             if c.groups > 1:
                 b.invoke(instruction_named("setmaxnreg_inc"), as_expr(_MULTIPLYING))

@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.construct import cast, const, constant_dim, index, product
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.instructions import instruction_named
 from taskmap.ir.mapping import TaskMapping
-from taskmap.ir.nodes import Dim, Expr, Kernel, Var
+from taskmap.ir.nodes import Dim, Expr, Intrinsic, Kernel, Var
 from taskmap.ir.task import Task
+from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.values import Values
 
 WARP = 32
 """Threads that run in step: the lanes of a warp."""
+WARPGROUP = 128
+"""Threads that multiply together on Hopper."""
 
 
 @dataclass(slots=True)
@@ -59,6 +63,16 @@ class Launch:
             note=note,
             min_blocks=min_blocks,
         )
+
+
+def number_of_warpgroup(b: Builder, groups: int, values: Values) -> Expr:
+    """The number of this thread's warpgroup among ``groups``, as its warp's first lane says it: so the assembler sees
+    that it is the same for all lanes, and computes what depends on it once for a warp."""
+    own = cast(values.simplifier(THREAD // WARPGROUP), i32)
+    uniform = Intrinsic(instruction_named("shuffle_idx"), (index(WARP), own, const(0, i32)), i32, 1)
+    number = b.let("warpgroup", cast(uniform, i64))
+    values.bind(number, groups)
+    return number
 
 
 def place_of(mapping: TaskMapping, worker: Expr, values: Values) -> tuple[Expr, ...]:

@@ -228,20 +228,20 @@ def working_time(p: Product, c: Config, target: Target) -> float:
     step = max(busy * resident, latency + busy / 4)
     whole_lines = isinstance(c, HopperConfig) and c.boxed
     written = c.block_m * c.block_n * p.stage.out.dtype.bytes / (64 if whole_lines else 32) * resident
-    clocks = steps * step + written + _adding_up(p, c)
+    clocks = steps * step + written + _adding_up(p, c, target)
     waves = -(-tiles // (target.cores * resident))
     if isinstance(c, HopperConfig) and c.persistent:
         return (_BEGINNING + waves * clocks) / target.clock
     return waves * (_BEGINNING + clocks) / target.clock
 
 
-def _adding_up(p: Product, c: Config) -> float:
+def _adding_up(p: Product, c: Config, target: Target) -> float:
     """Clocks until the sums of a tile that several blocks share are one: partial sums go to the second-level cache, a
     counter says who is last, and that block reads them all."""
     split = c.split
     if split == 1:
         return 0
-    return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / 48
+    return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / (0.75 * target.l2_rate)
 
 
 def _clocks(p: Product, c: Config, target: Target) -> float:
@@ -251,8 +251,8 @@ def _clocks(p: Product, c: Config, target: Target) -> float:
     loaded = (c.block_m + c.block_n) * c.block_k * size
     if isinstance(c, HopperConfig):
         read = c.block_m + c.block_m // 64 * c.block_n  # lines of 128 bytes: every instruction reads its own columns
-        multiply = max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128, loaded / target.l2_rate) + 40
-        return max(multiply, hopper.filling_clocks(p, c))
+        multiply = max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128) + 40
+        return _together(multiply, loaded / target.l2_rate, hopper.filling_clocks(p, c))
     down, across = c.warps
     if c.engine == "simt":
         rate = target.f32_rate * (1 if p.accumulate.bytes <= 4 else 0.5)
@@ -265,7 +265,14 @@ def _clocks(p: Product, c: Config, target: Target) -> float:
         shared = (read + loaded) / 128
         multiply = work / rate
     through = 1.0 if is_asynchronous(p, c, target) else 1.3
-    return max(multiply, shared, loaded / (0.75 * target.l2_rate)) * through
+    return _together(multiply, shared, loaded / (0.75 * target.l2_rate)) * through
+
+
+def _together(*clocks: float) -> float:
+    """Clocks of units that work at the same time: those of the slowest, and a little of the others', so that among
+    configurations that one unit bounds those win that leave the others idle."""
+    slowest = max(clocks)
+    return slowest + (sum(clocks) - slowest) / 32
 
 
 def _known(d: Dim) -> int:

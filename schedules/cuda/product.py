@@ -214,8 +214,9 @@ class Frame:
         within = values.simplifier(number % (index(across) * group))
         return (*place[:-2], first + within % height, within // height)
 
-    def epilogue(self, values: Values, engine: Engine, keep: Keep | None = None) -> None:
-        """What follows, for the part of the tile that lies within the product; ``keep`` takes what would be stored."""
+    def epilogue(self, values: Values, engine: Engine, keep: Keep | None = None, *, clipped: bool = False) -> None:
+        """What follows, for the part of the tile that lies within the product, or (``clipped``) for all of it, where
+        nobody stores what lies beyond; ``keep`` takes what would be stored."""
         p, b, row, column = self.p, self.launch.b, self.row, self.column
         finish = Epilogue(p.task, p.stage, p.c.reduce, b)
         width = 1
@@ -224,6 +225,8 @@ class Frame:
 
         def test(i: Expr, j: Expr, local: Values) -> Expr:
             inside = as_expr(True)
+            if clipped:
+                return inside
             if not fills(p.m, self.block[0]):
                 inside = inside & local.simplifier(row + i < p.m)
             if not fills(p.n, self.block[1]):

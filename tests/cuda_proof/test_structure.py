@@ -111,6 +111,29 @@ def test_products_on_hopper(form: str, dtype: DType) -> None:
     assert a.global_loads(narrow=True) + a.global_loads(narrow=False) == 0
 
 
+@pytest.mark.parametrize("size", [1024, 4096, 8192])
+def test_addresses_of_products_on_hopper_are_those_of_a_warp(size: int) -> None:
+    """What depends on a thread's number would be moved to the registers of a warp in every step along k."""
+    a = assembly([matrix_product("plain", size, size, size, f16)], "sm_90a")
+    step = loop_with(a.text, "HGMMA")
+    assert len(step.places("HGMMA")) == 4
+    assert not step.places("R2UR")
+    assert len(step.code) <= 76
+
+
+def test_results_that_the_copy_engine_clips_are_kept_without_asking() -> None:
+    """Sizes that no tile divides; with a bias, memory would be read beyond its end, so there it is asked."""
+    product = matrix_product("plain", 4104, 4104, 1024, f16)
+    a = assembly([product], "sm_90a")
+    biased = assembly([arithmetic.add(product, tensor(4104, dtype=f16))], "sm_90a")
+    assert "boxed" in a.note
+    assert "boxed" in biased.note
+    asked = [[t for t in listing(x.text) if t.startswith("@") and " STS" in t] for x in (a, biased)]
+    assert not asked[0]
+    assert asked[1]
+    assert loop_with(a.text, "UTMASTG").places("ISETP") == []
+
+
 @pytest.mark.parametrize(("isa", "name"), [("sm_80", "IMMA"), ("sm_90a", "IGMMA")])
 def test_products_of_bytes(isa: str, name: str) -> None:
     a = assembly([integers(1024, 1024, 1024, i8, i8)], isa)

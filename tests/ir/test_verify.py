@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, widen
+from taskmap.ir.construct import call, cast, const, index, lane_reduce, ramp, reduce, select, widen
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.instructions import instruction_named
 from taskmap.ir.interpreter import interpret
@@ -100,6 +100,7 @@ T, G = local(), local(Scope.REGISTER)
 MMA, COPY, COMMIT, WAIT = map(
     instruction_named, ("mma_m16n8k16_f16_f32", "cp_async_16", "cp_async_commit", "cp_async_wait")
 )
+EXCHANGED = Intrinsic(instruction_named("shuffle_xor"), (index(32), cast(THREAD, i32), const(1, i32)), i32, 1)
 VOTE, LOAD_TENSOR = instruction_named("vote_any"), instruction_named("tma_load_2d")
 TILE = Buffer("tile", f32, (8, 8), Scope.SHARED)
 C, A, B = (
@@ -122,6 +123,7 @@ BROKEN: list[tuple[str, str, Kernel]] = [
     ("collectives", "half a warp", gpu(If(THREAD < 16, MULTIPLY))),
     ("collectives", "lanes that differ", gpu(loop(*MULTIPLY, extent=THREAD % 32))),
     ("collectives", "a vote of some", gpu(If(THREAD < 5, (Let(P_BOOL, Intrinsic(VOTE, (THREAD < 3,), boolean, 1)),)))),
+    ("collectives", "what another lane holds", gpu(If(EXCHANGED < 5, MULTIPLY))),
     ("tensor maps", "of another kernel", gpu(maps=(TensorMap("m", Buffer("z", f32, (8, 8)), (8, 8)),))),
     ("tensor maps", "box of another rank", gpu(maps=(TensorMap("m", X, (8,)),))),
     ("tensor maps", "unknown swizzle", gpu(maps=(TensorMap("m", X, (8, 8), 48),))),
