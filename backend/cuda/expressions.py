@@ -381,9 +381,9 @@ class Expressions(ExpressionWriter[_Text]):
             if not text.wide:  # an int already
                 return text if e.dtype == i32 else _Text(f"tm_cast<{cuda_type(e.dtype)}>({text.code})")
         before, self._narrow = self._narrow, e.dtype in _NARROW and e.a.dtype == f32
-        text = self._typed(e.a)
+        code = self._typed(e.a)
         self._narrow = before
-        return _Text(f"tm_cast<{cuda_type(e.dtype)}>({text})")
+        return _Text(f"tm_cast<{cuda_type(e.dtype)}>({code})")
 
     def _call(self, e: Call) -> _Text:
         if e.name == "checked_index":

@@ -13,8 +13,8 @@ Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (20
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum
 from taskmap.ir.errors import ScheduleError
@@ -23,17 +23,19 @@ from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
-from taskmap.ir.workers import THREAD
+from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.access import require_count
 from taskmap.schedules.cuda import hopper_attention
 from taskmap.schedules.cuda.attention_engine import AttentionConfig, Products
 from taskmap.schedules.cuda.attention_softmax import Softmax
+from taskmap.schedules.cuda.attention_split import Join, tiles_of, why_not_split
 from taskmap.schedules.cuda.attention_task import AttentionTask, find_attention_task, is_plain
 from taskmap.schedules.cuda.factor import Factor
 from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig
 from taskmap.schedules.cuda.launch import WARP, Launch
 from taskmap.schedules.cuda.share import Share, share
 from taskmap.schedules.cuda.shared_tile import SharedTile, padded_bytes, padded_tile
+from taskmap.schedules.cuda.split import steps_of
 from taskmap.schedules.cuda.staging import Staging
 from taskmap.schedules.values import Values
 
@@ -42,6 +44,8 @@ __all__ = ["AttentionTask", "choose", "find_attention_task", "schedule_attention
 _COPIES = (4, 8, 16)
 _MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
 _NARROW = 80
+_BLOCKS_PER_SM = 2
+"""That a GPU is filled with, where blocks share keys: one waits for memory while another multiplies."""
 _GUESS, _LENGTH = 64, 512
 """Images, or heads, and queries that are known only when the kernel runs."""
 
@@ -66,6 +70,9 @@ def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None
         if isinstance(found, str):
             return found
     needed = shared_bytes(t, c)
+    shared = why_not_split(t, c)
+    if shared is not None:
+        return shared
     if target.shared_per_block and needed > target.shared_per_block:
         return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
     return None
@@ -112,12 +119,35 @@ def why_not(t: AttentionTask, c: Config, target: Target) -> str | None:
 
 def choose(t: AttentionTask, target: Target) -> Config | None:
     """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can, or
-    the smallest; None when none fits."""
+    the smallest, whose keys several blocks share; None when none fits."""
     fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
-    batch, heads = (constant_dim(d) or _GUESS for d in t.a.stage.shape[:2])
-    queries = constant_dim(t.a.queries) or _LENGTH
-    enough = [c for c in fitting if batch * heads * -(-queries // c.queries) >= target.cores]
-    return next(iter(enough), min(fitting, key=lambda c: c.queries, default=None))
+    batch, heads = (constant_dim(d) or _GUESS for d in (t.a.stage.shape[0], t.heads))
+    rows = constant_dim(t.rows) or _LENGTH
+    for c in fitting:
+        if batch * heads * -(-rows // c.queries) >= target.cores:
+            return c
+    smallest = min(fitting, key=lambda c: c.queries, default=None)
+    return next(shared_by_blocks(t, target, fitting), smallest)
+
+
+def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]) -> Iterator[AttentionConfig]:
+    """The smallest tiles of queries with so many blocks for each that every multiprocessor has two, the largest tiles
+    of keys first: those of which each block has two, so that one is copied while the other is worked on, or one."""
+    least = min((c.queries for c in fitting), default=0)
+    keys = constant_dim(t.a.keys)
+    smallest = [c for c in fitting if isinstance(c, AttentionConfig) and c.queries == least]
+    for share_of in (2, 1):
+        for c in sorted(smallest, key=lambda c: -c.keys):
+            count = tiles_of(t, c)
+            if count is None or keys is None:
+                continue
+            tiles = -(-keys // c.keys)
+            share = tiles // -(-_BLOCKS_PER_SM * target.cores // count)
+            if share < share_of:
+                continue
+            found = replace(c, split=-(-tiles // share))
+            if found.split > 1 and validity(t, found, target) is None:
+                yield found
 
 
 def every(t: AttentionTask, target: Target) -> list[Config]:
@@ -163,18 +193,19 @@ class _Template:
     fixed: dict[Var, Expr] = field(default_factory=dict)
     first: Expr = field(default_factory=lambda: index(0))
     tiles: list[SharedTile] = field(default_factory=list)
+    start: Expr = field(default_factory=lambda: index(0))
 
     def kernel(self) -> Kernel:
         t, c, a = self.t, self.c, self.t.a
-        batch, heads, queries, _ = a.stage.shape
-        blocks = ceil_div(queries, c.queries)
-        self.launch = Launch(t.task, (batch, heads, blocks), c.threads)
+        batch = a.stage.shape[0]
+        blocks = ceil_div(t.rows, c.queries)
+        self.launch = Launch(t.task, (batch, t.heads, blocks, c.split), c.threads)
         b = self.launch.b
-        values, (n, h, number) = self.launch.begin()
+        values, (n, h, number, part) = self.launch.begin()
         # Blocks that see many keys begin first, and short ones fill up the end.
         number = values.simplifier(index(blocks) - 1 - number) if a.causal else number
         self.first = b.let("first", values.simplifier(number * c.queries))
-        self.fixed = dict(zip(a.stage.axes[:2], (n, h), strict=True))
+        self.fixed = {a.stage.axes[0]: n, t.head: h}
         kind = t.q.expr.dtype
         tiles = [
             padded_tile(b, "queries", kind, 1, c.queries, t.depth, along_k=True, is_left=True),
@@ -183,7 +214,7 @@ class _Template:
         ]
         self.tiles = tiles
         products = Products.open(b, c, values, t.width, kind)
-        softmax = Softmax(b, t, c, THREAD, self.first, self.fixed)
+        softmax = Softmax(b, t, c, THREAD, self.first, (n, h))
         softmax.begin()
 
         def step(place: Values, key: Expr, stage: Expr) -> None:
@@ -193,12 +224,23 @@ class _Template:
             softmax.rescale(products.sums, shrink)
             products.weigh(place.nested(), tiles[2], stage)
 
+        number_of_blocks = self.blocks(values)
+        if c.split > 1:
+            self.start, number_of_blocks = steps_of(number_of_blocks, c.split, part, values)
+            self.start = b.let("start", self.start)
         if c.stages == 2:
-            self.in_stages(values, step)
+            self.in_stages(values, number_of_blocks, step)
         else:
-            self.through_registers(values, step)
-        softmax.finish(values.nested(), products.sums)
-        return self.launch.kernel(f"cuda.attention({c})")
+            self.through_registers(values, number_of_blocks, step)
+        softmax.gather()
+        if c.split == 1:
+            softmax.finish(values.nested(), products.sums)
+            return self.launch.kernel(f"cuda.attention({c})")
+        tile = b.let("tile", values.simplifier(BLOCKS[0] // c.split))
+        join = Join(b, t, c, softmax, products, tile, part)
+        with join.last(values) as last:
+            softmax.finish(last, products.sums)
+        return join.kernel(self.launch.kernel(f"cuda.attention({c})"))
 
     def staging(self, which: int, key: Expr) -> Staging:
         """How the tile of queries (0), keys (1) or values (2) is filled; keys and values from ``key`` on."""
@@ -219,17 +261,17 @@ class _Template:
         every = ceil_div(a.keys, c.keys)
         if not a.causal:
             return every
-        reach = values.simplifier(minimum(index(every), (self.first + (c.queries + c.keys - 1)) // c.keys))
+        last = self.t.seen(self.first, c.queries)[1]
+        reach = values.simplifier(minimum(index(every), (last + c.keys) // c.keys))
         return self.launch.b.let("blocks", reach)
 
-    def in_stages(self, values: Values, step: Step) -> None:
+    def in_stages(self, values: Values, blocks: Dim, step: Step) -> None:
         """Two stages: the next keys and values are copied while these are worked on."""
         b, c = self.launch.b, self.c
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
-        blocks = self.blocks(values)
 
         def issue(number: Expr, local: Values) -> None:
-            key = local.simplifier(number * c.keys)
+            key = local.simplifier((self.start + number) * c.keys)
             stage = local.simplifier(number % 2)
             self.staging(1, key).copy(local.nested(), stage, index(0))
             self.staging(2, key).copy(local.nested(), stage, key)
@@ -245,9 +287,9 @@ class _Template:
             with b.when(number + 1 < blocks):
                 issue(inside.simplifier(number + 1), inside)
             b.invoke(commit)
-            step(inside.nested(), inside.simplifier(number * c.keys), inside.simplifier(number % 2))
+            step(inside.nested(), inside.simplifier((self.start + number) * c.keys), inside.simplifier(number % 2))
 
-    def through_registers(self, values: Values, step: Step) -> None:
+    def through_registers(self, values: Values, blocks: Dim, step: Step) -> None:
         """One stage: keys and values are computed, or loaded, when their turn comes."""
         b, c = self.launch.b, self.c
 
@@ -258,10 +300,10 @@ class _Template:
             s.put(local.nested(), index(0))
 
         fill(0, values, index(0), index(0))
-        with b.loop("block", self.blocks(values)) as number:
+        with b.loop("block", blocks) as number:
             inside = values.nested()
             inside.bind(number, ceil_div(self.t.a.keys, c.keys))
-            key = inside.simplifier(number * c.keys)
+            key = inside.simplifier((self.start + number) * c.keys)
             b.barrier()
             fill(1, inside, key, index(0))
             fill(2, inside, key, key)

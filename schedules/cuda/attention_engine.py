@@ -31,13 +31,15 @@ _C_ROWS = repeat(2) * spatial(8) * replicate(4, rank=1)
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """engine: "simt", or the name of a tensor-core instruction. rows: queries of one of ``warps`` warps. keys: of a
-    tile. stages: tiles of keys in shared memory, 2 for those that are copied asynchronously."""
+    tile. stages: tiles of keys in shared memory, 2 for those that are copied asynchronously. split: how many blocks
+    share the keys of their queries."""
 
     engine: str
     warps: int
     rows: int
     keys: int
     stages: int = 2
+    split: int = 1
 
     @property
     def queries(self) -> int:
@@ -50,7 +52,9 @@ class AttentionConfig:
         return self.warps * WARP
 
     def __str__(self) -> str:
-        return f"{self.engine}, queries={self.queries}, keys={self.keys}, warps={self.warps}, stages={self.stages}"
+        shared = f", split={self.split}" if self.split > 1 else ""
+        tile = f"queries={self.queries}, keys={self.keys}, warps={self.warps}, stages={self.stages}"
+        return f"{self.engine}, {tile}{shared}"
 
     @staticmethod
     def engine_for(dtype: DType, target: Target) -> str:

@@ -60,14 +60,14 @@ class Tiles(Protocol):
 @dataclass(slots=True)
 class Softmax:
     """The running maximum ``top`` and sum ``total`` of a block's queries, from ``first`` on. worker: a thread's number
-    among those that multiply. fixed: the position along batch and heads."""
+    among those that multiply. outer: the position along batch and heads."""
 
     b: Builder
     t: AttentionTask
     c: Tiles
     worker: Expr
     first: Expr
-    fixed: dict[Var, Expr]
+    outer: tuple[Expr, Expr]
     top: Buffer = field(init=False)
     total: Buffer = field(init=False)
     score: Score = field(init=False)
@@ -96,11 +96,11 @@ class Softmax:
         """Products become scores, but for their scale; minus infinity beyond the last key. Tiles without a key that is
         masked are left as they are."""
         a, c, b = self.t.a, self.c, self.b
-        last = (c.queries - 1, c.keys - 1)
-        tile = {a.stage.axes[2]: (self.first, self.first + last[0]), a.key: (key, key + last[1])}
+        last = key + (c.keys - 1)
+        tile = {a.stage.axes[2]: self.t.seen(self.first, c.queries), a.key: (key, last)}
         untouched = self.score.unmasked(tile)
         if untouched is not None and not fills(a.keys, c.keys):
-            untouched = untouched & (key + last[1] < a.keys)
+            untouched = untouched & (last < a.keys)
         known = None if untouched is None else value_of(untouched)
         if untouched is None:
             self.mask(values, scores, key)
@@ -117,12 +117,12 @@ class Softmax:
             values.bind(i, c.queries)
             values.bind(j, c.keys)
             inside = values.nested()
-            query = inside.simplifier(minimum(self.first + i, index(a.queries) - 1))
+            row = inside.simplifier(minimum(self.first + i, index(self.t.rows) - 1))
             held = inside.simplifier(key + j)
             if not fills(a.keys, c.keys):
                 held = inside.simplifier(minimum(held, index(a.keys) - 1))
             inside.folded = {**inside.folded, id(a.dot): scores[i, j]}
-            axes = {**self.fixed, a.stage.axes[2]: query, a.key: held}
+            axes = {**self.place(inside, row), a.key: held}
             value = cast(inside.expand(self.score.value, axes), f32)
             if not fills(a.keys, c.keys):
                 value = select(inside.simplifier(key + j < a.keys), value, const(-math.inf, f32))
@@ -174,10 +174,19 @@ class Softmax:
                 value = b.let("both", combine(value, b.let("other", other)))
             b.store(held, (i,), value)
 
+    def place(self, values: Values, row: Expr) -> dict[Var, Expr]:
+        """The position of a row along batch, heads and queries."""
+        batch, head = self.outer
+        found = self.t.place(head, row)
+        return {self.t.a.stage.axes[0]: batch, **{axis: values.simplifier(e) for axis, e in found.items()}}
+
+    def gather(self) -> None:
+        """The sum of a row is that of the lanes that hold it."""
+        self.share_rows(self.total, lambda x, y: x + y)
+
     def finish(self, values: Values, sums: Buffer) -> None:
-        """out = o / l, and whatever follows, for the queries that exist."""
+        """out = o / l, and whatever follows, for the queries that exist, once the sums are gathered."""
         a, c, b, total = self.t.a, self.c, self.b, self.total
-        self.share_rows(total, lambda x, y: x + y)
         with b.mapped(["i"], c.row_owner, self.worker) as (i,):
             safe = select(eq(total[i], const(0.0, f32)), const(1.0, f32), total[i])
             b.store(total, (i,), const(1.0, f32) / safe)
@@ -190,14 +199,14 @@ class Softmax:
             values.bind(i, c.queries)
             values.bind(g, self.t.width // lanes)
             test = as_expr(True)
-            if not fills(a.queries, c.queries):
-                test = test & values.simplifier(self.first + i < a.queries)
+            if not fills(self.t.rows, c.queries):
+                test = test & values.simplifier(self.first + i < self.t.rows)
             if not fills(width, self.t.width):
                 test = test & values.simplifier(g * lanes < width)
             with b.when(test), b.loop("v", lanes, LoopKind.VECTOR) as v:
                 inside = values.nested()
                 inside.bind(v, lanes)
                 d = inside.simplifier(g * lanes + v)
-                position = {**self.fixed, a.stage.axes[2]: self.first + i, a.stage.axes[3]: d}
+                position = {**self.place(inside, self.first + i), a.stage.axes[3]: d}
                 result = cast(sums[i, d] * total[i], a.stage.out.dtype)
                 out.replace(inside.nested(), result, position)

@@ -184,8 +184,7 @@ class _Attention:
         """A warpgroup's queries, from the first tile of keys to the result."""
         t, c, b = self.t, self.c, self.b
         worker = THREAD % (c.groups * WARPGROUP)
-        fixed = dict(zip(t.a.stage.axes[:2], self.place, strict=True))
-        softmax = Softmax(b, t, c, worker, self.first, fixed)
+        softmax = Softmax(b, t, c, worker, self.first, self.place)
         products = Products.open(b, t, c, group, worker)
         softmax.begin()
         self.at(self.q.full, index(0), "wait", 0)
@@ -198,6 +197,7 @@ class _Attention:
             self.overlapped(values, products, softmax, soften)
         else:
             self.in_turn(values, products, softmax, soften)
+        softmax.gather()
         softmax.finish(values.nested(), products.sums)
 
     def in_turn(self, values: Values, products: Products, softmax: Softmax, soften: _Soften) -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir.construct import constant_dim
 from taskmap.ir.instructions import Instruction, instruction_named
 from taskmap.ir.instructions_hopper import accumulator
 from taskmap.ir.mapping import TaskMapping, repeat, replicate, spatial
-from taskmap.ir.nodes import Binary, Expr, Var
+from taskmap.ir.nodes import Expr, Var
 from taskmap.ir.target import Target
-from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16
-from taskmap.ir.visit import substitute, walk_exprs
-from taskmap.schedules.access import accesses
-from taskmap.schedules.cuda.attention_task import AttentionTask, is_plain
-from taskmap.schedules.cuda.factor import Axes, Factor
+from taskmap.ir.visit import substitute
+from taskmap.schedules.cuda.attention_task import AttentionTask, is_plain, shared_heads
+from taskmap.schedules.cuda.factor import Factor
 from taskmap.schedules.cuda.hopper_config import ROWS, WARPGROUP
 from taskmap.schedules.cuda.launch import WARP
 from taskmap.schedules.cuda.tensor_box import LINE_BYTES, Boxes, boxes_of
-from taskmap.schedules.values import Values
 
 K = 16
 """Terms of one instruction."""
@@ -100,6 +97,8 @@ def space(t: AttentionTask, target: Target) -> list[HopperAttentionConfig]:
 
 def validity(t: AttentionTask, c: HopperAttentionConfig, target: Target) -> str | None:
     """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    if t.packed > 1:
+        return f"the few queries of {t.packed} heads are one product's, and a warpgroup's would be mostly idle"
     kinds = {f.expr.dtype for f in (t.q, t.k, t.v)}
     if len(kinds) != 1 or not kinds <= {f16, bf16}:
         return f"wgmma multiplies two factors of f16 or bf16, not {', '.join(sorted(map(str, kinds)))}"
@@ -151,9 +150,9 @@ def heads_of(t: AttentionTask, f: Factor) -> Heads | str:
     takes no steps.
     """
     (batch, n), (head, heads) = zip(t.a.stage.axes[:2], t.a.stage.shape[:2], strict=True)
-    size = _shared_heads(t.task, f, ((batch, n), (head, heads)), head)
+    size = shared_heads(t.task, ((batch, n), (head, heads)), (f,))
     count = constant_dim(heads)
-    if size == 1 or count is None or count % size:
+    if size == 1 or count is None:
         return _heads(boxes_of(t.task, f, ((batch, n), (head, heads), (Var("one"), 1))), 1)
     group, place = Var("group"), Var("place")
     apart = replace(f, expr=substitute(f.expr, {head: group * size + place}))
@@ -162,17 +161,3 @@ def heads_of(t: AttentionTask, f: Factor) -> Heads | str:
 
 def _heads(boxes: Boxes | str, shared: int) -> Heads | str:
     return boxes if isinstance(boxes, str) else Heads(boxes, shared)
-
-
-def _shared_heads(task: Task, f: Factor, batch: Axes, head: Var) -> int:
-    """The divisor by which the elements of a factor depend on their head."""
-    axes = (*batch, *f.mn, *f.k)
-
-    def read(values: Values) -> None:
-        values.expand(f.expr, {})
-
-    for walk in accesses(task, [v for v, _ in axes], [d for _, d in axes], (), read):
-        for e in (e for i in walk.indices for e in walk_exprs(i)):
-            if isinstance(e, Binary) and e.op == "floordiv" and e.a is head:
-                return int(value_of(e.b) or 1)
-    return 1

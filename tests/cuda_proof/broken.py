@@ -169,6 +169,13 @@ def an_attention(*, causal: bool, keys: int = 40, shared: int = 2, depth: int = 
     return make
 
 
+def a_decode() -> Task:
+    """Three queries of four heads, which share keys by pairs."""
+    q = tensor(1, 4, 3, 16, dtype=f16)
+    k, v = (tensor(1, 2, 56, 16, dtype=f16) for _ in range(2))
+    return fused([attention(q, k, v)])
+
+
 def an_image(groups: int = 1, filters: int = 16, channels: int = 32) -> Callable[[], Task]:
     """A convolution of channels that are last."""
 
@@ -212,7 +219,9 @@ WEIGHTLESS = Rule(
     "an infinite value that no query sees makes NaN by definition; others, times 0, are 0",
 )
 """Of causal attention: the tile of a query that sees all keys has weights of 0 for those beyond the last."""
-UNMASKED = Rule("predicate", r"if \(!\(block ", "a tile without a masked key is left as it is by its masks")
+UNMASKED = Rule(
+    "predicate", r"if \(!\(\(?(start \+ )?block", "a tile without a masked key is left as it is by its masks"
+)
 UNWRITTEN = Rule(
     "limit", r"scores\[.*tm_min<int>\(first \+ i, 39\) <", "of queries beyond the last, no result is written"
 )
@@ -224,6 +233,10 @@ APART = tuple(
         "what is waited for has arrived: it only ends a basic block for the assembler",
     )
     for kind in ("barrier", "stage")
+)
+BEYOND = (
+    Rule("stage", r"tm_ldmatrix_x4\(a, queries", "rows beyond the last are multiplied, and never read"),
+    Rule("predicate", r"if \(i < 6\) tm_store\(partials", "rows beyond the last have a place, and are never read"),
 )
 ARRIVED = Rule(
     "barrier", "queries_full", "they have arrived: it only ends a basic block for the assembler", then="wgmma_wait<0>"
@@ -318,6 +331,10 @@ BREAKABLE: dict[str, Breakable] = {
     "attention, warpgroups": Breakable(
         an_attention(causal=False, keys=104, depth=64), by_attention(HopperAttentionConfig(1, 32)), "sm_90a",
         (*KEYS, FENCED, ARRIVED, UNMASKED), (2,),
+    ),
+    "attention, split": Breakable(
+        a_decode, by_attention(AttentionConfig(F16, 1, 16, 16, 2, 2)), "sm_80",
+        (MASKED, UNMASKED, *BEYOND), (2,),
     ),
     "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule, "sm_80", (MEAN,)),
     "rows, several warps": Breakable(

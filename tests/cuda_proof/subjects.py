@@ -186,7 +186,7 @@ def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
 
 
 def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
-    """Of attention, by ordinary threads, by warps, and by warpgroups: tiles, stages."""
+    """Of attention, by ordinary threads, by warps, by several blocks, and by warpgroups: tiles, stages."""
     t = attention_template.find_attention_task(task)
     assert t is not None
     every = attention_template.space(t, target)
@@ -202,6 +202,9 @@ def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     found: dict[str, Choice] = {}
     for kind, plain in (("attention by warps", False), ("attention by threads", True)):
         found |= _choices([c for c in fit if (c.engine == "simt") == plain], kind, make)
+    shared = [replace(c, split=s) for c in fit for s in (2, 3)]
+    shared = [c for c in shared if attention_template.validity(t, c, target) is None]
+    found |= _choices(shared, "attention by blocks", make)
     groups = [c for c in hopper_attention.space(t, target) if hopper_attention.validity(t, c, target) is None]
     return {**found, **_choices(groups, "attention by warpgroups", make)}
 
@@ -367,7 +370,7 @@ def attention_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
         for name, depth, queries, keys, heads, shared, causal, mask in (
             ("causal", 16, 37, 37, 2, 2, True, None), ("grouped", 64, 40, 53, 4, 2, False, None),
             ("masked", 24, 17, 48, 2, 1, False, boolean), ("biased", 128, 33, 40, 1, 1, False, t),
-            ("symbolic", 32, n, n, 2, 1, True, None),
+            ("symbolic", 32, n, n, 2, 1, True, None), ("few", 64, 2, 150, 8, 2, False, None),
         ):  # fmt: skip
             q = tensor(1, heads, queries, depth, dtype=t)
             k, v = (tensor(1, shared, keys, depth, dtype=t) for _ in range(2))

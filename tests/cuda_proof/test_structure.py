@@ -243,6 +243,16 @@ def test_attention_softens_while_it_weighs(causal: bool) -> None:
         assert sum(skip[0] < n < skip[1] for n in loop.places("FSEL")) == 64
 
 
+@pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
+def test_attention_of_one_query(isa: str) -> None:
+    q, k, v = (tensor(1, h, n, 128, dtype=f16) for h, n in ((32, 1), (8, 4096), (8, 4096)))
+    a = assembly([attention(q, k, v)], isa)
+    assert "split=" in a.note
+    assert a.has("LDGSTS", "128") > 0
+    assert a.has("HMMA") > 0
+    assert a.global_loads(narrow=True) < a.global_loads(narrow=False)  # those of other blocks' parts
+
+
 def of_memory(dtype: DType) -> Iterator[tuple[str, list[Node], list[Node]]]:
     """Work that memory bounds: name, outputs, images with the channels last."""
     x, y = tensor(1024, 1024, dtype=dtype), tensor(1024, dtype=dtype)
