@@ -55,7 +55,7 @@ def test_every_case_has_an_estimate() -> None:
 
 
 def test_rates_are_found_again() -> None:
-    truth = replace(H200, f16_rate=3300, l2_rate=48, memory_bandwidth=4_200_000_000_000)
+    truth = replace(H200, f16_rate=2500, l2_rate=40, memory_bandwidth=4_200_000_000_000)
     fit = refit(seen(truth), H200)
     assert fit is not None
     assert fit.error_after < 1.03 < fit.error_before
