@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from taskmap.binding import View
 from taskmap.constants import FrozenGraph
-from taskmap.graph.importers.onnx.elements import held_alike, numpy_type, to_held
+from taskmap.graph.importers.onnx.elements import held_alike, numpy_type
 from taskmap.graph.importers.onnx.values import Tensor
 from taskmap.ir.nodes import Dim
 from taskmap.kept_outputs import SMALLEST
 from taskmap.ledger import LEDGER
-from taskmap.onnx_program import Program
-from taskmap.onnx_values import Given
+from taskmap.onnx_points import Segment
 from taskmap.runtime import CompiledGraph, Place
 
 Key = tuple[Any, ...]
@@ -59,7 +58,7 @@ class _Part:
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectCall:
     """The native code for arrays of one key. ``memory``: elements and type of what is made; ``entries``: where the
-    addresses of inputs, then of memory, go in the table."""
+    addresses of inputs, then of memory, go in the table; ``results``: parts of memory, or inputs by number."""
 
     graph: CompiledGraph
     constants: array[int]
@@ -67,7 +66,7 @@ class DirectCall:
     table: array[int]
     entries: tuple[tuple[int, int], ...]
     memory: tuple[tuple[int, np.dtype[Any]], ...]
-    results: tuple[_Part, ...]
+    results: tuple[_Part | int, ...]
 
     def __call__(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The results for arrays of the key. Raises IndexOutOfRangeError."""
@@ -80,26 +79,22 @@ class DirectCall:
         self.graph.executable(table, self.dims, self.constants)
         found: list[NDArray[Any]] = []
         for part in self.results:
+            if isinstance(part, int):
+                found.append(inputs[part])
+                continue
             whole = made[part.memory]
             piece = whole if part.count == whole.size else whole[part.first : part.first + part.count]
             found.append((piece.copy() if part.copied else piece).reshape(part.shape))
         return found
 
 
-def direct_call(
-    program: Program, values: Sequence[Given], inputs: Sequence[NDArray[Any]], outputs: Sequence[int]
+def native_call(
+    segment: Segment, wanted: Sequence[Any], arguments: Sequence[Any], inputs: int, elems: Sequence[int]
 ) -> DirectCall | None:
-    """The direct way for arrays like ``inputs``, with which the program has been called; None where it has none.
-
-    ``values`` are the same as the program takes them, ``outputs`` the element types of the model's results.
-    """
-    segment, arguments = program.beginning(values)
-    call, finished = getattr(segment.run, "call", None), segment.finished
-    if call is None or finished is None or not all(isinstance(v, Tensor) for v in finished):
-        return None
-    if not all(to_held(x, v.elem) is x for x, v in zip(inputs, values, strict=True)) or not all(
-        map(held_alike, outputs)
-    ):
+    """The direct way from ``inputs`` arrays to the values ``wanted`` of element types ``elems``, where a segment makes
+    them of ``arguments``, the arrays' tensors and sizes; None where it has none."""
+    call = getattr(segment.run, "call", None)
+    if call is None or not all(isinstance(v, Tensor) for v in wanted) or not all(map(held_alike, elems)):
         return None
     if isinstance(call, FrozenGraph):
         if call.watched or call.prepared is None:
@@ -107,25 +102,27 @@ def direct_call(
         main, constants = call.main, call.prepared.constants
     else:
         main, constants = call, call.constants
-    places = [segment.lookup.places.get(v, ("known", 0)) for v in finished if isinstance(v, Tensor)]
+    places = [segment.lookup.places.get(v, ("known", 0)) for v in wanted]
     binding = main.binding
-    if binding.externs or any(kind != "result" for kind, _ in places):
+    if binding.externs or any(kind not in ("result", "input") for kind, _ in places):
         return None
     dims = main.read_dims([*arguments, *main.tail])
     laid = main.places(dims)
-    found = [_result(binding.outputs[number], laid) for _, number in places]
-    slots = list(dict.fromkeys(r.slot for r in found if r is not None))
-    if any(r is None for r in found) or sorted(slots) != sorted(binding.allocate):
+    found = [number if kind == "input" else _result(binding.outputs[number], laid) for kind, number in places]
+    made = {r.slot: numpy_type(elem) for r, elem in zip(found, elems, strict=True) if isinstance(r, _Found)}
+    slots = list(made)
+    if None in found or sorted(slots) != sorted(binding.allocate):
         return None
-    numbers = {**{i: i for i in range(len(inputs))}, **{slot: len(inputs) + i for i, slot in enumerate(slots)}}
+    numbers = {**{i: i for i in range(inputs)}, **{slot: inputs + i for i, slot in enumerate(slots)}}
     if not all(slot in numbers for slot in binding.io):
         return None
-    dtypes = {r.slot: numpy_type(elem) for r, elem in zip(found, outputs, strict=True) if r is not None}
-    memory = tuple((_span(laid[slot]), dtypes[slot]) for slot in slots)
+    memory = tuple((_span(laid[slot]), dtype) for slot, dtype in made.items())
     if sum(count * dtype.itemsize for count, dtype in memory) >= SMALLEST:
         return None
     parts = tuple(
-        _Part(slots.index(r.slot), r.first, math.prod(r.shape), r.shape, r.copied) for r in found if r is not None
+        r if isinstance(r, int) else _Part(slots.index(r.slot), r.first, math.prod(r.shape), r.shape, r.copied)
+        for r in found
+        if r is not None
     )
     entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
     return DirectCall(main, constants, dims, array("q", bytes(8 * len(binding.io))), entries, memory, parts)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
-from taskmap.direct_call import DirectCall, Key, direct_call, key_of
+from taskmap.direct_call import DirectCall, Key, key_of
+from taskmap.direct_chain import DirectChain, direct_way
 from taskmap.driver import Session, new_session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.elements import STRING, elem_name, numpy_type
@@ -57,7 +58,7 @@ class OnnxModel:
         self._named = set(self._names)
         on_cpu = session is not None and session.platform.device == CPU and not session.options.profile
         self._is_plain = on_cpu and all(port.kind == "tensor" for port in (*model.inputs, *model.outputs))
-        self._direct: dict[Key, DirectCall | None] = {}
+        self._direct: dict[Key, DirectCall | DirectChain | None] = {}
         self._deciding: tuple[int, ...] = ()
 
     @property
@@ -104,14 +105,17 @@ class OnnxModel:
         if key is None or inputs is None:
             return self._call(args, named)[1]
         direct = self._direct.get(key)
-        if direct is not None:
-            return direct(inputs)
+        found = None if direct is None else direct(inputs)
+        if found is not None:
+            return found
         values, outputs = self._call(args, named)
         self._deciding = self.program.deciding(values)
         key = key_of(inputs, self._deciding)
         if key is not None and key not in self._direct and len(self._direct) < MOST_DIRECT:
             elems = [0 if p.type is None else p.type.elem for p in self.outputs]
-            self._direct[key] = direct_call(self.program, values, inputs, elems)
+            self._direct[key] = direct_way(self.program, values, inputs, elems)
+        elif isinstance(direct, DirectChain):
+            direct.learn(inputs)
         return outputs
 
     def _plain_inputs(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -126,7 +130,7 @@ class OnnxModel:
         """The inputs as the program takes them, and the outputs."""
         values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
         self._check_names(values)
-        results = self.program(values)
+        results = [_of_its_own(r, values) for r in self.program(values)]
         for port, result in zip(self.outputs, results, strict=True):
             _check_result(port, result)
         return values, [arrays(v) for v in results]
@@ -150,6 +154,13 @@ class OnnxModel:
                         f"the dimension {shown(wanted)} is {size} in the input {shown(port.name)}",
                         why=f"it is {known} in the input {shown(where)}.",
                     )
+
+
+def _of_its_own(result: Any, values: Sequence[Any]) -> Any:
+    """A result that is an input is a copy of it: the caller may write into either."""
+    if isinstance(result, Given) and any(isinstance(v, Given) and v.tensor is result.tensor for v in values):
+        return Given(result.elem, result.tensor.clone())
+    return result
 
 
 def _check_result(port: Port, result: Any) -> None:

@@ -102,11 +102,10 @@ class Program:
                 return [segment.lookup.value(v, tensors, results) for v in segment.finished]
             point, tensors, sizes = self._next(segment, tensors, results, sizes)
 
-    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[Any]]:
-        """The first graph for inputs like these, and what it is called with."""
+    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[torch.Tensor], tuple[int, ...]]:
+        """The first graph for inputs like these, their tensors, and their sizes."""
         point, tensors, sizes = self._start(values)
-        segment = self.segment(point, tensors, sizes)
-        return segment, [*tensors, *(() if segment.guard is None else segment.guard.values(sizes))]
+        return self.segment(point, tensors, sizes), tensors, sizes
 
     def deciding(self, values: Sequence[Any]) -> tuple[int, ...]:
         """The inputs, in order, whose values decide which graph is the first."""
