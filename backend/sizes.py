@@ -1,7 +1,7 @@
 """Sizes as source: a symbolic size becomes a C expression, or a Python function of the symbolic dimensions.
 
-Only arithmetic on known nodes is written, in C on integers alone, and variables appear under names chosen here, so
-nothing that a model names reaches the generated text.
+Only arithmetic on known nodes is written, and variables appear under names chosen here, so nothing that a model names
+reaches the generated text. Sizes that are computed in floating point (a scale of 1.5) are, in both, in f64.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ _PYTHON = {
     "select": "({1} if {0} else {2})",
 }
 _C = {
-    **{op: text for op, text in _PYTHON.items() if op not in ("div", "round", "float", "int", *_MATH)},
+    **_PYTHON,
+    **{name: f"__builtin_{name}({{}})" for name in _MATH},
+    "pow": "__builtin_pow({}, {})",
+    "round": "__builtin_rint({})",
+    "float": "((double){})",
+    "int": "((long long){})",
     "floordiv": "tm_floordiv({}, {})",
     "mod": "tm_mod({}, {})",
     "tdiv": "({} / {})",
@@ -52,6 +57,12 @@ _C = {
     "abs": "tm_max({0}, -{0})",
     "not": "(!{})",
     "select": "({} ? {} : {})",
+}
+_C_FLOATS = {
+    **{op: _PYTHON[op] for op in ("add", "sub", "mul", "div", "neg")},
+    "min": "__builtin_fmin({}, {})",
+    "max": "__builtin_fmax({}, {})",
+    "abs": "__builtin_fabs({})",
 }
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
@@ -70,9 +81,9 @@ static inline long long tm_max(long long a, long long b) { return a > b ? a : b;
 def c_size(size: Dim, names: Mapping[Var, str]) -> str:
     """``size`` as a C expression of type long long over variables called ``names``.
 
-    Raises CodegenError for a node that is not integer arithmetic, or a variable without a name.
+    Raises CodegenError for a node that is not arithmetic, or a variable without a name.
     """
-    return _write(size, names, _C, suffix="LL")
+    return _write(size, names, _C, _C_FLOATS, suffix="LL")
 
 
 _NAMES = {
@@ -93,36 +104,42 @@ def sizes_function(sizes: Sequence[Dim], dims: Sequence[Var]) -> SizesFunction:
         known = tuple(int(s.value) if isinstance(s, Const) else int(str(s)) for s in sizes)
         return lambda _: known
     names = {var: f"d[{i}]" for i, var in enumerate(dims)}
-    body = "".join(f"{_write(size, names, _PYTHON, suffix='')}, " for size in sizes)
+    body = "".join(f"{_write(size, names, _PYTHON, _PYTHON, suffix='')}, " for size in sizes)
     # Only operators and numbers from the tables above stand in the text.
     function: SizesFunction = eval(f"lambda d: ({body})", dict(_NAMES))
     return function
 
 
-def _write(size: Dim, names: Mapping[Var, str], table: Mapping[str, str], suffix: str) -> str:
-    floats = "float" in table
-
+def _write(
+    size: Dim, names: Mapping[Var, str], integers: Mapping[str, str], floats: Mapping[str, str], suffix: str
+) -> str:
     def go(expr: Dim) -> str:
         if not isinstance(expr, Expr):
             return f"{int(expr)}{suffix}" if expr >= 0 else f"({int(expr)}{suffix})"
-        if isinstance(expr, Const) and (floats or not expr.dtype.is_float):
-            return repr(expr.value) if expr.dtype.is_float else go(int(expr.value))
+        if isinstance(expr, Const):
+            return number(expr.value) if expr.dtype.is_float else go(int(expr.value))
         if isinstance(expr, Var) and expr in names:
             return names[expr]
-        if isinstance(expr, Binary) and expr.op in table and (floats or not expr.dtype.is_float):
+        table = floats if expr.dtype.is_float else integers
+        if isinstance(expr, Binary) and expr.op in table:
             return table[expr.op].format(go(expr.a), go(expr.b))
         if isinstance(expr, Unary) and expr.op in table:
             return table[expr.op].format(go(expr.a))
         if isinstance(expr, Compare):
             return f"({go(expr.a)} {_COMPARE[expr.op]} {go(expr.b)})"
         if isinstance(expr, Select):
-            return table["select"].format(go(expr.cond), go(expr.a), go(expr.b))
+            return integers["select"].format(go(expr.cond), go(expr.a), go(expr.b))
         if isinstance(expr, Cast) and expr.dtype.is_int == expr.a.dtype.is_int:
             return go(expr.a)
-        if isinstance(expr, Cast) and floats:
-            return table["float" if expr.dtype.is_float else "int"].format(go(expr.a))
-        if isinstance(expr, Call) and expr.name in table:
-            return table[expr.name].format(*map(go, expr.args))
+        if isinstance(expr, Cast):
+            return integers["float" if expr.dtype.is_float else "int"].format(go(expr.a))
+        if isinstance(expr, Call) and expr.name in integers:
+            return integers[expr.name].format(*map(go, expr.args))
         raise CodegenError(f"cannot write the size {size!r}", why=f"{expr!r} is no arithmetic on known sizes.")
+
+    def number(value: float) -> str:
+        if not suffix or math.isfinite(value):
+            return f"({value!r})"
+        return '__builtin_nan("")' if math.isnan(value) else f"({'-' if value < 0 else ''}__builtin_inf())"
 
     return go(size)

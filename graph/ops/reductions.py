@@ -27,7 +27,6 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, bf16, boolean, compute_type, f32, f64, i64, u8
 
 Dims = int | Sequence[int] | None
-_SHORT_ROW = 1 << 14
 LONGEST_PREFIX = 1024
 
 
@@ -181,11 +180,9 @@ def _statistics_type(x: Node) -> DType | None:
 
 
 def _along_rows(x: Node, dim: Dims) -> bool:
-    """Whether what is reduced is a row of elements: the last dimensions, fewer than all or few elements."""
+    """Whether what is reduced is a row of elements: the last dimensions."""
     dims = sorted(dims_of(x, dim))
-    if not dims or dims != list(range(len(x.shape) - len(dims), len(x.shape))):
-        return False
-    return len(dims) < len(x.shape) or constant_dim(count(x, dim)) in range(_SHORT_ROW)
+    return bool(dims) and dims == list(range(len(x.shape) - len(dims), len(x.shape)))
 
 
 def _corrected(x: Node, dim: Dims, keepdim: bool, divisor: Expr, number: Expr, result: DType) -> tuple[Node, Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,3 +37,23 @@ def test_values_divided_by_different_sizes_differ() -> None:
     for rows, columns in ((3, 5), (5, 3), (7, 2)):
         inputs = torch.randn(11), torch.randn(rows, 2), torch.randn(columns, 2)
         assert_like(run(*inputs), f(*inputs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.5, 0.7])
+def test_sizes_computed_in_floating_point(scale: float) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.interpolate(x.exp(), scale_factor=scale, mode="linear", align_corners=True)
+        return y, y.softmax(-1).cumsum(-1) @ y.mT
+
+    run = compiled(f, dynamic=True)
+    for shape in ((5, 4, 6), (3, 2, 7), (2, 5, 11)):
+        x = torch.randn(shape)
+        for mine, theirs in zip(run(x), f(x), strict=True):
+            assert_like(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [7, 11, 40_001])
+def test_the_layer_norm_of_equal_numbers_is_zero_for_any_number_of_them(size: int) -> None:
+    x = torch.tensor(0.7).expand(size)
+    assert not compiled(lambda x: F.layer_norm(x, x.shape), dynamic=True)(x).any()
+    assert not compiled(lambda x: F.layer_norm(x, x.shape), dynamic=False)(x).any()
