@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from taskmap.backend.cuda.sass import can_disassemble
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-@pytest.mark.parametrize("page", ["watch-a-compilation.md"])
+ASSEMBLY = pytest.mark.skipif(not can_disassemble(), reason="nvdisasm is not installed: pip install taskmap[test]")
+
+
+@pytest.mark.parametrize("page", ["watch-a-compilation.md", pytest.param("reading-our-sass.md", marks=ASSEMBLY)])
 def test_the_code_of_a_page_runs(page: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.S)
     assert blocks

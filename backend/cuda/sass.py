@@ -102,6 +102,14 @@ def loop_with(assembly: str, *words: str) -> Loop:
     return min(fitting, key=lambda loop: len(loop.code))
 
 
+def can_disassemble() -> bool:
+    """Whether there is an nvdisasm."""
+    try:
+        return bool(_disassembler())
+    except CompilerNotFoundError:
+        return False
+
+
 @lru_cache(maxsize=1)
 def _disassembler() -> str:
     for folder in (None, *_folders()):

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 import pytest
 
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.sass import count, instructions, listing, loop_with, sass
+from taskmap.backend.cuda.sass import can_disassemble, count, instructions, listing, loop_with, sass
 from taskmap.graph.graph import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
@@ -30,6 +30,8 @@ from tests.cuda_proof.proving import Proof
 from tests.cuda_proof.subjects import beside, convolution_subjects, integers, product_subjects
 from tests.schedules.cuda_running import cuda, source_of
 from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor
+
+pytestmark = pytest.mark.skipif(not can_disassemble(), reason="nvdisasm is not installed: pip install taskmap[test]")
 
 
 @dataclass(frozen=True, slots=True)
