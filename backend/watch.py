@@ -17,7 +17,7 @@ from functools import partial
 from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.pages import PAGE, Pages, page_watch
 
-SMALLEST = 16 * PAGE
+SMALLEST = 8 * PAGE
 """Bytes from which on pages are watched: what fewer hold is hashed in the time of a system call."""
 
 SOURCE = KernelSource(
