@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 RUNTIME_ABI = 2
 """Version of what kernels assume of their caller; counted up when a stored kernel may no longer be called."""
@@ -39,7 +40,12 @@ class KernelSource:
     @property
     def computes_with_integers(self) -> bool:
         """False only where every element that the text reads, computes and writes is a float."""
-        return _INTEGERS.search(self.text) is not None
+        return _has_integers(self.text)
+
+
+@lru_cache(maxsize=1024)  # asked for several times while a kernel is compiled
+def _has_integers(text: str) -> bool:
+    return _INTEGERS.search(text) is not None
 
 
 def key_parts(

@@ -1,0 +1,92 @@
+"""CPU seconds of a first run of an ONNX file with an empty kernel store: of Python, and of the C compilers it starts.
+
+They are user seconds, so that other work on the machine changes them little. The compiler's trial, which is made once
+for a machine, is made before. "before" is another checkout of taskmap, run in turns with this one; so is "imports":
+what Python alone takes to import torch and onnx, which a first run does whatever it compiles.
+
+python -m benchmarks.compile_cpu [--models ...] [--rounds N] [--files FOLDER] [--before CHECKOUT]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import Spread
+from benchmarks.models import MODELS
+from benchmarks.onnx_files import exported
+from benchmarks.report import Report, parser, start
+
+ROOT = Path(__file__).parent.parent
+LONGEST = 600
+"""Seconds after which a process is ended."""
+TRIAL = "from taskmap.cli import main\nmain(['env'])\n"
+IMPORTS = "import torch, onnx\n"
+RUN = "import sys\nfrom taskmap.cli import main\nmain(['run', sys.argv[1], '--fresh', '--warmup', '0'])\n"
+COUNTED = """
+import atexit, json, resource, sys
+def report():
+    kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    print(json.dumps([resource.getrusage(kind).ru_utime for kind in kinds]), file=sys.stderr)
+atexit.register(report)
+"""
+
+
+def seconds(program: str, words: list[str], checkout: Path, cache: Path) -> tuple[float, float]:
+    """User seconds of a Python process and of the processes it started. Raises RuntimeError where it fails.
+
+    Bytecode is kept in the folder above ``cache``, whatever the environment says: that of an installed package is, too.
+    """
+    environment = {**os.environ, "TASKMAP_CACHE_DIR": str(cache), "TQDM_DISABLE": "1", "PYTHONPATH": str(checkout)}
+    environment |= {"PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED + program, *words],
+        cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    own, children = json.loads(done.stderr.strip().splitlines()[-1])
+    return own, children
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    cli = parser(__doc__ or "", 3, ())
+    cli.add_argument("--models", nargs="+", choices=list(MODELS), default=["resnet50", "mobilenet_v2", "bert_base"])
+    cli.add_argument("--small", action="store_true", help="the small variants")
+    cli.add_argument("--files", type=Path, help="a folder that keeps the exported files")
+    cli.add_argument("--before", type=Path, help="another checkout of taskmap, to compare with")
+    arguments = cli.parse_args(argv)
+    checkouts = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
+    header = ("model, user s", *(f"{name}, {part}" for name in checkouts for part in ("Python", "C")), "imports")
+    report = Report("compile_cpu", start(arguments), header)
+    with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
+        top = Path(folder)
+        for name, checkout in checkouts.items():
+            seconds(TRIAL, [], checkout, top / name)
+        for model in arguments.models:
+            file = exported(model, arguments.seed, arguments.small, arguments.files or top / "files")
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in (*checkouts, "imports")}
+            for number in range(arguments.rounds + 1):
+                for name, checkout in checkouts.items():
+                    cache = top / f"{name}-{number}"
+                    shutil.copytree(top / name, cache)
+                    found[name].append(seconds(RUN, [str(file.path)], checkout, cache))
+                    shutil.rmtree(cache)
+                found["imports"].append(seconds(IMPORTS, [], ROOT, top / "now"))
+            times = {
+                name: list(zip(*rounds[1:], strict=True)) for name, rounds in found.items()
+            }  # the first is warm-up
+            cells = [Spread.of(part).text() for name in checkouts for part in times[name]]
+            report.rows.append((model, *cells, Spread.of(times["imports"][0]).text()))
+            report.data.append({"model": model, **times})
+    return report.finish(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
