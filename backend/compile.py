@@ -63,6 +63,11 @@ class TranslationUnit:
         return any(kernel.computes_with_integers for kernel in self.kernels)
 
     @property
+    def is_spelled_out(self) -> bool:
+        """Whether all of its kernels are."""
+        return all(kernel.is_spelled_out for kernel in self.kernels)
+
+    @property
     def text(self) -> str:
         """C source. Line numbers start anew in each kernel, so that a diagnostic names the kernel by its symbol."""
         kernels = (f'#line 1 "{kernel.symbol}"\n{kernel.text}\n' for kernel in self.kernels)
@@ -178,12 +183,12 @@ def team_file(toolchain: Toolchain, store: KernelStore) -> Path:
 def partition(kernels: Sequence[KernelSource], count: int, separate: bool = False) -> list[TranslationUnit]:
     """About `count` units of equal length, longest first; more where there are more preludes that cannot be united.
 
-    separate: kernels that compute with integers are in units of their own.
+    Kernels that are spelled out are in units of their own; separate: so are those that compute with integers.
     """
-    groups: defaultdict[tuple[str | None, bool], list[KernelSource]] = defaultdict(list)
+    groups: defaultdict[tuple[str | None, bool, bool], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
-        groups[whole, separate and kernel.computes_with_integers].append(kernel)
+        groups[whole, separate and kernel.computes_with_integers, kernel.is_spelled_out].append(kernel)
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
     for group in groups.values():
@@ -206,7 +211,7 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 
 def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     """The kernel as the store knows it when ``toolchain`` has compiled it."""
-    flags = toolchain.flags_for(source.computes_with_integers)
+    flags = toolchain.flags_for(source.computes_with_integers, source.is_spelled_out)
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
 
@@ -320,7 +325,9 @@ class _Session:
         """Compile and link one unit in a new `folder`; the shared object."""
         folder.mkdir()
         compiled, linked = folder / "unit.o", folder / "unit.so"
-        command = self._toolchain.compile_command(compiled.name, integers=unit.computes_with_integers)
+        command = self._toolchain.compile_command(
+            compiled.name, integers=unit.computes_with_integers, spelled_out=unit.is_spelled_out
+        )
         self._run(command, unit, folder, children)
         command = self._toolchain.link_command(compiled.name, linked.name)
         self._run(command, unit, folder, children)

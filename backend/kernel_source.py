@@ -14,6 +14,12 @@ RUNTIME_ABI = 2
 
 _INTEGERS = re.compile(r"\b(?:[iu](?:8|16|32)|b8)(?:x\d+)?\b|\bi64x(?!1\b)|\bi64 \*|\(\(i64\)\(")
 """Integers other than addresses and counts, which are scalars of type i64, in generated C."""
+_TILE = 6
+_OTHER_FUNCTION = re.compile(
+    r"\btm_(?!fma_|load_f|store_f|load_masked_f|store_masked_f|splat_|min_i64x1|max_i64x1|max_f|min_f|atleast_|atmost_"
+    r"|select_|parallel_1\b|iota_)[a-z]+_(?=[a-z]+\d+(?:x\d+)?\b)"
+)
+"""A function of the prelude that a register tile does not need."""
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -41,6 +47,17 @@ class KernelSource:
     def computes_with_integers(self) -> bool:
         """False only where every element that the text reads, computes and writes is a float."""
         return _has_integers(self.text)
+
+    @property
+    def is_spelled_out(self) -> bool:
+        """Whether the text is register tiles: many products, each written out in vectors, and no function that a
+        compiler would have to inline and arrange well, such as exp."""
+        return _is_spelled_out(self.text)
+
+
+@lru_cache(maxsize=1024)
+def _is_spelled_out(text: str) -> bool:
+    return text.count("tm_fma_f32x") >= _TILE and not _OTHER_FUNCTION.search(text)
 
 
 @lru_cache(maxsize=1024)  # asked for several times while a kernel is compiled

@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
         top = Path(folder)
         for name, checkout in checkouts.items():
+            (top / name).mkdir()
             seconds(TRIAL, [], checkout, top / name)
         for model in arguments.models:
             file = exported(model, arguments.seed, arguments.small, arguments.files or top / "files")

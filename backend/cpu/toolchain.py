@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -44,6 +44,15 @@ _COMPILE_FLAGS = (
     "-Wall",
     "-Wno-unused",  # not every unit uses every helper of its prelude
 )
+# Register tiles are written as they are to be: gcc takes twice as long to look for loops that it could arrange better.
+_SPELLED_OUT: dict[Family, tuple[str, ...]] = {
+    "gcc": (
+        *("-O1", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fexpensive-optimizations", "-fcse-follow-jumps"),
+        *("-frerun-cse-after-loop", "-fschedule-insns2", "-fpeephole2", "-freorder-blocks", "-fcaller-saves"),
+        "-freorder-blocks-algorithm=stc",
+    ),
+    "clang": (),
+}
 # The C library is linked only where a kernel calls it; parallel loops are bound to the library of cpu/team.py.
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
 # Variables that would add headers, libraries or programs of which the kernel key knows nothing.
@@ -78,11 +87,13 @@ class Toolchain:
     timeout: float = 300.0
     safer: Safer = Safer()
 
-    def compile_flags(self, integers: bool) -> tuple[str, ...]:
-        """The flags for kernels that compute with ``integers``, or for those that do not."""
+    def compile_flags(self, integers: bool, spelled_out: bool = False) -> tuple[str, ...]:
+        """The flags for kernels that compute with ``integers``, or for those that do not; see KernelSource for those
+        that are ``spelled_out``."""
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
+            *(_SPELLED_OUT[self.family] if spelled_out else ()),
             *_ISA_FLAGS[self.isa],
             "-ffp-contract=fast" if self.contract or self.fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if self.fast_math else ()),
@@ -94,22 +105,28 @@ class Toolchain:
         """Free of -ffast-math, with which gcc links start-up code that flushes denormals in the whole process."""
         return (*self.command[1:], *_LINK_FLAGS)
 
-    def flags_for(self, integers: bool) -> tuple[str, ...]:
+    def flags_for(self, integers: bool, spelled_out: bool = False) -> tuple[str, ...]:
         """Every argument that can change what becomes of such a kernel, in order, without paths."""
-        return (*self.compile_flags(integers), *self.link_flags)
+        return (*self.compile_flags(integers, spelled_out), *self.link_flags)
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Every argument that can change any kernel."""
-        return (*self.flags_for(integers=False), *self.safer.integers)
+        return (*self.flags_for(integers=False), *_SPELLED_OUT[self.family], *self.safer.integers)
 
-    def compile_command(self, output: str, *, integers: bool = False) -> list[str]:
+    def compile_command(self, output: str, *, integers: bool = False, spelled_out: bool = False) -> list[str]:
         """Argument list that compiles C from standard input into the object file `output`."""
-        return [self.command[0], *self.compile_flags(integers), "-c", "-x", "c", "-", "-o", output]
+        return [self.command[0], *self.compile_flags(integers, spelled_out), "-c", "-x", "c", "-", "-o", output]
 
-    def link_command(self, compiled: str, output: str) -> list[str]:
-        """Argument list that links the object file `compiled` into the shared object `output`."""
-        return [self.command[0], compiled, *self.link_flags, "-o", output]
+    def link_command(self, compiled: str | Sequence[str], output: str) -> list[str]:
+        """Argument list that links the object files `compiled` into the shared object `output`."""
+        return [
+            self.command[0],
+            *([compiled] if isinstance(compiled, str) else compiled),
+            *self.link_flags,
+            "-o",
+            output,
+        ]
 
     def environment(self, scratch: str) -> dict[str, str]:
         """The compiler's environment: messages in English, temporary files in `scratch`."""

@@ -63,11 +63,14 @@ def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -
 
 def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, folder: Path) -> Path:
     sources = {s.source.symbol: s.source for s in samples}
-    unit = TranslationUnit((team_source(), *sources.values()))  # with its own copy of what loops are bound to
-    for command, text in (
-        (toolchain.compile_command("unit.o", integers=integers), unit.text),
-        (toolchain.link_command("unit.o", "unit.so"), ""),
-    ):
+    tiles = tuple(s for s in sources.values() if s.is_spelled_out)
+    others = (team_source(), *(s for s in sources.values() if not s.is_spelled_out))  # with what loops are bound to
+    units = {"others.o": others, **({"tiles.o": tiles} if tiles else {})}
+    commands = [
+        (toolchain.compile_command(name, integers=integers, spelled_out=name == "tiles.o"), TranslationUnit(unit).text)
+        for name, unit in units.items()
+    ]
+    for command, text in (*commands, (toolchain.link_command(list(units), "unit.so"), "")):
         try:
             status, complaints = Children().run(
                 command,

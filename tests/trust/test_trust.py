@@ -204,6 +204,26 @@ def test_chosen_flags_take_part_in_the_keys_of_the_kernels_that_get_them() -> No
     assert [len(unit.kernels) for unit in partition([whole, plain], 1, separate=True)] == [1, 1]
 
 
+def test_register_tiles_get_flags_of_their_own_which_the_trial_tries() -> None:
+    toolchain = find_toolchain(isa="generic")
+    products = "\n".join(f"  a{i} = tm_fma_f32x4(x, y, a{i});" for i in range(8))
+    tile = KernelSource("t", f"void t(f32 *restrict p) {{\n{products}\n}}")
+    gelu = replace(tile, symbol="g", text=tile.text.replace("}", "  a0 = tm_erf_f32x4(a0);\n}"))
+    few = KernelSource("f", "void f(f32 *restrict p) { p[0] = 1; }")
+    assert [k.is_spelled_out for k in (tile, gelu, few)] == [True, False, False]
+    usual, own = (toolchain.compile_command("unit.o", spelled_out=s) for s in (False, True))
+    assert (usual != own) is (toolchain.family == "gcc")
+    assert (stored_kernel(tile, toolchain).parts["flags"] != stored_kernel(few, toolchain).parts["flags"]) is (
+        usual != own
+    )
+    units = partition([tile, gelu, few], 1)
+    assert sorted(len(unit.kernels) for unit in units) == [1, 2]
+    assert [unit.is_spelled_out for unit in units if tile in unit.kernels] == [True]
+    for isa in isas():
+        tried = corpus.samples(cpu_target(isa, 2), integers=False)
+        assert {s.kernel.name for s in tried if s.source.is_spelled_out} >= {"product_f32", "convolved_f32"}
+
+
 @pytest.mark.parametrize("isa", isas())
 def test_the_corpus_is_sorted_by_kind_and_covers_every_type(isa: str) -> None:
     seen = set()
