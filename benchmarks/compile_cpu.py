@@ -27,7 +27,7 @@ LONGEST = 600
 """Seconds after which a process is ended."""
 TRIAL = "from taskmap.cli import main\nmain(['env'])\n"
 IMPORTS = "import torch, onnx\n"
-RUN = "import sys\nfrom taskmap.cli import main\nmain(['run', sys.argv[1], '--fresh', '--warmup', '0'])\n"
+RUN = "import sys\nfrom taskmap.cli import main\nmain(['run', sys.argv[1], '--warmup', '0'])\n"
 COUNTED = """
 import atexit, json, resource, sys
 def report():
@@ -49,7 +49,7 @@ def seconds(program: str, words: list[str], checkout: Path, cache: Path) -> tupl
         cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST,
     )  # fmt: skip
     if done.returncode != 0:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        raise RuntimeError(done.stderr.strip()[-500:])
     own, children = json.loads(done.stderr.strip().splitlines()[-1])
     return own, children
 
