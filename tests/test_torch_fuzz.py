@@ -149,6 +149,12 @@ def test_an_error_of_ours_beside_one_of_pytorchs_is_ours(monkeypatch: pytest.Mon
         assert check(program, "cpu").kind == "value"
 
 
+def test_layouts_of_shapes_that_depend_on_values_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = replace(PROGRAM, lines=("v0 = x0[x0 > 0]", "v1 = x0 * 2"), results=("v0", "v1"))
+    monkeypatch.setattr(checking, "_taskmap", _with(lambda inputs, out: (out[0], out[1].t().contiguous().t())))
+    assert check(program, "cpu").kind == "layout"
+
+
 def test_a_failure_is_reduced_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = ("v3 = x0.exp()", "v4 = v3.sum(0)", "v5 = v4.softmax(0)", "v6 = torch.stack([v0, v0])")
     program = Program(7, (X,), (*LINES[:3], *extra), ("v5", "v2", "v6"), ((3, 4, 5),))
