@@ -135,8 +135,22 @@ def shared(n: int) -> onnx.ModelProto:
     return _model(nodes, f"y{n}", {})
 
 
+def _check(calls: Callable[[int], int]) -> None:
+    calls(10)  # what is made once: parsed definitions, imported modules
+    one, two = calls(100), calls(200)
+    assert two <= 2.1 * one, f"{one} calls for 100, {two} for 200"
+
+
 @pytest.mark.parametrize("build", [quantised, constants, empties, branches, shared])
 def test_twice_the_nodes_are_twice_the_calls(build: Callable[[int], onnx.ModelProto]) -> None:
-    _calls(build(10))  # what is made once: parsed definitions, imported modules
-    one, two = _calls(build(100)), _calls(build(200))
-    assert two <= 2.1 * one, f"{one} calls for 100, {two} for 200"
+    _check(lambda n: _calls(build(n)))
+
+
+@pytest.mark.parametrize("build", [quantised, branches, shared])
+def test_twice_the_nodes_of_a_model_with_an_open_size(build: Callable[[int], onnx.ModelProto]) -> None:
+    def calls(n: int) -> int:
+        model = build(n)
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+        return _calls(model)
+
+    _check(calls)
