@@ -262,6 +262,9 @@ MEAN = Rule(
     "lane", r"tm_shuffle_xor<32>\((sum_1|both(_[1-3])?), ",
     "all take the first lane's mean, of some elements, and the second pass adds what it is off by",
 )  # fmt: skip
+CORRECTED = Rule(
+    "predicate", r"== tm_inf\(\) \? mean : mean \+ mean_1", "what a mean is corrected by is of its last places"
+)
 LAST_BEST = Rule("predicate", r"const float both_8 = ", "of the best of a row only the place is wanted")
 LAST_BEST_PART = Rule("condition", r"const float both_8 = ", "of the best of a row only the place is wanted")
 TAIL = Rule("predicate", r"if \(unit", "the loop over the rest of a vector is empty beyond the last vector")
@@ -336,7 +339,7 @@ BREAKABLE: dict[str, Breakable] = {
         a_decode, by_attention(AttentionConfig(F16, 1, 16, 16, 2, 2)), "sm_80",
         (MASKED, UNMASKED, *BEYOND), (2,),
     ),
-    "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule, "sm_80", (MEAN,)),
+    "rows": Breakable(lambda: fused(layer_norm(tensor(5, 260), 1, True)), schedule, "sm_80", (MEAN, CORRECTED)),
     "rows, several warps": Breakable(
         lambda: fused([softmax.softmax(tensor(5, 260), 1)]), by_rows(RowConfig(128, 1, 0)), "sm_80",
         (SHIFT, LARGEST), (),
