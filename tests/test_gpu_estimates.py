@@ -16,7 +16,7 @@ from taskmap.ir.target import Target, gpu_named
 from taskmap.schedules import Config, Problem
 
 H200 = gpu_named("H200")
-SOME = {"f16 8192", "f16 4096", "f16 2039", "f16 8192x8192x1024", "f16 64x4096x4096", "f16 16x4096x4096", "f32 2048"}
+SOME = {"f16 8192", "f16 2039", "f16 8192x8192x1024", "f16 16x4096x4096", "f32 2048"}
 
 
 @cache
@@ -70,7 +70,7 @@ def test_one_slow_kernel_moves_no_rate() -> None:
     assert fit is not None
     for rate in RATES:
         assert getattr(fit.fitted, rate) == pytest.approx(getattr(H200, rate), rel=0.06), rate
-    assert not fit.changes
+    assert fit.lines()[-1] == "  no default would change"
 
 
 def test_defaults_that_would_change_are_named() -> None:
@@ -80,9 +80,6 @@ def test_defaults_that_would_change_are_named() -> None:
     assert fit.changes
     for name, (old, new) in fit.changes.items():
         assert f"  {name}: {old}  would become  {new}" in fit.lines()
-    same = refit(seen(H200), H200)
-    assert same is not None
-    assert same.lines()[-1] == "  no default would change"
 
 
 def test_nothing_measured_fits_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

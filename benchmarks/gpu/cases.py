@@ -67,16 +67,16 @@ def _matmul(name: str, m: int, n: int, k: int, floor: float, dtype: torch.dtype 
 
 
 def _dequantised(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return functional.linear(x, w.to(x.dtype) * scale)
+    return functional.linear(x, w.to(x.dtype)) * scale
 
 
 def _int8(rows: int) -> Case:
-    """Weights of int8, with a scale for each row; beside it the product with weights of f16, twice the bytes."""
+    """Weights of int8, with a scale for each column of the result; beside it the product with weights of f16."""
     size = 4096
 
     def make() -> Tensors:
         weights = (randn(size, size, dtype=torch.float32) * 40).clamp(-127, 127).to(torch.int8)
-        return randn(rows, size), weights, randn(size, 1, scale=0.01)
+        return randn(rows, size), weights, randn(size, scale=0.01)
 
     kept: dict[int, torch.Tensor] = {}
 

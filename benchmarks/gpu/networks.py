@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import taskmap
+from benchmarks.gpu.cases import DEVICE
 from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.hardware import is_lost
@@ -40,7 +41,6 @@ METHOD = (
     "holds is not flushed"
 )
 RIVALS: Mapping[str, dict[str, Any]] = {"inductor": {}, "max-autotune": {"mode": "max-autotune"}}
-DEVICE = "cuda"
 _LONGER = 4.0
 """How much longer than torch.compile's default max-autotune may take to compile, as is planned for."""
 

@@ -15,6 +15,8 @@ import torch
 
 from benchmarks.gpu import cases, hardware, timing
 from benchmarks.gpu.record import Record
+from benchmarks.models import ModelSpec
+from benchmarks.models.plain import PLAIN
 from taskmap import torch_backend
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
@@ -31,6 +33,7 @@ from tests.gpu_stand_in.library import Stub
 from tests.taskmap_roof.test_cuda_target import execute
 
 CPU = torch.device("cpu")
+NETWORKS = ("resnet50", "mobilenet_v2", "inception_v3", "bert_base", "gpt2")
 LARGEST = int(os.environ.get("STAND_IN_LARGEST", "192"))
 """The most elements along a dimension of what a case draws: the simulator takes its time."""
 
@@ -50,6 +53,13 @@ def stand_in(folder: Path) -> Stub:
     target = gpu_target(Options(), driver.device(0))
     made = hardware.Machine(driver, target, KernelStore(suffix=SUFFIX), "cpu")
     modules[1].machine = lambda: made
+    load = hardware._loaded
+
+    def loaded(source: CudaSource, driver: Driver) -> Any:
+        sources[source.symbol] = source  # kernels written by hand share names, and others are compiled meanwhile
+        return load(source, driver)
+
+    modules[1]._loaded = loaded
     _small_cases()
     _named_cases(stub)
     return stub
@@ -61,7 +71,7 @@ def noted_sources() -> dict[str, CudaSource]:
     add = CudaCompiler.add
 
     def noted(self: CudaCompiler, source: CudaSource) -> None:
-        sources[source.symbol] = source
+        sources.setdefault(source.symbol, source)
         add(self, source)
 
     CudaCompiler.add = noted  # type: ignore[method-assign]
@@ -130,6 +140,10 @@ def _small_cases() -> None:
     def randn(*shape: int, dtype: torch.dtype = torch.float16, scale: float = 1.0) -> torch.Tensor:
         return (real(*(min(n, LARGEST) for n in shape)) * scale).to(dtype)
 
+    def tiny(small: bool) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), (torch.randn(1, 64),), {}
+
+    PLAIN.update(dict.fromkeys(NETWORKS, ModelSpec("tiny", tiny, 4160, "")))
     cases.randn = randn
     cases.DEVICE = "cpu"
     timing.WINDOW, timing.SETTLE = 1e-6, 0.0
