@@ -113,7 +113,7 @@ def _is_rounding(program: Program, sizes: tuple[int, int, int], found: Differenc
 
 def _foretold(program: Program, sizes: tuple[int, int, int], found: list[Difference], got: Run) -> list[Difference]:
     """The differences of layout that PyTorch's fake tensors have too, from which a compiler knows strides."""
-    if not any(d.kind == "layout" for d in found) or program.grad:
+    if not any(d.kind == "layout" for d in found):
         return []
     make, function = program.functions()
     mode = FakeTensorMode(shape_env=ShapeEnv())  # which names the sizes that depend on values
@@ -124,7 +124,8 @@ def _foretold(program: Program, sizes: tuple[int, int, int], found: list[Differe
     except Exception:  # a decision that depends on values
         return []
     values = dict(got.named())
-    return [d for d in found if d.kind == "layout" and fake[d.name].stride() == values[d.name].stride()]
+    known = [d for d in found if d.kind == "layout" and d.name in fake]
+    return [d for d in known if fake[d.name].stride() == values[d.name].stride()]
 
 
 def _told(error: Exception) -> str:
