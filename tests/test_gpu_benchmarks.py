@@ -259,7 +259,8 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (half["ratio"], half["baseline"]) == (0.45, "whole")  # as fast as what does twice the work
     assert "the baseline is called" in other["failed"]
     assert record["summary"]["measured"] == 4
-    assert record["runs"] == [{"code": "1"}]
+    assert [run["code"] for run in record["runs"]] == ["1"]
+    assert set(record["runs"][0]["kernels"]) == {"compiled", "found"}
     assert product["state"] == {"clocks.sm": "1980 MHz"}
     assert (product["right"], product["baseline"], product["ratio"]) == (True, "torch", 0.9)
     assert (chain["right"], chain["baseline"]) == (True, "copy")
