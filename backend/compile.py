@@ -68,6 +68,11 @@ class TranslationUnit:
         return all(kernel.is_spelled_out for kernel in self.kernels)
 
     @property
+    def has_float_sizes(self) -> bool:
+        """Whether any of its kernels has."""
+        return any(kernel.has_float_sizes for kernel in self.kernels)
+
+    @property
     def text(self) -> str:
         """C source. Line numbers start anew in each kernel, so that a diagnostic names the kernel by its symbol."""
         kernels = (f'#line 1 "{kernel.symbol}"\n{kernel.text}\n' for kernel in self.kernels)
@@ -183,12 +188,14 @@ def team_file(toolchain: Toolchain, store: KernelStore) -> Path:
 def partition(kernels: Sequence[KernelSource], count: int, separate: bool = False) -> list[TranslationUnit]:
     """About `count` units of equal length, longest first; more where there are more preludes that cannot be united.
 
-    Kernels that are spelled out are in units of their own; separate: so are those that compute with integers.
+    Kernels that are spelled out, or have sizes in floating point, are in units of their own; separate: so are those
+    that compute with integers.
     """
-    groups: defaultdict[tuple[str | None, bool, bool], list[KernelSource]] = defaultdict(list)
+    groups: defaultdict[tuple[str | None, bool, bool, bool], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
-        groups[whole, separate and kernel.computes_with_integers, kernel.is_spelled_out].append(kernel)
+        integers = separate and kernel.computes_with_integers
+        groups[whole, integers, kernel.is_spelled_out, kernel.has_float_sizes].append(kernel)
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
     for group in groups.values():
@@ -211,7 +218,7 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 
 def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     """The kernel as the store knows it when ``toolchain`` has compiled it."""
-    flags = toolchain.flags_for(source.computes_with_integers, source.is_spelled_out)
+    flags = toolchain.flags_for(source.computes_with_integers, source.is_spelled_out, source.has_float_sizes)
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
 
@@ -326,7 +333,10 @@ class _Session:
         folder.mkdir()
         compiled, linked = folder / "unit.o", folder / "unit.so"
         command = self._toolchain.compile_command(
-            compiled.name, integers=unit.computes_with_integers, spelled_out=unit.is_spelled_out
+            compiled.name,
+            integers=unit.computes_with_integers,
+            spelled_out=unit.is_spelled_out,
+            float_sizes=unit.has_float_sizes,
         )
         self._run(command, unit, folder, children)
         command = self._toolchain.link_command(compiled.name, linked.name)

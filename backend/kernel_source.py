@@ -20,6 +20,8 @@ _OTHER_FUNCTION = re.compile(
     r"|select_|parallel_1\b|iota_)[a-z]+_(?=[a-z]+\d+(?:x\d+)?\b)"
 )
 """A function of the prelude that a register tile does not need."""
+_FLOAT_OF_A_SIZE = re.compile(r"\btm_cast_i64x1_to_f64x1\(|\(\(double\)")
+"""The first step of every size that is computed in floating point."""
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -47,6 +49,11 @@ class KernelSource:
     def computes_with_integers(self) -> bool:
         """False only where every element that the text reads, computes and writes is a float."""
         return _has_integers(self.text)
+
+    @property
+    def has_float_sizes(self) -> bool:
+        """Whether sizes are computed in floating point, which must give what Python computes for the same size."""
+        return _FLOAT_OF_A_SIZE.search(self.text) is not None
 
     @property
     def is_spelled_out(self) -> bool:

@@ -58,8 +58,10 @@ class _Part:
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectCall:
     """The native code for arrays of one key. ``memory``: elements and type of what is made; ``entries``: where the
-    addresses of inputs, then of memory, go in the table; ``results``: parts of memory, or inputs by number."""
+    addresses of inputs, then of memory, go in the table; ``results``: parts of memory, or inputs by number. ``owner``
+    keeps the memory that ``constants`` point to."""
 
+    owner: object
     graph: CompiledGraph
     constants: array[int]
     dims: tuple[int, ...]
@@ -125,7 +127,9 @@ def native_call(
         if r is not None
     )
     entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
-    return DirectCall(main, constants, dims, array("q", bytes(8 * len(binding.io))), entries, memory, parts)
+    owner = (call, call.prepared) if isinstance(call, FrozenGraph) else call
+    table = array("q", bytes(8 * len(binding.io)))
+    return DirectCall(owner, main, constants, dims, table, entries, memory, parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from taskmap.graph.importers.onnx.protos import shown
 from taskmap.ir.construct import const, constant_dim
 from taskmap.ir.nodes import Dim, Expr, Var
 
+_NO_NUMBER = (ArithmeticError, ValueError)
+"""A quotient by 0, or a size in floating point that is infinite or NaN."""
 Declared = Sequence[tuple[int | str | None, ...] | None]
 """For each input the sizes that the model declares; None for an input without a declared rank."""
 
@@ -102,14 +104,15 @@ class Guard:
         return found
 
     def _every(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """These sizes and those with names, which are 0 for sizes that no tensor with elements has."""
+        """These sizes and those with names, which are 0 for sizes that no tensor with elements has, and where they are
+        no number."""
         if min(sizes, default=1) < 1:
             return (0,) * len(self.all)
         every = sizes
         for form in self._forms:
             try:
                 every = (*every, *form(every))
-            except ZeroDivisionError:
+            except _NO_NUMBER:
                 every = (*every, 0)
         return every
 
@@ -118,7 +121,7 @@ class Guard:
             return False
         try:
             return all(n >= 1 for n in self._sizes(every)) and all(self._met(every))
-        except ZeroDivisionError:
+        except _NO_NUMBER:
             return False
 
     def _met(self, every: tuple[int, ...]) -> list[bool]:

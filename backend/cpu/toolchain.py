@@ -87,16 +87,17 @@ class Toolchain:
     timeout: float = 300.0
     safer: Safer = Safer()
 
-    def compile_flags(self, integers: bool, spelled_out: bool = False) -> tuple[str, ...]:
+    def compile_flags(self, integers: bool, spelled_out: bool = False, float_sizes: bool = False) -> tuple[str, ...]:
         """The flags for kernels that compute with ``integers``, or for those that do not; see KernelSource for those
-        that are ``spelled_out``."""
+        that are ``spelled_out``. Sizes computed in floating point (``float_sizes``) follow IEEE 754 in any case."""
+        fast_math, contract = (self.fast_math, self.contract) if not float_sizes else (False, False)
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
             *(_SPELLED_OUT[self.family] if spelled_out else ()),
             *_ISA_FLAGS[self.isa],
-            "-ffp-contract=fast" if self.contract or self.fast_math else "-ffp-contract=off",
-            *(("-ffast-math",) if self.fast_math else ()),
+            "-ffp-contract=fast" if contract or fast_math else "-ffp-contract=off",
+            *(("-ffast-math",) if fast_math else ()),
             *(self.safer.integers if integers else self.safer.floats),
         )
 
@@ -105,18 +106,21 @@ class Toolchain:
         """Free of -ffast-math, with which gcc links start-up code that flushes denormals in the whole process."""
         return (*self.command[1:], *_LINK_FLAGS)
 
-    def flags_for(self, integers: bool, spelled_out: bool = False) -> tuple[str, ...]:
+    def flags_for(self, integers: bool, spelled_out: bool = False, float_sizes: bool = False) -> tuple[str, ...]:
         """Every argument that can change what becomes of such a kernel, in order, without paths."""
-        return (*self.compile_flags(integers, spelled_out), *self.link_flags)
+        return (*self.compile_flags(integers, spelled_out, float_sizes), *self.link_flags)
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Every argument that can change any kernel."""
         return (*self.flags_for(integers=False), *_SPELLED_OUT[self.family], *self.safer.integers)
 
-    def compile_command(self, output: str, *, integers: bool = False, spelled_out: bool = False) -> list[str]:
+    def compile_command(
+        self, output: str, *, integers: bool = False, spelled_out: bool = False, float_sizes: bool = False
+    ) -> list[str]:
         """Argument list that compiles C from standard input into the object file `output`."""
-        return [self.command[0], *self.compile_flags(integers, spelled_out), "-c", "-x", "c", "-", "-o", output]
+        flags = self.compile_flags(integers, spelled_out, float_sizes)
+        return [self.command[0], *flags, "-c", "-x", "c", "-", "-o", output]
 
     def link_command(self, compiled: str | Sequence[str], output: str) -> list[str]:
         """Argument list that links the object files `compiled` into the shared object `output`."""

@@ -68,7 +68,7 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
     return CudaSource(
         symbol=symbol,
         text=text.replace("@SYMBOL@", symbol),
-        families=("base", "portable", *sorted(emitter.c.families)),
+        families=_families(emitter.c.families),
         needs_error=emitter.c.needs_error,
         grid=kernel.grid,
         threads=kernel.threads,
@@ -80,6 +80,12 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
         workspace=workspace,
         counters=counters,
     )
+
+
+def _families(used: set[str]) -> tuple[str, ...]:
+    """The files of device/ that a kernel stands on, in order."""
+    together = any(name.startswith(("mma", "wgmma", "warp")) for name in used)
+    return ("base", *(("extremes",) if together else ()), "portable", *sorted(used))
 
 
 def _bytes(b: Buffer) -> int:

@@ -111,8 +111,8 @@ class _Text:
 class Expressions(ExpressionWriter[_Text]):
     """Expressions of one kernel as CUDA C++, in the order in which they stand.
 
-    Inside of a conversion to a 16-bit float, functions of f32 need no more digits than it keeps: a sigmoid is made of
-    the hardware's approximations there, and divides nothing.
+    A factor of what is converted to a 16-bit float needs no more digits than that keeps: a sigmoid is made of the
+    hardware's approximations there, and divides nothing. In a sum it might be cancelled, and needs them all.
 
     wide: those of its indices that are ``long long``. unrolled: loop variables that are constants once the compiler has
     unrolled their loops. families: the device code that has been used.
@@ -129,7 +129,7 @@ class Expressions(ExpressionWriter[_Text]):
     families: set[str] = field(default_factory=set)
     target: Target | None = None
     unrolled: set[Var] = field(default_factory=set)
-    _narrow: bool = False
+    _narrow: tuple[Expr, ...] = ()
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
 
     def name(self, key: Var | Buffer | TensorMap) -> str:
@@ -380,7 +380,7 @@ class Expressions(ExpressionWriter[_Text]):
             text = self.written(e.a)
             if not text.wide:  # an int already
                 return text if e.dtype == i32 else _Text(f"tm_cast<{cuda_type(e.dtype)}>({text.code})")
-        before, self._narrow = self._narrow, e.dtype in _NARROW and e.a.dtype == f32
+        before, self._narrow = self._narrow, _factors(e.a) if e.dtype in _NARROW and e.a.dtype == f32 else ()
         code = self._typed(e.a)
         self._narrow = before
         return _Text(f"tm_cast<{cuda_type(e.dtype)}>({code})")
@@ -391,7 +391,7 @@ class Expressions(ExpressionWriter[_Text]):
             position, size = (self.within_address(a, addressing=False).code for a in e.args)
             return _Text(f"tm_checked_index({position}, {size}, error)")
         name = e.name
-        if self._narrow and e.dtype == f32 and name in _APPROXIMATE:
+        if name in _APPROXIMATE and any(e is factor for factor in self._narrow):
             name = f"{name}_approx"
             self.families.add("approximate")
         return _Text(f"tm_{name}({', '.join(self.written(a).code for a in e.args)})")
@@ -482,3 +482,8 @@ def _float_literal(value: float, dtype: DType) -> str:
         return code if dtype.bits >= 32 else f"{cuda_type(dtype)}({code})"
     code = "tm_nan()" if math.isnan(value) else f"{'-' if value < 0 else ''}tm_inf()"
     return code if dtype.name == "f32" else f"{cuda_type(dtype)}({code})"
+
+
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    """The expressions of which ``e`` is the product."""
+    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, Binary) and e.op == "mul" else (e,)

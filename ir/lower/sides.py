@@ -20,7 +20,7 @@ from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs
 
 _MOST_CHOICES = 8
-"""Each choice of a chain makes a copy of the loop."""
+"""In all of a loop: each makes a copy of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +36,25 @@ class SplitSides:
         def one(s: Stmt) -> Body | None:
             if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
                 return None
-            made = _split(s, _MOST_CHOICES)
+            made, _ = _split(s, _MOST_CHOICES)
             return None if made == (s,) else made
 
         return replace(kernel, body=map_body(kernel.body, one))
 
 
-def _split(loop: For, most: int) -> Body:
-    """The loop, or tests around copies of it."""
+def _split(loop: For, most: int) -> tuple[Body, int]:
+    """The loop, or tests around copies of it; how many of the ``most`` choices that might be taken are left."""
     choice = next(_choices(loop), None) if most else None
     if choice is None:
-        return (loop,)
-    holds, fails = (_split(_decided(loop, choice, side), most - 1) for side in (True, False))
+        return (loop,), most
+    holds, most = _split(_decided(loop, choice, True), most - 1)
+    fails, most = _split(_decided(loop, choice, False), most)
     otherwise: Body = (loop,)
     if choice.varies:
         otherwise = (If(compare("lt", choice.most, index(0)), fails, otherwise, loop.source),)
     else:
         otherwise = fails
-    return (If(compare("ge", choice.least, index(0)), holds, otherwise, loop.source),)
+    return (If(compare("ge", choice.least, index(0)), holds, otherwise, loop.source),), most
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,6 +299,8 @@ def test_activations_of_16_bits_divide_nothing(dtype: DType) -> None:
     assert not divides(tanh)
     assert divides(silu) == divides(sigmoid) == (dtype == f32)
     assert dtype == f32 or sigmoid.has("MUFU", "EX2") == sigmoid.has("MUFU", "RCP") == 8
+    centred = assembly([pointwise("centred", (x,), lambda v: call("sigmoid", v) - 0.5)], "sm_90a")
+    assert divides(centred)  # near 0 the difference keeps every digit of the sigmoid
 
 
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])

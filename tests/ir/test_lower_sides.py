@@ -1,6 +1,7 @@
 """Sides: a vector that takes one side of a choice computes that side alone, and kernels mean the same."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.sides import SplitSides
 from taskmap.ir.lower.tidy import Tidy
-from taskmap.ir.nodes import Buffer, Expr, If, Kernel, Load, LoopKind, Select
+from taskmap.ir.nodes import Buffer, Expr, For, If, Kernel, Load, LoopKind, Select
 from taskmap.ir.types import f32
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
@@ -91,3 +92,31 @@ def test_a_choice_of_a_value_that_is_not_loaded_stays() -> None:
         b.store(y, (i,), select(i < 5, x[i], 0.0))
     kernel = Tidy().run(Flatten().run(Kernel("k", (x, y), (y,), (), b.body())))
     assert SplitSides().run(kernel).body == kernel.body
+
+
+def summed(count: int, total: int = 240) -> Kernel:
+    """y is the sum of so many pairs of inputs, each joined at another place."""
+    pairs = [(Buffer(f"a{n}", f32, (100 + 7 * n,)), Buffer(f"b{n}", f32, (total - 100 - 7 * n,))) for n in range(count)]
+    y = Buffer("y", f32, (total,))
+    b = Builder()
+    with b.loop("v", total // LANES) as v, b.loop("l", LANES, LoopKind.VECTOR) as lane:
+        at = v * LANES + lane
+        value: Expr | None = None
+        for first, second in pairs:
+            end = first.shape[0]
+            part = select(at < end, first[minimum(at, end - 1)], second[maximum(at - end, index(0))])
+            value = part if value is None else value + part
+        assert value is not None
+        b.store(y, (at,), value)
+    return Kernel("summed", (*[x for pair in pairs for x in pair], y), (y,), (), b.body())
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 12])
+def test_independent_choices_share_the_copies(count: int) -> None:
+    kernel = summed(count)
+    made = split(kernel)
+    copies = sum(isinstance(s, For) and s.kind is LoopKind.VECTOR for s in walk_stmts(made.body))
+    assert 2 * min(count, 8) <= copies + 1 <= 18  # a test has two sides, or a third where lanes differ
+    lengths = [size for n in range(count) for size in (100 + 7 * n, 140 - 7 * n)]
+    arrays = [np.random.default_rng(n).normal(size=size).astype(np.float32) for n, size in enumerate(lengths)]
+    np.testing.assert_array_equal(result(made, arrays), result(kernel, arrays))

@@ -1,11 +1,13 @@
 """Branches that data decides: each is a direct way once a call has taken it, and the results are those of the call."""
 
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from taskmap import onnx_program
 from taskmap.direct_chain import DirectChain
 from taskmap.ir.errors import IndexOutOfRangeError
 from taskmap.onnx_model import OnnxModel, load_model
@@ -103,3 +105,19 @@ def test_sizes_have_ways_of_their_own() -> None:
         for sign in (1, -1):
             x = sign * np.arange(1, n + 1, dtype=np.float32)
             np.testing.assert_array_equal(made(x, FIRST)[0], 2 * x * x if sign > 0 else 2 * x - 10)
+
+
+def test_a_direct_way_keeps_the_constants_of_a_graph_that_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_program, "MOST_SEGMENTS", 2)
+    weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    nodes = [node("Slice", ["x", "zero", "k"], "s"), node("MatMul", ["s", "w"], "y")]
+    ports = [helper.make_tensor_value_info("x", FLOAT, [8, 256]), helper.make_tensor_value_info("k", INT64, [1])]
+    stored = [numpy_helper.from_array(v, n) for n, v in (("w", weights), ("zero", np.array([0])))]
+    graph = helper.make_graph(nodes, "g", ports, [helper.make_tensor_value_info("y", FLOAT, None)], stored)
+    made = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    x = np.random.default_rng(1).standard_normal((8, 256)).astype(np.float32)
+    for k in (8, 8, 7, 7, 6, 5, 4, 8, 7):
+        gc.collect()
+        other = [np.full((256, 256), 7, np.float32) for _ in range(8)]  # where the constants were, had they gone
+        np.testing.assert_allclose(made(x, np.array([k]))[0], x[:k] @ weights, rtol=1e-4, atol=1e-3)
+        del other

@@ -25,7 +25,7 @@ def sorted_and_counted() -> onnx.ModelProto:
         helper.make_node("Unique", ["best"], ["different"], name="distinct"),
         helper.make_node("Neg", ["different"], ["y"], name="negated"),
     ]
-    return model(nodes, {"x": (FLOAT, [300])}, ["y", "where", "places"], {"k": np.array([20])})
+    return model(nodes, {"x": (FLOAT, [300])}, ["y", "where", "places"], {"k": np.array([40])})
 
 
 def test_a_report_lists_them() -> None:

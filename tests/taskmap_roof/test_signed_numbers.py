@@ -53,3 +53,17 @@ def test_scatters_at_numbers_from_either_end(rows: bool) -> None:
         return torch.slice_scatter(x, ones, 0, n) + 1, torch.select_scatter(x, x[0] + 1, 0 if rows else 1, n) * 2
 
     run_at(f, 3, 5, 11, -4, -7)
+
+
+@pytest.mark.parametrize("fast_math", [False, True])
+def test_sizes_in_floating_point_are_exact_whatever_arithmetic_is_allowed(fast_math: bool) -> None:
+    """With -ffast-math a compiler makes n / 4.9 a product with a rounded 1 / 4.9, which is less at 49."""
+    torch._dynamo.reset()
+
+    def first(x: Tensor) -> Tensor:
+        return x[: int(x.shape[0] / 4.9)].softmax(1)
+
+    compiled = torch.compile(first, backend="taskmap", dynamic=True, options={"fast_math": fast_math})
+    for rows in (52, 49, 98, 196):
+        x = torch.randn(rows, 64)
+        torch.testing.assert_close(compiled(x), first(x))

@@ -55,22 +55,6 @@ struct tm_e5m2 { unsigned char bits; };
 TM_FN float tm_inf() { return __uint_as_float(0x7f800000u); }
 TM_FN float tm_nan() { return __uint_as_float(0x7fc00000u); }
 
-// NaN wins, as in torch.minimum and torch.maximum: one instruction. portable.cuh has the other types.
-#if __CUDA_ARCH__ >= 800
-TM_FN float tm_min(float a, float b)
-{
-  float y;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-}
-TM_FN float tm_max(float a, float b)
-{
-  float y;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-}
-#endif
-
 // A vector of N elements in registers.
 template <class T, int N> struct tm_vec {
   T lane[N];
