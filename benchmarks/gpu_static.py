@@ -26,7 +26,8 @@ from benchmarks.report import RESULTS, Report
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
-from taskmap.backend.cuda.sass import listing, loop_with, sass
+from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.cuda.sass import count, instructions, listing, loop_with, sass
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store import KernelStore
 from taskmap.graph.graph import Node
@@ -41,6 +42,7 @@ from taskmap.ir.types import f16
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import fused, matrix_product, tensor
 
+__all__ = ["CASES", "Assembled", "Case", "assembled", "count", "instructions", "listing", "loop_with"]
 NAME, ISA = "gpu_static", "sm_90a"
 HEADER = ("kernel", "instructions", "before", "loop", "before", "registers", "before", "MB", "before")
 FIGURES = ("instructions", "loop", "registers", "bytes")
@@ -115,21 +117,40 @@ CASES = (
 )  # fmt: skip
 
 
-def examined(case: Case, store: KernelStore) -> dict[str, Any]:
-    """The figures of a kernel."""
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A kernel, its CUDA C++, its assembly, and what it takes."""
+
+    kernel: Kernel
+    source: str
+    text: str
+    resources: Resources
+
+
+def assembled(case: Case | str, store: KernelStore | None = None) -> Assembled:
+    """The kernel of a case, or of one of CASES by name, as the assembler makes it. Needs NVRTC and nvdisasm, no GPU."""
+    if isinstance(case, str):
+        case = next(c for c in CASES if c.name == case)
     target = cuda_target(ISA)
     kernel = schedule(fused([case.make()]), target)
     source = generate(lower(kernel, target=target), target)
-    binary = compile_cuda([source], find_cuda_toolchain(ISA), store, Counters(), jobs=1)[source.symbol]
-    text = sass(binary.image)
+    made = compile_cuda([source], find_cuda_toolchain(ISA), store or KernelStore(suffix=SUFFIX), Counters(), jobs=1)[
+        source.symbol
+    ]
+    return Assembled(kernel, source.text, sass(made.image), made.resources)
+
+
+def examined(case: Case, store: KernelStore) -> dict[str, Any]:
+    """The figures of a kernel."""
+    made = assembled(case, store)
     return {
         "kernel": case.name,
-        "schedule": kernel.note.splitlines()[0],
-        "grid": list(kernel.grid),
-        "instructions": len(listing(text)),
-        "loop": loop_with(text, *case.loop).shortest if case.loop else None,
-        "registers": binary.resources.registers,
-        "bytes": case.bytes(kernel),
+        "schedule": made.kernel.note.splitlines()[0],
+        "grid": list(made.kernel.grid),
+        "instructions": len(listing(made.text)),
+        "loop": loop_with(made.text, *case.loop).shortest if case.loop else None,
+        "registers": made.resources.registers,
+        "bytes": case.bytes(made.kernel),
     }
 
 
