@@ -131,10 +131,7 @@ def main(argv: list[str] | None = None) -> int:
             found = kept.get(str(case))
             if found is None:
                 found = measured(case, arguments.seed, arguments.threads, protocol, probe)
-            report.data.append(found)
-            report.rows.append(_row(found))
-            print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
-            report.write(arguments.out)
+            report.enter(found, _row(found), arguments.out)
             gc.collect()
     _sum_up(report)
     return report.finish(arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -68,6 +69,13 @@ class Report:
         parts += self.notes
         parts += [str(check) for check in self.checks]
         return "\n".join(parts)
+
+    def enter(self, found: dict[str, Any], row: tuple[str, ...], out: Path) -> None:
+        """Add what one case gave, show its row, and write all so far to ``out``: an end at any moment loses no case."""
+        self.data.append(found)
+        self.rows.append(row)
+        print(" | ".join(row), file=sys.stderr, flush=True)
+        self.write(out)
 
     def write(self, folder: Path) -> Path:
         """Writes `folder`/`name`.json, making the folder where needed, and returns its path."""

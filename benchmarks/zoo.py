@@ -158,10 +158,7 @@ def main(argv: list[str] | None = None) -> int:
             except Exception as problem:  # a failure is a finding of the table, not the end of it
                 found = {"name": entry.name, "kind": entry.kind, "right": False}
                 found["failure"] = f"{type(problem).__name__}: {problem}".splitlines()[0]
-            report.data.append(found)
-            report.rows.append(_row(found))
-            print(" | ".join(report.rows[-1]), file=sys.stderr, flush=True)
-            report.write(arguments.out)
+            report.enter(found, _row(found), arguments.out)
             gc.collect()
     _sum_up(report)
     return report.finish(arguments)
