@@ -10,7 +10,7 @@ help:
 	@echo "make demo    compile a ResNet-50 through torch.compile and compare it with eager"
 	@echo "make test    run the tests            (PYTEST_ARGS=... is passed on)"
 	@echo "make test-all  the same with what takes hours: proofs marked long, every program at independent symbolic sizes"
-	@echo "make lint    ruff and mypy --strict"
+	@echo "make lint    ruff, mypy --strict and pyright"
 	@echo "make bench   measure the models and write the tables"
 	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS='--resume --only matmul'); needs no network"
 	@echo "make gpu-kernels  compile beforehand, without a GPU, what make gpu runs (GPU_ARGS='--gpu H100 H200')"
@@ -29,7 +29,8 @@ test-all: $(VENV)/.test
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	PATH="$(abspath $(BIN)):$$PATH" scripts/mypy.sh
+	$(BIN)/mypy -p taskmap -p tests -p benchmarks -p examples
+	$(BIN)/basedpyright
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -49,5 +50,5 @@ $(VENV)/.%: pyproject.toml setup.py requirements/dev.txt scripts/setup.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_src .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

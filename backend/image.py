@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from taskmap.backend.library import Library, load_library
-from taskmap.backend.scratch import Scratch
+from taskmap.backend.store.scratch import Scratch
 
 
 def load_image(content: bytes | memoryview, *, visible: bool = False) -> Library:

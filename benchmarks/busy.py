@@ -33,7 +33,7 @@ from benchmarks.models import MODELS
 from benchmarks.onnx_files import ModelFile, exported
 from benchmarks.onnx_latency import by_onnxruntime, by_taskmap
 from benchmarks.report import Check, Report, parser, start
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
 
 MANY_KERNELS = "many_kernels"

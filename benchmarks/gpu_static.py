@@ -29,8 +29,8 @@ from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.cuda.sass import count, instructions, listing, loop_with, sass
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
-from taskmap.backend.store import KernelStore
-from taskmap.graph.graph import Node
+from taskmap.backend.store.objects import KernelStore
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, softmax
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.pointwise import pointwise

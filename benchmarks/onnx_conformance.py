@@ -32,8 +32,8 @@ from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.reference import ReferenceEvaluator
 
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import OnnxModel, load_model
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 RESULTS = Path(__file__).parent / "results" / "onnx_conformance.json"

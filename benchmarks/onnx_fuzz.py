@@ -32,8 +32,8 @@ from benchmarks.onnx_conformance import cases
 from benchmarks.onnx_fuzz_check import REFERENCES, verdict
 from benchmarks.patience import answers
 from taskmap.ir.errors import TaskmapError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.models import EXAMPLES
 
 Answer = tuple[bytes, dict[str, Any], list[Any]]

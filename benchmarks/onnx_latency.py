@@ -28,7 +28,7 @@ from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.models import MODELS
 from benchmarks.onnx_files import WRONG, ModelFile, exported
 from benchmarks.report import Check, Report, parser, start
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
 
 ROUNDING = 2.0**-24

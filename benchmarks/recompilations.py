@@ -27,7 +27,7 @@ from tqdm import tqdm
 from benchmarks.engines import torch_backend
 from benchmarks.flows import FLOWS, Flow
 from benchmarks.report import Check, Report, parser, start
-from taskmap.ledger import metrics
+from taskmap.util.metrics import metrics
 
 ENGINES = ("taskmap", "inductor", "aot_eager")
 

@@ -24,7 +24,7 @@ import torch
 from benchmarks.conditions import Probe
 from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.report import Check, Report, earlier, parser, start
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -31,13 +31,12 @@ from tqdm import tqdm
 from benchmarks.models import MODELS
 from benchmarks.report import Check, Report, parser, start
 from benchmarks.tuning_spent import Spent
-from taskmap.driver import new_session
+from taskmap.compile.driver import new_session
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.options import Options
-from taskmap.progress import Show
 from taskmap.schedules import Problem, problem, read_problem, space_of
-from taskmap.target import host_target
+from taskmap.targets.choose import host_target
 from taskmap.torch_backend import compile_captured
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.choice import Choices
@@ -47,6 +46,7 @@ from taskmap.tuning.job import Setting
 from taskmap.tuning.record import Conditions, Operator, Record, Verdict
 from taskmap.tuning.share import merge
 from taskmap.tuning.tune import FIRST, Budget, Tuned, tune
+from taskmap.util.progress import Show
 
 _CLOSE = 1.05
 _TOP = 5

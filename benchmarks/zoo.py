@@ -35,7 +35,7 @@ from benchmarks.zoo_entries import HALVES, Entry, distance
 from benchmarks.zoo_networks import NETWORKS, exported
 from benchmarks.zoo_published import published
 from benchmarks.zoo_variants import variants
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
 
 WANTED, WORST = 1.2, 0.9

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 
 import taskmap
-from taskmap.ir.script import block, ceil_div, dim, instruction, kernel, register, rsqrt, thread
+from taskmap.ir.script.read import block, ceil_div, dim, instruction, kernel, register, rsqrt, thread
 from taskmap.ir.types import f32
 
 rows, columns = dim("rows"), dim("columns")

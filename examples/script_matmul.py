@@ -11,7 +11,7 @@ import time
 import torch
 
 import taskmap
-from taskmap.ir.script import ceil_div, dim, kernel, matmul, minimum, move, parallel, region, register, script
+from taskmap.ir.script.read import ceil_div, dim, kernel, matmul, minimum, move, parallel, region, register, script
 from taskmap.ir.types import f32
 
 ROWS, COLUMNS = 6, 64  # the tile of C that one step holds in registers

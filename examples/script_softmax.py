@@ -8,7 +8,7 @@ import time
 import torch
 
 import taskmap
-from taskmap.ir.script import dim, exp, kernel, local, maximum, parallel, register, vector
+from taskmap.ir.script.read import dim, exp, kernel, local, maximum, parallel, register, vector
 from taskmap.ir.types import f32
 
 LANES = 16

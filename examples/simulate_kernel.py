@@ -12,7 +12,7 @@ import torch
 
 import taskmap
 from taskmap.ir import repeat, spatial
-from taskmap.ir.script import barrier, block, ceil_div, dim, kernel, shared, thread
+from taskmap.ir.script.read import barrier, block, ceil_div, dim, kernel, shared, thread
 from taskmap.ir.types import f32
 
 m, n = dim("m"), dim("n")

@@ -15,8 +15,8 @@ from distributed import Client, LocalCluster
 
 from taskmap import Options
 from taskmap.ir.types import f32
-from taskmap.schedules.cpu.matmul_problem import MatmulProblem
-from taskmap.target import host_target
+from taskmap.schedules.cpu.matmul.problem import MatmulProblem
+from taskmap.targets.choose import host_target
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.construct import constant_dim, reduce
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Load, Var

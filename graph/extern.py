@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Expr
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.nodes import Graph, Node
 from taskmap.ir.errors import GraphError, InputError
-from taskmap.ir.evaluate import Array, convert, evaluate, size_of
+from taskmap.ir.interp.definitions import Array, convert, evaluate, size_of
 from taskmap.ir.nodes import Expr, Var
 from taskmap.ir.types import FLOAT8, bf16
 

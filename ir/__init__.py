@@ -7,22 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskmap.ir.layout import column_major as column_major
-    from taskmap.ir.layout import row_major as row_major
-    from taskmap.ir.mapping import TaskMapping as TaskMapping
-    from taskmap.ir.mapping import from_function as from_function
-    from taskmap.ir.mapping import repeat as repeat
-    from taskmap.ir.mapping import replicate as replicate
-    from taskmap.ir.mapping import spatial as spatial
+    from taskmap.ir.algebra.layout import column_major as column_major
+    from taskmap.ir.algebra.layout import row_major as row_major
+    from taskmap.ir.algebra.mapping import TaskMapping as TaskMapping
+    from taskmap.ir.algebra.mapping import from_function as from_function
+    from taskmap.ir.algebra.mapping import repeat as repeat
+    from taskmap.ir.algebra.mapping import replicate as replicate
+    from taskmap.ir.algebra.mapping import spatial as spatial
 
 _HOME = {
-    "TaskMapping": "taskmap.ir.mapping",
-    "column_major": "taskmap.ir.layout",
-    "from_function": "taskmap.ir.mapping",
-    "repeat": "taskmap.ir.mapping",
-    "replicate": "taskmap.ir.mapping",
-    "row_major": "taskmap.ir.layout",
-    "spatial": "taskmap.ir.mapping",
+    "TaskMapping": "taskmap.ir.algebra.mapping",
+    "column_major": "taskmap.ir.algebra.layout",
+    "from_function": "taskmap.ir.algebra.mapping",
+    "repeat": "taskmap.ir.algebra.mapping",
+    "replicate": "taskmap.ir.algebra.mapping",
+    "row_major": "taskmap.ir.algebra.layout",
+    "spatial": "taskmap.ir.algebra.mapping",
 }
 __all__ = ["TaskMapping", "column_major", "from_function", "repeat", "replicate", "row_major", "spatial"]
 

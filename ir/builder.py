@@ -45,8 +45,8 @@ from taskmap.ir.nodes import (
 from taskmap.ir.types import DType
 
 if TYPE_CHECKING:
-    from taskmap.ir.instruction import Instruction
-    from taskmap.ir.mapping import TaskMapping
+    from taskmap.ir.algebra.mapping import TaskMapping
+    from taskmap.ir.isa.entry import Instruction
     from taskmap.ir.source import SourceLocation
 
 

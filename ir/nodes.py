@@ -23,12 +23,12 @@ from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from taskmap.ir.lazy import lazily
 from taskmap.ir.types import DType, boolean, i64
+from taskmap.ir.util.lazy import lazily
 
 if TYPE_CHECKING:
-    from taskmap.ir.instructions import Instruction
-    from taskmap.ir.mapping import TaskMapping
+    from taskmap.ir.algebra.mapping import TaskMapping
+    from taskmap.ir.isa.table import Instruction
     from taskmap.ir.source import SourceLocation
 
 _ids = itertools.count()
@@ -296,7 +296,7 @@ class Scatter(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic(Expr):
-    """The value of one instruction of the table (``taskmap.ir.instructions``).
+    """The value of one instruction of the table (``taskmap.ir.isa.table``).
 
     Of a CPU: the new value of args[0]; args: c, a and b, whole registers, each with a lane for every slot that its
     owner in the instruction gives to this worker. Of a GPU: the result of one that has a result (a shuffle, a vote, an
@@ -325,7 +325,7 @@ class Buffer:
     elements.
 
     ``strides`` None means row-major. A buffer whose addresses are not strided has a ``layout``, a callable from indices
-    to address (``taskmap.ir.layout``). ``owner`` distributes a register buffer over workers.
+    to address (``taskmap.ir.algebra.layout``). ``owner`` distributes a register buffer over workers.
     """
 
     name: str

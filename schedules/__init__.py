@@ -6,42 +6,42 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
-from taskmap.schedules.cpu.attention import schedule_attention
-from taskmap.schedules.cpu.contraction import panel_width, schedule_matmul
-from taskmap.schedules.cpu.convolution import schedule_convolution
-from taskmap.schedules.cpu.correlation import schedule_correlation
+from taskmap.ir.util.lazy import lazily
+from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
+from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
+from taskmap.schedules.cpu.attention.template import schedule_attention
+from taskmap.schedules.cpu.convolution.template import schedule_convolution
+from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlation
+from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.recurrence import schedule_recurrence
 from taskmap.schedules.cpu.rows import find_rows, schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.cpu.scatter import schedule_scatter
-from taskmap.schedules.spaces import Config, Problem, Space, Template, space_of, unreadable
-from taskmap.schedules.stack import STACK_BYTES, local_bytes
 
-_find_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cpu.matmul_problem", "find_matmul")
-_read_matmul: Callable[[str, str, str], Problem] = lazily("taskmap.schedules.cpu.matmul_problem", "read_matmul")
+_find_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cpu.matmul.problem", "find_matmul")
+_read_matmul: Callable[[str, str, str], Problem] = lazily("taskmap.schedules.cpu.matmul.problem", "read_matmul")
 _find_convolution: Callable[..., Problem | None] = lazily(
-    "taskmap.schedules.cpu.convolution_problem", "find_convolution_problem"
+    "taskmap.schedules.cpu.convolution.problem", "find_convolution_problem"
 )
 _read_convolution: Callable[[str, str, str], Problem] = lazily(
-    "taskmap.schedules.cpu.convolution_problem", "read_convolution"
+    "taskmap.schedules.cpu.convolution.problem", "read_convolution"
 )
 _find_attention: Callable[..., Problem | None] = lazily(
-    "taskmap.schedules.cpu.attention_problem", "find_attention_problem"
+    "taskmap.schedules.cpu.attention.problem", "find_attention_problem"
 )
 _read_attention: Callable[[str, str, str], Problem] = lazily(
-    "taskmap.schedules.cpu.attention_problem", "read_attention"
+    "taskmap.schedules.cpu.attention.problem", "read_attention"
 )
-_find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cuda.matmul_problem", "find_cuda_matmul")
+_find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cuda.tunable_matmul", "find_cuda_matmul")
 _read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
-    "taskmap.schedules.cuda.matmul_problem", "read_cuda_matmul"
+    "taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul"
 )
-_schedule_cuda: Callable[[Task, Target, int], Kernel] = lazily("taskmap.schedules.cuda.choose", "schedule_cuda")
+_schedule_cuda: Callable[[Task, Target, int], Kernel] = lazily("taskmap.schedules.cuda.dispatch", "schedule_cuda")
 
 
 _TEMPLATES = (

@@ -14,12 +14,12 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from taskmap.compile_aten import compile_aten
-from taskmap.driver import Session, new_session
-from taskmap.graph.importers.decompositions import decompositions
+from taskmap.compile.aten import compile_aten
+from taskmap.compile.driver import Session, new_session
+from taskmap.compile.recurrent_layers import keep_layers
+from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.options import Options
-from taskmap.placing import device_of
-from taskmap.recurrent_layers import keep_layers
+from taskmap.targets.devices import device_of
 
 
 def compile_fx(

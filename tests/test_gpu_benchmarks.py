@@ -26,8 +26,8 @@ from taskmap.backend.cuda.compile import SUFFIX
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.sim import run as simulator
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.isa.table import INSTRUCTIONS, instruction_named
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import cuda_target, gpu_named
 from tests.backend.fake_driver import FakeApi

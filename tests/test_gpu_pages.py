@@ -11,7 +11,7 @@ from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.sim.problems import KINDS
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerNotFoundError
 from tests.pages import DOCS, run_page
 

@@ -86,7 +86,7 @@ def test_arrows(room: str) -> None:
         ("graph", "from taskmap import Options"),
         ("graph", "from ..backend.cpu import codegen"),
         ("graph", "import graph.ops"),
-        ("schedules", "def f():\n    import taskmap.backend.store"),
+        ("schedules", "def f():\n    import taskmap.backend.store.objects"),
         ("backend", "from taskmap.options import Options"),
         ("backend", "import_module('taskmap.graph')"),
         ("backend", "importlib.import_module(f'taskmap.schedules.{name}')"),

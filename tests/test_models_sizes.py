@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
-from taskmap.ledger import metrics
 from taskmap.torch_backend import compile_fx
+from taskmap.util.metrics import metrics
 
 MOST = 8.0
 """The largest error of a gradient, as a multiple of float32 eager's."""

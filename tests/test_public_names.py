@@ -133,10 +133,10 @@ def test_public_names_exist(module: str) -> None:
     [
         ("from taskmap.ir import repeat", []),
         ("from taskmap import build as b, errors\nerrors.InputError", []),
-        ("from taskmap.ir.script import _builtin", ["taskmap.ir.script: _builtin"]),
+        ("from taskmap.ir.script.read import _builtin", ["taskmap.ir.script.read: _builtin"]),
         ("from taskmap.ir.nodes import hash_once", ["taskmap.ir.nodes: hash_once"]),
         ("import taskmap\ntaskmap.import_module('os')", ["taskmap: import_module"]),
-        ("import taskmap.ir.simplify as s", ["taskmap.ir.simplify: no __all__"]),
+        ("import taskmap.ir.analysis.simplify as s", ["taskmap.ir.analysis.simplify: no __all__"]),
         ("import taskmap\nprint(taskmap.ir.repeat(2), taskmap.ir.nothing.more)", ["taskmap.ir: nothing"]),
         ("import taskmap.errors as e\ne.TaskmapError, e.Other", ["taskmap.errors: Other"]),
     ],

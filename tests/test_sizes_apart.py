@@ -19,21 +19,21 @@ from onnx import helper
 from torch import Tensor
 
 import taskmap
-from taskmap.archive_sizes import record_of, size_from
-from taskmap.backend.memory_plan import plan_memory
-from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
-from taskmap.backend.sizes import sizes_function
+from taskmap.archive.sizes import record_of, size_from
+from taskmap.backend.program.memory_plan import plan_memory
+from taskmap.backend.program.sizes import sizes_function
+from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
+from taskmap.compile.task_store import entry_key
+from taskmap.ir.analysis.key import task_key
 from taskmap.ir.construct import cast, reduce
-from taskmap.ir.key import task_key
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32
-from taskmap.ledger import metrics
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.schedules import problem
-from taskmap.task_store import entry_key
 from taskmap.torch_backend import compile_fx
+from taskmap.util.metrics import metrics
 from tests.onnx.models import FLOAT, Array, model
 from tests.schedules.running import run_task
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, register_index
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
-from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.store.key import KernelSource
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.nodes import (

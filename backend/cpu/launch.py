@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from taskmap.backend.arena import Arena, allocate_arena
-from taskmap.backend.program import Launch, Program
+from taskmap.backend.program.arena import Arena, allocate_arena
+from taskmap.backend.program.structure import Launch, Program
 from taskmap.ir.errors import IndexOutOfRangeError
 
 OutOfRange = Callable[[int], IndexOutOfRangeError]

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION, TEAM, TEAM_DECLARATION
 from taskmap.backend.cpu.toolchain import Toolchain
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.target import Target
 
 _CHAINS = 12  # multiply-adds at once: more than latency × units of any core, and few enough for 16 registers

@@ -28,12 +28,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
-from taskmap.backend.cpu import math_mask, math_memory
-from taskmap.backend.cpu.math_cast import cast, mask
-from taskmap.backend.cpu.math_reduce import COMBINE, reduction
-from taskmap.backend.cpu.math_types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
+from taskmap.backend.cpu.math import mask as math_mask
+from taskmap.backend.cpu.math import memory as math_memory
+from taskmap.backend.cpu.math.cast import cast, mask
+from taskmap.backend.cpu.math.reduce import COMBINE, reduction
+from taskmap.backend.cpu.math.types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
+from taskmap.backend.cpu.math.vector_math import function, is_function
 from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
-from taskmap.backend.cpu.vector_math import function, is_function
 from taskmap.ir.errors import CodegenError
 
 _SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16|f[ab]8)\b")

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from taskmap.backend.image import load_image
-from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.store.key import KernelSource
 
 PARALLEL = "tm_parallel_1"
 TEAM = "tm_team_1"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from taskmap.backend.cuda.cuda_source import CudaSource, without_comments
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
 from taskmap.backend.cuda.tensor_map import MapParameter
+from taskmap.ir.analysis.bounds import Interval
 from taskmap.ir.construct import constant_dim, value_of
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.interval import Interval
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
     Allocate,

@@ -15,8 +15,8 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.nvrtc import Assembled, RefusedSourceError
 from taskmap.backend.cuda.resources import Resources, read_resources
 from taskmap.backend.cuda.toolchain import CudaToolchain
-from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
-from taskmap.backend.store import KernelStore, StoredKernel
+from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
+from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.ir.errors import CompilerFailedError, KernelResourceError
 
 Progress = Callable[[int, int], None]

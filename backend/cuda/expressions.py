@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
-from taskmap.ir.alignment import Multiples
+from taskmap.ir.analysis.alignment import Multiples
+from taskmap.ir.analysis.bounds import Facts, Interval, node_bounds
 from taskmap.ir.construct import value_of
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.instruction import Instruction, Place
-from taskmap.ir.interval import Facts, Interval, node_bounds
+from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.nodes import (
     Binary,
     Broadcast,

@@ -15,8 +15,8 @@ from taskmap.backend.cuda.driver import Driver, LoadedKernel
 from taskmap.backend.cuda.encoded_map import EncodedMap
 from taskmap.backend.cuda.own_memory import OWN_ALIGNMENT, OwnMemory, own_memory
 from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
-from taskmap.backend.program import Launch, Program
-from taskmap.backend.sizes import SizesFunction, sizes_function
+from taskmap.backend.program.sizes import SizesFunction, sizes_function
+from taskmap.backend.program.structure import Launch, Program
 from taskmap.ir.errors import IndexOutOfRangeError
 
 Memory = tuple[int, object]

@@ -12,10 +12,10 @@ from functools import lru_cache
 from itertools import product
 from string import Template
 
-from taskmap.ir import instructions as table
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.instruction_specs import FragmentMoveSpec, MatMulSpec
-from taskmap.ir.instructions import Instruction, Place
+from taskmap.ir.isa import table
+from taskmap.ir.isa.specs import FragmentMoveSpec, MatMulSpec
+from taskmap.ir.isa.table import Instruction, Place
 from taskmap.ir.types import DType, bf16, e4m3, e5m2, f16, f32, i8, i32, tf32, u8
 
 MADE = ("wmma", "wgmma_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.backend.sizes import sizes_function
+from taskmap.backend.program.sizes import sizes_function
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import DType
 

@@ -9,14 +9,14 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-from taskmap.backend.arena import NO_ARENA, Arena, ArenaPool
 from taskmap.backend.cuda.own_memory import OWN_ALIGNMENT, OwnMemory, own_memory
 from taskmap.backend.cuda.tensor_map import Views, views_of
-from taskmap.backend.program import Launch, Program
+from taskmap.backend.program.arena import NO_ARENA, Arena, ArenaPool
+from taskmap.backend.program.sizes import SizesFunction, sizes_function
+from taskmap.backend.program.structure import Launch, Program
 from taskmap.backend.sim import structs
 from taskmap.backend.sim.building import SimKernel, engine
 from taskmap.backend.sim.tensor_map import encode
-from taskmap.backend.sizes import SizesFunction, sizes_function
 from taskmap.ir.errors import IndexOutOfRangeError, SimulationError
 
 _SECONDS = 600.0

@@ -19,9 +19,9 @@ from taskmap.backend.sim.building import SimKernel, build_kernel, engine
 from taskmap.backend.sim.lines import lines_of
 from taskmap.backend.sim.problems import KINDS, Place, Problem, simulation_error
 from taskmap.backend.sim.tensor_map import encode
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Var
 
 __all__ = ["SimReport", "run"]

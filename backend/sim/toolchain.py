@@ -13,9 +13,9 @@ from pathlib import Path
 
 from taskmap.backend.children import Children, OutOfTimeError
 from taskmap.backend.cpu.host import Isa, detect_host
-from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
-from taskmap.backend.scratch import Scratch
-from taskmap.backend.store import KernelStore, StoredKernel
+from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
+from taskmap.backend.store.objects import KernelStore, StoredKernel
+from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError
 
 _ISA_FLAGS: dict[Isa, tuple[str, ...]] = {

@@ -22,8 +22,8 @@ from benchmarks.dynamic import language, sequences, vision
 from benchmarks.dynamic.case import Case
 from benchmarks.report import RESULTS, table
 from taskmap.graph.importers.onnx import load
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import OnnxModel, load_model
 
 CASES: tuple[Case, ...] = (*vision.CASES, *sequences.CASES, *language.CASES)
 WRONG = 1e-4

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.watchdog import CASE_SECONDS, START_SECONDS, Watchdog, hang_file
-from taskmap.ledger import LEDGER
+from taskmap.util.metrics import LEDGER
 
 
 def part_options(

@@ -27,15 +27,15 @@ from taskmap.backend.cuda.launch import Frame
 from taskmap.backend.cuda.products import MADE
 from taskmap.backend.cuda.tensor_map import views_of
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
+from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.sim.run import SimReport
-from taskmap.backend.sizes import sizes_function
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instructions import INSTRUCTIONS
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
-from taskmap.ledger import LEDGER
 from taskmap.options import Options
-from taskmap.target import gpu_target
+from taskmap.targets.choose import gpu_target
+from taskmap.util.metrics import LEDGER
 
 _FIRST = ("base", "portable")
 _FILES = sorted({path.stem for path in Path(str(cuda.__file__)).with_name("device").glob("*.cuh")} - {*_FIRST})

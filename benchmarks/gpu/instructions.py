@@ -19,8 +19,8 @@ from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.record import LOST, WRONG, left_of, measure_each
 from benchmarks.gpu.timing import Deadline
 from taskmap.backend.sim import run as simulator
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instructions import INSTRUCTIONS
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.target import Target, cuda_target
 from tests.backend.sim.instruction_checks import CHECKS
 from tests.backend.sim.instruction_protocols import PROTOCOLS

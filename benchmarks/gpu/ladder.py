@@ -25,7 +25,7 @@ from benchmarks.gpu.record import LOST, WRONG, measured
 from benchmarks.gpu.timing import seconds_of
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as simulator
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.torch_backend import compile_fx
 
 Row = dict[str, Any]

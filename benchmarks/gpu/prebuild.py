@@ -28,22 +28,22 @@ from benchmarks.gpu import cases, corners, hardware, instructions, ladder, netwo
 from benchmarks.gpu.parts import ROOT
 from benchmarks.gpu.timing import Deadline
 from taskmap import torch_backend
-from taskmap.archive_targets import AbsentGpu
+from taskmap.archive.targets import AbsentGpu
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
-from taskmap.backend.executable import Extern, TimedRun
-from taskmap.backend.program import ExternCall, Program
+from taskmap.backend.program.executable import Extern, TimedRun
+from taskmap.backend.program.structure import ExternCall, Program
 from taskmap.backend.sim import run as simulator
-from taskmap.backend.store import KernelStore
-from taskmap.driver import Session
-from taskmap.dump import Dump
-from taskmap.gpu_code import CompiledKernels
+from taskmap.backend.store.objects import KernelStore
+from taskmap.compile.driver import Session
+from taskmap.compile.task_store import TaskStore
 from taskmap.ir.target import Target, gpu_named
-from taskmap.ledger import LEDGER
 from taskmap.options import Options
-from taskmap.platform import Programs, Ready, Show
-from taskmap.precision import with_precision
-from taskmap.task_store import TaskStore
+from taskmap.targets.gpu_base import CompiledKernels
+from taskmap.targets.platform import Programs, Ready, Show
+from taskmap.targets.precision import with_precision
+from taskmap.util.dump import Dump
+from taskmap.util.metrics import LEDGER
 
 Work = tuple[str, Callable[[], object]]
 """The name of something as PART/CASE, and what compiles it."""

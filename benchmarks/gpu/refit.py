@@ -17,7 +17,7 @@ from benchmarks.gpu.estimates import RATES, Fit, Seen, refit
 from taskmap.backend.cuda.driver import DeviceInfo
 from taskmap.ir.target import Target, cuda_target
 from taskmap.options import Options
-from taskmap.target import gpu_target
+from taskmap.targets.choose import gpu_target
 
 NAME = "gpu_refit.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.promotion import Scalar
 from taskmap.ir.construct import call, compare, select

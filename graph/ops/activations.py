@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.arithmetic import clamp, held
 from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise, refuse_bools, require_floats
 from taskmap.graph.ops.promotion import Scalar

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise, refuse_bools, require_floats
 from taskmap.graph.ops.promotion import Operand, Scalar, result_type
 from taskmap.ir.construct import binary, call, cast, compare, const, eq, maximum, minimum, ne, select, unary

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from taskmap.graph.build import define, read_broadcast
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.construct import call, cast, compare, const, constant_dim, eq, reduce, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var

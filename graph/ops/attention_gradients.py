@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.attention import default_scale, heads_per_key
 from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.reductions import sum_

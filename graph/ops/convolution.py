@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.graph.ops.views import reshape
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import (
     binary,
     cast,
@@ -30,7 +31,6 @@ from taskmap.ir.construct import (
 )
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import boolean, compute_type
 
 

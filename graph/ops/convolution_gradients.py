@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, convolution, tap_positions, window
 from taskmap.graph.ops.reductions import sum_
 from taskmap.ir.construct import cast, const, constant_dim, load, reduce, select

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.graph.ops.promotion import Scalar, scalar_type
 from taskmap.ir.construct import cast, const, eq, select

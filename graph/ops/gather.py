@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from taskmap.graph.build import broadcast_shapes, define, read_broadcast
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.construct import call, cast, compare, constant_dim, index, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, same_dim
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.promotion import result_type
 from taskmap.graph.ops.views import position, slice_bounds, unsqueeze

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskmap.graph.build import elementwise
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number, pointwise, predicate
 from taskmap.graph.ops.promotion import Operand, Scalar, result_type
 from taskmap.ir.construct import binary, call, cast, compare, const, select, unary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, same_dim
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.arithmetic import add, mul
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.graph.ops.promotion import Scalar

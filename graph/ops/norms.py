@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.reductions import count, mean, mean_and_variance, sum_
 from taskmap.graph.ops.views import reshape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from taskmap.graph.build import elementwise
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.promotion import Operand, float_type, result_type, scalar_type
 from taskmap.ir.construct import as_expr, call, cast, const
 from taskmap.ir.errors import GraphError, UnsupportedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, output_size, spread, tap_positions, window
 from taskmap.ir.construct import (
     call,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import DType, boolean, f32, i64, promote
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, reindex
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.graph.ops.promotion import Scalar
 from taskmap.ir.construct import compare, const, constant_dim, index, maximum, minimum, select

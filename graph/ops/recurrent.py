@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.graph.build import define, reindex
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.ir.construct import cast, ceil_div, compare, eq, index, minimum, reduce, select
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, elementwise, reduction
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import (

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, reindex
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.construct import call, cast, compare, const, constant_dim, index, load, maximum, minimum, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, elementwise, read_broadcast, same_dim
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.creation import full
 from taskmap.graph.ops.gather import checked, indexing
 from taskmap.graph.ops.pointwise import number, to_dtype

@@ -5,7 +5,7 @@ The nodes are separate so that row fusion decides what becomes one kernel. Half 
 
 from __future__ import annotations
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.reductions import amax, sum_
 from taskmap.ir.construct import call

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.build import reindex, same_dim
-from taskmap.graph.graph import Node
-from taskmap.graph.size_forms import normal
+from taskmap.graph.nodes import Node
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import constant_dim, index, maximum, minimum, product, select
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Binary, Dim, Expr, ExprLike, Var
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.visit import walk_exprs
 
 Factors = tuple[int, frozenset[tuple[Expr, int]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskmap.graph.graph import Graph
+from taskmap.graph.nodes import Graph
 from taskmap.graph.passes.attention import RecoverAttention
 from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.casts import FoldCasts

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import ClassVar
 
+from taskmap.graph.analysis.classify import definition
+from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define, elementwise, reindex
-from taskmap.graph.classify import definition
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.inlining import computed_once
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, behind_guard, find_softmax, unrounded
 from taskmap.graph.passes.base import rewrite
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
+from taskmap.ir.analysis.contraction import find_contraction
 from taskmap.ir.construct import call, cast, const, constant_dim, eq, index, product, reduce, select
-from taskmap.ir.contraction import find_contraction
 from taskmap.ir.nodes import Binary, Buffer, Call, Const, Dim, Expr, ExprLike, Load, Reduce, Var
 from taskmap.ir.types import bf16, f16, f32
 from taskmap.ir.visit import replace_buffers, substitute, walk_exprs

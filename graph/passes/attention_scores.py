@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from taskmap.graph.analysis.classify import definition, is_injective
 from taskmap.graph.build import same_dim
-from taskmap.graph.classify import definition, is_injective
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.ir.construct import binary, cast, const, select, value_of
 from taskmap.ir.nodes import Binary, Call, Cast, Const, Dim, Expr, Load, Reduce, Select, Var

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.inlining import views_of_memory
+from taskmap.graph.analysis.inlining import views_of_memory
+from taskmap.graph.nodes import Graph, Node
 
 
 class GraphPass(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskmap.graph.classify import definition, same_position
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.analysis.classify import definition, same_position
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import rewrite
 from taskmap.ir.construct import cast
 from taskmap.ir.nodes import Cast, Load

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from taskmap.graph.analysis.classify import definition, is_injective
+from taskmap.graph.analysis.inlining import computed_once, inlined_nodes, is_anchor, views_of_memory
 from taskmap.graph.build import same_dim
-from taskmap.graph.classify import definition, is_injective
-from taskmap.graph.concatenation import concatenated_axis
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.inlining import computed_once, inlined_nodes, is_anchor, views_of_memory
+from taskmap.graph.fusion.in_place_cat import concatenated_axis
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.views import copy
 from taskmap.graph.passes.base import escaping, rewrite
 from taskmap.ir.construct import constant_dim, product

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taskmap.graph.classify import definition
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.inlining import is_anchor
+from taskmap.graph.analysis.classify import definition
+from taskmap.graph.analysis.inlining import is_anchor
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import rewrite
 from taskmap.ir.construct import const, constant_dim
 from taskmap.ir.nodes import Buffer, Const, Expr, Load

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.graph.classify import definition
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.analysis.classify import definition
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import escaping, rewrite
-from taskmap.ir.key import Structure, structure
+from taskmap.ir.analysis.key import Structure, structure
 from taskmap.ir.nodes import Buffer
 from taskmap.ir.task import Stage, Task
 

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from taskmap.graph.classify import definition, is_view
-from taskmap.graph.graph import Node
+from taskmap.graph.analysis.classify import definition, is_view
+from taskmap.graph.nodes import Node
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import as_expr, constant_dim, value_of
 from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, Load, Reduce, Var
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import formal
 from taskmap.ir.types import i64
 from taskmap.ir.visit import replace_buffers, substitute, walk_exprs

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from taskmap.graph.classify import definition, same_position
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.inlining import computed_once
-from taskmap.graph.layout import is_convolution
+from taskmap.graph.analysis.classify import definition, same_position
+from taskmap.graph.analysis.inlining import computed_once
+from taskmap.graph.analysis.placement import is_convolution
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import rewrite
 from taskmap.ir.construct import const, value_of
 from taskmap.ir.nodes import Binary, Buffer, Expr, Load, Var

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskmap.graph.classify import definition, is_identity
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.inlining import views_of_memory
+from taskmap.graph.analysis.classify import definition, is_identity
+from taskmap.graph.analysis.inlining import views_of_memory
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import as_expr, constant_dim
 from taskmap.ir.nodes import Load
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute
 

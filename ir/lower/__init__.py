@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from taskmap.ir.instructions import Instruction, table_of
-from taskmap.ir.lazy import lazily
+from taskmap.ir.isa.table import Instruction, table_of
 from taskmap.ir.lower.flatten import Flatten
-from taskmap.ir.lower.interior import SplitInterior
+from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops
+from taskmap.ir.lower.peel import SplitInterior
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
 from taskmap.ir.lower.sides import SplitSides
-from taskmap.ir.lower.specs import PORTABLE, LowerSpecs
+from taskmap.ir.lower.specs_cpu import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
 from taskmap.ir.lower.vectorize import Vectorize
-from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
+from taskmap.ir.util.lazy import lazily
 
 __all__ = ["lower", "pipeline"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskmap.ir import polynomial as poly
+from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.construct import index, value_of
 from taskmap.ir.nodes import Body, Expr, For, Kernel, Let, LoopKind, Stmt, Store, Var
 from taskmap.ir.visit import map_body, walk_exprs

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from taskmap.ir.mapping import TaskMapping
-from taskmap.ir.wording import by
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.util.wording import by
 
 Coords = tuple[int, ...]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from taskmap.ir.instructions import Instruction
+from taskmap.ir.isa.table import Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
+from taskmap.ir.lower.common_indices import NameIndices
 from taskmap.ir.lower.flatten import Flatten
-from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
-from taskmap.ir.lower.invokes import LowerInvokes
-from taskmap.ir.lower.names import NameIndices
-from taskmap.ir.lower.note import NoteMappings
-from taskmap.ir.lower.specs import LowerSpecs
+from taskmap.ir.lower.instructions import LowerInvokes
+from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops
+from taskmap.ir.lower.provenance import NoteMappings
+from taskmap.ir.lower.specs_cpu import LowerSpecs
+from taskmap.ir.lower.specs_gpu import LowerGpuSpecs
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
-from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops
 from taskmap.ir.target import Target
 
 Pass = (

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import constant_dim, index, value_of
-from taskmap.ir.instructions import CPU_INSTRUCTIONS, Instruction
-from taskmap.ir.lower.columns import Columns, Piece, is_addressable
+from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
+from taskmap.ir.lower.vector_widths import Columns, Piece, is_addressable
 from taskmap.ir.nodes import (
     Body,
     Buffer,

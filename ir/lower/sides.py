@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from taskmap.ir import polynomial as poly
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import compare, const, index, value_of
-from taskmap.ir.lower.interior import AT_LEAST
+from taskmap.ir.lower.peel import AT_LEAST
 from taskmap.ir.nodes import Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Select, Stmt, Store, Var
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import const, index, value_of
-from taskmap.ir.lower.names import is_index
+from taskmap.ir.lower.common_indices import is_index
 from taskmap.ir.nodes import Binary, Body, Expr, For, If, Kernel, Let, LoopKind, Stmt, Var
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
 from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute
 from taskmap.ir.workers import worker_extents

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from taskmap.ir import polynomial as poly
-from taskmap.ir.alignment import Multiples
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.alignment import Multiples
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import binary, const, load, value_of, widen
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.nodes import (
@@ -32,7 +33,6 @@ from taskmap.ir.nodes import (
     Store,
     Var,
 )
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.types import i64
 from taskmap.ir.visit import children, map_body, rebuild
 

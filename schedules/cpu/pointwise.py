@@ -16,12 +16,12 @@ from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
-from taskmap.schedules.cpu.kernels import kernel_of
-from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
-from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.common.access import Access, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.cpu.support.kernels import kernel_of
 from taskmap.schedules.cpu.transpose import emit_transpose, find_transpose
-from taskmap.schedules.values import Values
 
 _PARALLEL_ABOVE = 20_000
 _TASKS_PER_CORE = 8

@@ -15,21 +15,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_dim, eq, index, select
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
-from taskmap.schedules.cpu.kernels import kernel_of
-from taskmap.schedules.cpu.loops import column_groups, each_column, parallel_grid
-from taskmap.schedules.cpu.microkernel import emit_tile
-from taskmap.schedules.recurrence_frame import Pass, RecurrenceFrame, find_recurrence
-from taskmap.schedules.recurrence_memory import Memory
-from taskmap.schedules.values import Values
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
+from taskmap.schedules.common.recurrence_domain import Pass, RecurrenceFrame, find_recurrence
+from taskmap.schedules.common.recurrence_memory import Memory
+from taskmap.schedules.cpu.matmul.microkernel import emit_tile
+from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _CHAINS = 8
 """Accumulators that hide the latency of a multiply-add."""

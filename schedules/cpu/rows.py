@@ -24,14 +24,22 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.access import memory_order, require_count
-from taskmap.schedules.cpu.fold import Fold, Walk
-from taskmap.schedules.cpu.kernels import kernel_of
-from taskmap.schedules.cpu.loops import parallel_grid
+from taskmap.schedules.common.access import memory_order, require_count
+from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.loops import parallel_grid
+from taskmap.schedules.common.positions import positions_in
+from taskmap.schedules.common.row_domain import (
+    RowFrame,
+    Rows,
+    find_frame,
+    is_exact,
+    reductions_of,
+    row_length,
+    same_shape,
+)
 from taskmap.schedules.cpu.pointwise import vector_bytes, work
-from taskmap.schedules.cpu.positions import positions_in
-from taskmap.schedules.row_frame import RowFrame, Rows, find_frame, is_exact, reductions_of, row_length, same_shape
-from taskmap.schedules.values import Reader, Values
+from taskmap.schedules.cpu.reduce import Fold, Walk
+from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _PARALLEL_ABOVE = 20_000
 _ROW_BUFFER_BYTES = 128 << 10

@@ -15,11 +15,11 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.access import require_count, storage_order
-from taskmap.schedules.cpu.epilogue import Epilogue
-from taskmap.schedules.cpu.kernels import kernel_of
-from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
-from taskmap.schedules.values import Values, combine
+from taskmap.schedules.common.access import require_count, storage_order
+from taskmap.schedules.common.epilogue import Epilogue
+from taskmap.schedules.common.inline import Values, combine
+from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _PARALLEL_ABOVE = 10_000
 """Elements; fewer are added up before another thread has begun."""

@@ -23,12 +23,12 @@ from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.schedules.access import storage_order
-from taskmap.schedules.cpu.kernels import kernel_of
-from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.access import storage_order
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
 from taskmap.schedules.cpu.pointwise import vector_bytes
-from taskmap.schedules.scatter_frame import ScatterFrame, find_scatter
-from taskmap.schedules.values import Values
+from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _PARALLEL_ABOVE = 20_000
 _TASKS_PER_CORE = 2

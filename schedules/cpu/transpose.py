@@ -19,10 +19,10 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, Reduce, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import substitute, walk_exprs
-from taskmap.schedules.access import Access
-from taskmap.schedules.cpu.loops import parallel_grid, vector_loop
-from taskmap.schedules.cpu.positions import position_of, store_outputs
-from taskmap.schedules.values import Values
+from taskmap.schedules.common.access import Access
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.positions import position_of, store_outputs
 
 _LINE_BYTES = 128
 """How long a tile's side is: two lines of memory."""

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from taskmap.ir.algebra.mapping import spatial
 from taskmap.ir.construct import ceil_div, index, product
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.mapping import spatial
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.access import Access, accesses, merged_axes, require_count, same_count, storage_order
-from taskmap.schedules.cpu.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.common.access import Access, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.cpu.transpose import find_transpose
-from taskmap.schedules.cuda.launch import WARP, Launch
+from taskmap.schedules.cuda.support.launch import WARP, Launch
+from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
+from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 from taskmap.schedules.cuda.transpose import schedule_transpose
-from taskmap.schedules.cuda.units import each_unit
-from taskmap.schedules.cuda.vectors import fills, vector_lanes
-from taskmap.schedules.values import Values
 
 
 def schedule_pointwise(task: Task, target: Target) -> Kernel:

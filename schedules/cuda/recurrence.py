@@ -21,11 +21,11 @@ from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.cuda.launch import WARP, Launch
-from taskmap.schedules.cuda.vectors import fills
-from taskmap.schedules.recurrence_frame import find_recurrence
-from taskmap.schedules.recurrence_memory import Memory
-from taskmap.schedules.values import Values
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.recurrence_domain import find_recurrence
+from taskmap.schedules.common.recurrence_memory import Memory
+from taskmap.schedules.cuda.support.launch import WARP, Launch
+from taskmap.schedules.cuda.support.vectors import fills
 
 _MOST_THREADS = 512
 

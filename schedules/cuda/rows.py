@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, replicate, spatial
 from taskmap.ir.construct import (
     cast,
     ceil_div,
@@ -34,7 +35,6 @@ from taskmap.ir.construct import (
     select,
 )
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.mapping import TaskMapping, repeat, replicate, spatial
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
@@ -42,15 +42,15 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.access import Access, memory_order, require_count
-from taskmap.schedules.cpu.positions import positions_in
-from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
-from taskmap.schedules.cuda.parts import Parts
+from taskmap.schedules.common.access import Access, memory_order, require_count
+from taskmap.schedules.common.inline import Reader, Values, combine, wide_sum
+from taskmap.schedules.common.positions import positions_in
+from taskmap.schedules.common.row_domain import RowFrame, Rows, reductions_of
 from taskmap.schedules.cuda.row_reciprocal import with_reciprocals
-from taskmap.schedules.cuda.team import Team
-from taskmap.schedules.cuda.vectors import fills, vector_lanes
-from taskmap.schedules.row_frame import RowFrame, Rows, reductions_of
-from taskmap.schedules.values import Reader, Values, combine, wide_sum
+from taskmap.schedules.cuda.support.last_block import Parts
+from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of, unravel
+from taskmap.schedules.cuda.support.thread_group import Team
+from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 
 _THREADS = 128
 _LARGEST_TEAM = 1024

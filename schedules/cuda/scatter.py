@@ -20,22 +20,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from taskmap.ir.algebra.mapping import spatial
 from taskmap.ir.construct import cast, ceil_div, const, constant_dim, identity, index, load, maximum, minimum, product
-from taskmap.ir.instructions import instruction_named
-from taskmap.ir.mapping import spatial
+from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f32, f64, i32, i64
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.access import storage_order
-from taskmap.schedules.cpu.positions import flatten
-from taskmap.schedules.cuda.launch import WARP, Launch, place_of, unravel
-from taskmap.schedules.cuda.units import each_unit
-from taskmap.schedules.cuda.vectors import fills
-from taskmap.schedules.scatter_frame import ScatterFrame, find_scatter
-from taskmap.schedules.values import Values, combine
+from taskmap.schedules.common.access import storage_order
+from taskmap.schedules.common.inline import Values, combine
+from taskmap.schedules.common.positions import flatten
+from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
+from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of, unravel
+from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
+from taskmap.schedules.cuda.support.vectors import fills
 
 _OWNERS = 256
 """Threads for each multiprocessor that walk the source: more would read the positions more often."""

@@ -16,19 +16,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.construct import as_expr, ceil_div, index
-from taskmap.ir.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope
 from taskmap.ir.printer import print_dim
 from taskmap.ir.task import Task
 from taskmap.ir.visit import substitute
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.access import Access
-from taskmap.schedules.cpu.positions import position_of, store_outputs
+from taskmap.schedules.common.access import Access
+from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.positions import position_of, store_outputs
 from taskmap.schedules.cpu.transpose import Transpose
-from taskmap.schedules.cuda.launch import Launch
-from taskmap.schedules.cuda.vectors import fills, vector_lanes
-from taskmap.schedules.values import Reader, Values
+from taskmap.schedules.cuda.support.launch import Launch
+from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 
 _THREADS = 256
 _WORD = 4

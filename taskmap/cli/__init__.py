@@ -17,7 +17,7 @@ from taskmap.cli.interrupts import noticed
 from taskmap.cli.output import Help, plain_lines, status_text
 from taskmap.cli.parser import Parser, error_of, wants_json
 from taskmap.ir.errors import TaskmapError
-from taskmap.progress import progress_in_lines, waits_shown
+from taskmap.util.progress import progress_in_lines, waits_shown
 
 COMMANDS = {
     "run": "run an ONNX model or an archive: time it, compare it, profile it, tune it",
@@ -28,6 +28,8 @@ COMMANDS = {
     "env": "what this machine offers, and what is missing",
     "completion": "a script by which bash, zsh or fish complete commands and options",
 }
+_HOME = {"cache": "cache.command", "run": "run.command", "tune": "tune.command"}
+"""Commands of several files: the one that holds `main`."""
 INTERRUPTED = 130
 _EXAMPLES = """\
 examples:
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         with noticed() as interrupted, progress_in_lines(), waits_shown(not wants_json(known.rest)):
-            status = int(import_module(f"taskmap.cli.{known.command}").main(known.rest))
+            status = int(import_module(f"taskmap.cli.{_HOME.get(known.command, known.command)}").main(known.rest))
             if interrupted():
                 raise KeyboardInterrupt
             return status

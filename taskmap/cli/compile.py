@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from taskmap.archive_conditions import conditions_of, plan_text, shapes_of
-from taskmap.archive_file import SUFFIX
-from taskmap.archive_manifest import Machine
+from taskmap.archive.conditions import conditions_of, plan_text, shapes_of
+from taskmap.archive.file import SUFFIX
+from taskmap.archive.manifest import Machine
 from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
 from taskmap.cli.options import cache_dir_option, folder_of, isa_option
@@ -23,9 +23,9 @@ from taskmap.ir.errors import InputError
 from taskmap.options import Options
 
 # What --help says needs neither torch nor onnx.
-_compile_onnx: Callable[..., Any] = slowly("taskmap.archive_write", "compile_onnx")
+_compile_onnx: Callable[..., Any] = slowly("taskmap.archive.write", "compile_onnx")
 _load: Callable[..., Any] = slowly("taskmap.graph.importers.onnx", "load")
-_specs_of: Callable[..., Any] = slowly("taskmap.cli.run_onnx", "specs_of")
+_specs_of: Callable[..., Any] = slowly("taskmap.cli.run.onnx", "specs_of")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 
-from taskmap.cli import cache, env, explain, run, tune
 from taskmap.cli import compile as compiling
+from taskmap.cli import env, explain
+from taskmap.cli.cache import command as cache
 from taskmap.cli.completion_shells import SHELLS, Node, Value
 from taskmap.cli.output import command, print_json
+from taskmap.cli.run import command as run
+from taskmap.cli.tune import command as tune
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,8 +16,8 @@ from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
 from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.library import ensure_openmp
 from taskmap.backend.sim.toolchain import find_compiler
-from taskmap.backend.store import default_path
-from taskmap.backend.store_limit import size_limit
+from taskmap.backend.store.limit import size_limit
+from taskmap.backend.store.objects import default_path
 from taskmap.cli.options import cache_dir_option, folder_of
 from taskmap.cli.output import command, paint, plain, print_json, size
 from taskmap.ir.errors import TaskmapError

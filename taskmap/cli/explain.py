@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from taskmap.archive_file import is_archive
+from taskmap.archive.file import is_archive
 from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
 from taskmap.cli.output import command
-from taskmap.cli.run import model_options
+from taskmap.cli.run.command import model_options
 from taskmap.ir.errors import InputError
 
 SUFFIX = ".taskmap.html"

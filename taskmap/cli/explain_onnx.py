@@ -8,14 +8,14 @@ from pathlib import Path
 
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
-from taskmap.cli.run_facts import saying_assumed
-from taskmap.cli.run_inputs import Wanted, inputs_for
-from taskmap.cli.run_onnx import specs_of
+from taskmap.cli.run.facts import saying_assumed
+from taskmap.cli.run.inputs import Wanted, inputs_for
+from taskmap.cli.run.onnx import specs_of
 from taskmap.cli.targets import chosen
-from taskmap.explaining import explain_onnx
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
-from taskmap.torch_threads import torch_threads
+from taskmap.report.explain import explain_onnx
+from taskmap.targets.torch_threads import torch_threads
 
 
 def explain_model(a: argparse.Namespace, page: Path | None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from taskmap.progress import waiting
+from taskmap.util.progress import waiting
 
 
 def slowly(module: str, name: str) -> Callable[..., Any]:

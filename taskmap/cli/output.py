@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from taskmap.backend.store_limit import bytes_of as size_in_bytes
+from taskmap.backend.store.limit import bytes_of as size_in_bytes
 from taskmap.cli.parser import Parser
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}

@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import Lock
 
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain, fingerprint
-from taskmap.backend.store import default_path
+from taskmap.backend.store.objects import default_path
 from taskmap.ir.errors import WrongCompilerError
-from taskmap.ir.lazy import lazily
 from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.util.lazy import lazily
 from taskmap.trust.verdict import Outcome, UntriedError, Verdict, find_verdict, keep_verdict, verdict_key, verdict_of
 
 __all__ = ["trusted_toolchain", "verdict_on"]

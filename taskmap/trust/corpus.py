@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.graph.graph import Node, topological
-from taskmap.graph.layout import Placement
+from taskmap.backend.store.key import KernelSource
+from taskmap.graph.analysis.placement import Placement
+from taskmap.graph.fusion.tasks import build_task
+from taskmap.graph.nodes import Node, topological
 from taskmap.graph.ops import (
     activations,
     arithmetic,
@@ -36,8 +37,7 @@ from taskmap.graph.ops import (
     views,
 )
 from taskmap.graph.ops import pointwise as pointwise_ops
-from taskmap.graph.tasks import build_task
-from taskmap.ir.evaluate import convert, evaluate, size_of
+from taskmap.ir.interp.definitions import convert, evaluate, size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim, Kernel, Var

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.children import Children, OutOfTimeError
-from taskmap.backend.compile import TranslationUnit
+from taskmap.backend.cpu.compile import TranslationUnit
 from taskmap.backend.cpu.team import team_source
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.library import openmp_runtimes
-from taskmap.backend.scratch import Scratch
-from taskmap.ir.evaluate import NUMPY_TYPES, round_bf16
+from taskmap.backend.store.scratch import Scratch
+from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
 from taskmap.ir.types import DType, bf16
 from taskmap.trust import child
 from taskmap.trust.corpus import Sample

@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from taskmap.backend import kernel_source
+import taskmap
 from taskmap.backend.cpu.toolchain import Safer, Toolchain
-from taskmap.task_store import compiler_version, version_of
+from taskmap.compile.task_store import compiler_version, version_of
 
 _log = logging.getLogger(__name__)
 _FORMAT = 2
@@ -107,7 +107,7 @@ def verdict_key(toolchain: Toolchain, fingerprint: tuple[str, int, int]) -> str:
 @lru_cache(maxsize=1)
 def _corpus() -> str:
     """A version of the kernels that compilers are tried with: of the definitions, the schedules and the generator."""
-    definitions = Path(kernel_source.__file__).parent.parent / "graph" / "ops"
+    definitions = Path(taskmap.__path__[0]) / "graph" / "ops"
     return f"{compiler_version()} {version_of([definitions, Path(__file__).parent])}"
 
 

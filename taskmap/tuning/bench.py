@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from taskmap.backend.compile import compile_kernels, ensure_team, stored_kernel
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.cpu.compile import compile_kernels, ensure_team, stored_kernel
 from taskmap.backend.library import load_library
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CodegenError, CompilerFailedError, LoweringError, ScheduleError
 from taskmap.ir.lower import lower
 from taskmap.options import Options
 from taskmap.schedules import read_problem
-from taskmap.target import host_target
+from taskmap.targets.choose import host_target
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.expected import expected
 from taskmap.tuning.here import conditions

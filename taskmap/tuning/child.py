@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from taskmap.ir.errors import TaskmapError
-from taskmap.ir.lazy import lazily
+from taskmap.ir.util.lazy import lazily
 from taskmap.tuning.bench import Bench, WrongResultError
 from taskmap.tuning.job import Job
 from taskmap.tuning.record import Conditions, Verdict

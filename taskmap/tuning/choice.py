@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.ir.errors import TaskmapError
-from taskmap.ir.lazy import lazily
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
+from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
-from taskmap.progress import Show
 from taskmap.schedules import Config, Problem, problem
+from taskmap.util.progress import Show
 
 if TYPE_CHECKING:
     from taskmap.backend.cuda.toolchain import CudaToolchain

@@ -16,8 +16,8 @@ from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
 from taskmap.backend.cuda.driver import DeviceInfo, Driver, open_driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surroundings
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
-from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
-from taskmap.backend.store import KernelStore
+from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import (
     CodegenError,
     CompilerFailedError,
@@ -29,7 +29,7 @@ from taskmap.ir.lower import lower
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.schedules import read_problem
-from taskmap.target import gpu_target
+from taskmap.targets.choose import gpu_target
 from taskmap.tuning.bench import WrongResultError
 from taskmap.tuning.expected import expected
 from taskmap.tuning.here import version

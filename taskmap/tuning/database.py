@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from taskmap.ir.errors import TuningError
-from taskmap.tuning import repairing
-from taskmap.tuning.connecting import Mode, can_write, connect, is_damage, on_network
+from taskmap.tuning import repair as repairing
+from taskmap.tuning.connection import Mode, can_write, connect, is_damage, on_network
+from taskmap.tuning.lockfile import locks_work, memory_works, turn
 from taskmap.tuning.record import DAY, Conditions, Operator, Record, Verdict, from_text, to_text
-from taskmap.tuning.repairing import readable, rebuilt
-from taskmap.tuning.turns import locks_work, memory_works, turn
+from taskmap.tuning.repair import readable, rebuilt
 
 __all__ = ["Check", "Database"]
 

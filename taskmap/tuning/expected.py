@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from taskmap.ir.types import DType
 from taskmap.schedules import Problem
-from taskmap.schedules.cpu.attention_problem import AttentionProblem
-from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
-from taskmap.schedules.cpu.matmul_problem import MatmulProblem
+from taskmap.schedules.cpu.attention.problem import AttentionProblem
+from taskmap.schedules.cpu.convolution.problem import ConvolutionProblem
+from taskmap.schedules.cpu.matmul.problem import MatmulProblem
 
 Array = npt.NDArray[Any]
 Expected = tuple[Array, float]

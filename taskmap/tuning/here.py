@@ -11,7 +11,7 @@ from pathlib import Path
 from taskmap import __version__
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import Toolchain
-from taskmap.backend.store import default_path
+from taskmap.backend.store.objects import default_path
 from taskmap.tuning.record import Conditions
 
 __all__ = ["conditions", "database_path", "version"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from taskmap.tuning.attempt import Attempts, attempt
+from taskmap.tuning.isolation import Attempts, attempt
 from taskmap.tuning.job import Job, Outcome
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from taskmap.archive_file import MANIFEST, PAGE, WEIGHTS, ArchiveFile, Entry, write_archive
+from taskmap.archive.file import MANIFEST, PAGE, WEIGHTS, ArchiveFile, Entry, write_archive
 from tests.onnx.models import BOOL, FLOAT, INT64, model
 
 Change = Callable[[Any], None]

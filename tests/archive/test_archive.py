@@ -13,10 +13,10 @@ import onnx
 import pytest
 
 import taskmap
-from taskmap.archive_file import ALIGNMENT, PAGE, WEIGHTS, ArchiveFile
-from taskmap.archive_manifest import document_of, manifest_from
+from taskmap.archive.file import ALIGNMENT, PAGE, WEIGHTS, ArchiveFile
+from taskmap.archive.manifest import document_of, manifest_from
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from tests.archive.archives import kinds
 from tests.onnx.models import convnet, mlp
 

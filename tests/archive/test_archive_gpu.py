@@ -18,14 +18,15 @@ import pytest
 from onnx import helper
 
 import taskmap
-from taskmap import archive_gpus, archive_targets
-from taskmap.archive_file import MANIFEST, ArchiveFile
+from taskmap.archive import gpus as archive_gpus
+from taskmap.archive import targets as archive_targets
+from taskmap.archive.file import MANIFEST, ArchiveFile
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.memory import DeviceMemory
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.errors import ArchiveError, CompilerNotFoundError, DeviceMemoryError, IndexOutOfRangeError
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from tests.archive.archives import Change, changed, kinds
 from tests.backend.fake_driver import FakeApi
 from tests.onnx.models import FLOAT, convnet, mlp, model

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 import taskmap
-from taskmap.archive_conditions import conditions_of, plan_text, shapes_of
-from taskmap.archive_write import Written, compile_onnx
+from taskmap.archive.conditions import conditions_of, plan_text, shapes_of
+from taskmap.archive.write import Written, compile_onnx
 from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
 from tests.onnx.models import FLOAT, model
 

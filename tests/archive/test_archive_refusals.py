@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import taskmap
-from taskmap.archive_file import MANIFEST, WEIGHTS, ArchiveFile
+from taskmap.archive.file import MANIFEST, WEIGHTS, ArchiveFile
 from taskmap.ir.errors import ArchiveError, InputError
 from tests.archive.archives import Change, changed, rewritten
 from tests.onnx.models import mlp
@@ -39,7 +39,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise AssertionError("native code was loaded")
 
-    monkeypatch.setattr("taskmap.archive_load.load_image", refuse)
+    monkeypatch.setattr("taskmap.archive.load.load_image", refuse)
 
 
 def refusal(path: Path, **options: Any) -> str:
@@ -329,7 +329,7 @@ def test_kernels_for_newer_cpus(archive: Path, monkeypatch: pytest.MonkeyPatch) 
         def supports(self, isa: str) -> bool:
             return isa == "generic"
 
-    monkeypatch.setattr("taskmap.archive_machine.detect_host", Old)
+    monkeypatch.setattr("taskmap.archive.machine.detect_host", Old)
     if json.loads(ArchiveFile(archive).manifest)["target"]["isa"] != "generic":
         assert "and this one (a CPU of long ago) has generic" in refusal(archive)
 
@@ -373,7 +373,7 @@ def test_names_are_shown_without_what_a_terminal_obeys(archive: Path, tmp_path: 
 
 def test_manifests_with_anything_anywhere(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place of the manifest is replaced by something else: an error or a model, and never anything else."""
-    monkeypatch.setattr("taskmap.archive_load._addresses", lambda *_: {})
+    monkeypatch.setattr("taskmap.archive.load._addresses", lambda *_: {})
     file = ArchiveFile(archive)
     draw = random.Random(1)
     junk: list[Any] = [None, True, -1, 0, 1 << 70, 0.5, "", "n0", "\x00", [], {}, [[]], {"a": 1}, ["mul", "n0", "n0"]]

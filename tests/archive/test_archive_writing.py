@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import taskmap
-from taskmap import archive_file
-from taskmap.archive_file import ArchiveFile, Entry, replaced, write_archive
-from taskmap.archive_sizes import record_of, size_from
-from taskmap.backend.sizes import sizes_function
+from taskmap.archive import file as archive_file
+from taskmap.archive.file import ArchiveFile, Entry, replaced, write_archive
+from taskmap.archive.sizes import record_of, size_from
+from taskmap.backend.program.sizes import sizes_function
 from taskmap.ir.construct import binary, cast, compare, minimum, select, unary
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.ir.nodes import Call, Dim, Expr, Var
@@ -95,7 +95,7 @@ def test_entries_of_more_than_four_gigabytes(target: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("after", [b"a", b"a" * 100_000])
 def test_kill_leaves_what_was_there(target: Path, after: bytes) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom taskmap.archive_file import Entry, write_archive\n"
+        "import sys, time\nfrom pathlib import Path\nfrom taskmap.archive.file import Entry, write_archive\n"
         f"def content():\n    yield bytes({len(after)})\n    print('half', flush=True)\n    time.sleep(60)\n"
         f"write_archive(Path({str(target)!r}), b'{{}}', [Entry('weights.bin', {len(after) + 1}, content())])"
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
-from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.store.key import KernelSource
 
 PRELUDE = (
     f"typedef long long i64;\n{PARALLEL_DECLARATION}\n"

@@ -4,7 +4,7 @@
 
 from taskmap.ir import repeat, row_major, spatial
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.script import (
+from taskmap.ir.script.read import (
     barrier,
     block,
     ceil_div,

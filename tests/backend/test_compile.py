@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend.compile import KernelCompiler, LoadedKernels, compile_kernels, partition
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import KernelCompiler, LoadedKernels, compile_kernels, partition
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
-from taskmap.backend.kernel_source import KernelSource
 from taskmap.backend.library import Library, load_library
-from taskmap.backend.store import KernelStore, StoredKernel
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.ir.errors import CompilerFailedError
 from tests.backend.c_kernels import PRELUDE, check_scales, scale_kernel
 
@@ -171,7 +171,7 @@ def test_a_store_where_nothing_may_be_executed(
             raise OSError(f"{path}: failed to map segment from shared object")
         return load_library(path)
 
-    monkeypatch.setattr("taskmap.backend.compile.load_library", refuse)
+    monkeypatch.setattr("taskmap.backend.cpu.compile.load_library", refuse)
     check_scales(build(2, 3), 2, 3)
     assert "failed to map segment" in caplog.text
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from tests.backend.c_kernels import check_scales, scale_kernel
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
@@ -24,10 +24,10 @@ PROGRAM = f"""\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.backend.c_kernels import check_scales, scale_kernel
-from taskmap.backend.compile import compile_kernels
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 
 counters = Counters()
 print("started", flush=True)

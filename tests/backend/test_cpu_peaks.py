@@ -10,7 +10,7 @@ import pytest
 from taskmap.backend.cpu.host import ISAS, detect_host
 from taskmap.backend.cpu.peaks import measured_peaks
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 
 
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if detect_host().supports(isa)])

@@ -18,13 +18,13 @@ from taskmap.backend.sim import run as sim
 from taskmap.errors import CodegenError
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import eq, minimum
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Buffer, Kernel, LoopKind, Var
-from taskmap.ir.script import block, dim, kernel, register, shared, thread
+from taskmap.ir.script.read import block, dim, kernel, register, shared, thread
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import f32, i64
-from taskmap.ir.verify import verify
+from taskmap.ir.verify.rules import verify
 from taskmap.ir.workers import THREAD
 from tests.backend.cuda_kernels import (
     EVERY,

@@ -12,9 +12,9 @@ from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.sim import run as sim
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import binary, call, cast, compare, index, select, unary
-from taskmap.ir.evaluate import NUMPY_TYPES, round_bf16
 from taskmap.ir.functions import FUNCTIONS
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind
 from taskmap.ir.target import cuda_target

@@ -16,7 +16,7 @@ import pytest
 from taskmap.backend.cuda.nvrtc import RefusedSourceError, assemble
 from taskmap.backend.cuda.products import MADE, is_made, made_family
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction, instruction_named
+from taskmap.ir.isa.table import INSTRUCTIONS, Instruction, instruction_named
 from taskmap.ir.target import cuda_target
 from tests.backend.cuda_calls import unit
 

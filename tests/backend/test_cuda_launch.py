@@ -15,9 +15,9 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Surroundings
 from taskmap.backend.cuda.tensor_map import MapParameter
-from taskmap.backend.memory_plan import plan_memory
-from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer
-from taskmap.backend.sequence import SequenceExecutable
+from taskmap.backend.program.memory_plan import plan_memory
+from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.errors import (
     CompilerNotFoundError,
     DeviceError,

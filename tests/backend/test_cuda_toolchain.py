@@ -19,7 +19,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import OLDEST_DRIVER
 from taskmap.backend.cuda.resources import Resources, read_resources
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.errors import (
     CompilerFailedError,
     CompilerNotFoundError,

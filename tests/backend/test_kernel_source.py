@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
-from taskmap.backend.kernel_source import KernelSource, kernel_key, key_parts
+from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
 
 SOURCE = KernelSource("f", "int f(void) { return 1; }", "typedef int t;")
 SETTING: dict[str, Any] = {"compiler": "gcc 12; x86_64", "flags": ("-O3", "-g"), "isa": "avx2", "abi": 1}

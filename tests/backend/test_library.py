@@ -14,11 +14,11 @@ ROOT = Path(__file__).parent.parent.parent
 KERNEL = """\
 import ctypes
 from pathlib import Path
-from taskmap.backend.compile import compile_kernels
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
 
 source = KernelSource("team", '''
 extern int omp_get_max_threads(void) __attribute__((weak));

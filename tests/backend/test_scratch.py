@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend.scratch import Scratch
+from taskmap.backend.store.scratch import Scratch
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_a_file_system_without_locks(temporary: Path, monkeypatch: pytest.Monkey
     def refused(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("taskmap.backend.scratch.fcntl.flock", refused)
+    monkeypatch.setattr("taskmap.backend.store.scratch.fcntl.flock", refused)
     first = Scratch()
     os.utime(first.path, (0, 0))
     with Scratch():

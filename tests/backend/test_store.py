@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from taskmap.backend.store import KernelStore, StoredKernel, default_path
-from taskmap.backend.store_folder import StoreFolder
+from taskmap.backend.store.folder import StoreFolder
+from taskmap.backend.store.objects import KernelStore, StoredKernel, default_path
 from taskmap.ir.errors import KernelStoreError
 
 KEY, OTHER = "ab" * 32, "cd" * 32

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend import store_limit
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore, StoredKernel
-from taskmap.backend.store_files import stored_objects, task_files
-from taskmap.backend.store_limit import DEFAULT, SizeLimit, enforce, size_limit
+from taskmap.backend.store import limit as store_limit
+from taskmap.backend.store.inventory import stored_objects, task_files
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.limit import DEFAULT, SizeLimit, enforce, size_limit
+from taskmap.backend.store.objects import KernelStore, StoredKernel
+from taskmap.compile.task_store import TaskKernel, TaskStore
 from taskmap.ir.errors import InvalidOptionError
-from taskmap.task_store import TaskKernel, TaskStore
 
 ROOT = Path(__file__).parents[2]
 LIMIT = {"TASKMAP_CACHE_SIZE": "5000"}
@@ -133,7 +133,7 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     """Each writes and looks up while the others cut back; nothing fails, and what is found is whole."""
     code = (
         "import sys\nfrom pathlib import Path\nfrom taskmap.backend import store_limit\n"
-        "from taskmap.backend.store import KernelStore, StoredKernel\n"
+        "from taskmap.backend.store.objects import KernelStore, StoredKernel\n"
         "store_limit.RECENT_SECONDS = -3600.0\n"
         f"store = KernelStore(Path({str(tmp_path)!r}), {{'TASKMAP_CACHE_SIZE': '20000'}})\n"
         "for n in range(60):\n"

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmap.backend.compile import compile_kernels, team_file
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import compile_kernels, team_file
 from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION, TEAM, TEAM_DECLARATION, allowed_processors
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
 
 CPUS = len(os.sched_getaffinity(0))
 PRELUDE = f"typedef long long i64;\n{PARALLEL_DECLARATION}\n{TEAM_DECLARATION}\n"

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.host import ISAS, HostInfo, Isa, detect_host
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, InvalidOptionError, UnsupportedError
 from tests.backend.c_kernels import check_scales, scale_kernel
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from taskmap.backend.cpu.host import detect_host, parse_isa
-from taskmap.backend.cpu.math_types import LANES
+from taskmap.backend.cpu.math.types import LANES
+from taskmap.backend.cpu.math.vector_math import BINARY, FUNCTIONS, PREDICATES, TERNARY, UNARY
 from taskmap.backend.cpu.prelude import Request, prelude, prelude_for, prelude_parts
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.cpu.vector_math import BINARY, FUNCTIONS, PREDICATES, TERNARY, UNARY
 from taskmap.ir.errors import CodegenError
 
 REGISTER = {"avx512": 64, "avx2": 32, "generic": 16}

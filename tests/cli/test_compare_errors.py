@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from taskmap.cli import run_compare
+from taskmap.cli.run import compare as run_compare
 from taskmap.errors import InputError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskmap.cli import main
-from taskmap.cli.cache import actions
+from taskmap.cli.cache.command import actions
 
 PAGE = Path(__file__).parents[2] / "docs" / "tune-and-share.md"
 

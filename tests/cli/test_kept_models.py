@@ -12,9 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from taskmap import kept_models
 from taskmap.cli import main
-from taskmap.kept_models import Request, find
+from taskmap.onnx import kept_models
+from taskmap.onnx.kept_models import Request, find
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parent.parent.parent

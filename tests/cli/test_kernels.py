@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend.store import KernelStore, StoredKernel
-from taskmap.backend.store_files import stored_objects
+from taskmap.backend.store.inventory import stored_objects
+from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.cli import main
 from taskmap.cli.output import bytes_of
 

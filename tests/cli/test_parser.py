@@ -11,7 +11,7 @@ import pytest
 
 from taskmap.cli import main
 from taskmap.cli.completion import tree
-from taskmap.cli.run_inputs import InputSpec
+from taskmap.cli.run.inputs import InputSpec
 from taskmap.cli.shapes import HELP, Shape, dimension_sizes, named_shape, one_size
 from taskmap.ir.errors import TaskmapError
 

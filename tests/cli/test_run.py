@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from taskmap.cli import main
-from taskmap.cli.run_facts import save as save_outputs
+from taskmap.cli.run.facts import save as save_outputs
 from taskmap.ir.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
@@ -82,7 +82,7 @@ def test_text_for_people(model: Path, capsys: Capture) -> None:
 
 def test_a_difference_is_the_exit_status(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = [np.ones((1, 3), np.float32) * 9, np.zeros(2, np.int64)]
-    monkeypatch.setattr("taskmap.cli.run_onnx.other_outputs", lambda *_: wrong)
+    monkeypatch.setattr("taskmap.cli.run.onnx.other_outputs", lambda *_: wrong)
     assert main(["run", str(model), "--compare", "reference", "--range", "i=1:5"]) == 1
     out = capsys.readouterr().out
     assert "y: different to reference" in out

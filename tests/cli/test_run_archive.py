@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from taskmap import archive_gpus
+from taskmap.archive import gpus as archive_gpus
 from taskmap.cli import main
 from taskmap.ir.errors import NoDeviceError
 from tests.onnx.models import mlp

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, save
 
-import taskmap.cli.run_layers as run_layers
+import taskmap.cli.run.layers as run_layers
 from taskmap.cli import main
-from taskmap.cli.run_compare import Verdict
-from taskmap.cli.run_layers import Layer, bisected
+from taskmap.cli.run.compare import Verdict
+from taskmap.cli.run.layers import Layer, bisected
 
 Capture = pytest.CaptureFixture[str]
 
@@ -64,8 +64,8 @@ def test_every_node_is_compared(model: Path, capsys: Capture, way: str) -> None:
 
 
 def test_the_first_node_that_differs_is_named(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskmap.cli.run_onnx.onnxruntime_run", lambda _: wrong_after("n", {"n", "s", "y"}))
-    monkeypatch.setattr("taskmap.cli.run_onnx.other_outputs", lambda *_: [np.zeros((1, 4), np.float32)])
+    monkeypatch.setattr("taskmap.cli.run.onnx.onnxruntime_run", lambda _: wrong_after("n", {"n", "s", "y"}))
+    monkeypatch.setattr("taskmap.cli.run.onnx.other_outputs", lambda *_: [np.zeros((1, 4), np.float32)])
     assert main(["run", str(model), "--compare", "onnxruntime", "--layers"]) == 1
     assert "the first node that differs: second, Neg of r\n" in capsys.readouterr().out
 
@@ -73,8 +73,8 @@ def test_the_first_node_that_differs_is_named(model: Path, capsys: Capture, monk
 def test_a_difference_of_fused_nodes_is_found_by_bisection(
     model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskmap.cli.run_onnx.onnxruntime_run", lambda _: wrong_after("s", {"s", "y"}, alone=True))
-    monkeypatch.setattr("taskmap.cli.run_onnx.other_outputs", lambda *_: [np.zeros((1, 4), np.float32)])
+    monkeypatch.setattr("taskmap.cli.run.onnx.onnxruntime_run", lambda _: wrong_after("s", {"s", "y"}, alone=True))
+    monkeypatch.setattr("taskmap.cli.run.onnx.other_outputs", lambda *_: [np.zeros((1, 4), np.float32)])
     assert main(["run", str(model), "--compare", "onnxruntime", "--layers", "--json"]) == 1
     layers = json.loads(capsys.readouterr().out)["layers"]
     assert all(layer["equal"] for layer in layers["compared"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from taskmap.cli import main
-from taskmap.cli.tune_function import call_of
+from taskmap.cli.tune.function import call_of
 from taskmap.ir.errors import InputError
 from taskmap.tuning.database import Database
 

@@ -23,21 +23,21 @@ from taskmap.graph.ops import (
 )
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, i8, i32, i64
 from taskmap.schedules import schedule
 from taskmap.schedules.cpu.rows import find_rows
-from taskmap.schedules.cuda.attention import schedule_attention
-from taskmap.schedules.cuda.attention_engine import AttentionConfig
-from taskmap.schedules.cuda.hopper import HopperConfig
-from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig
-from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import schedule_config
-from taskmap.schedules.cuda.product import find_product
+from taskmap.schedules.cuda.attention.products import AttentionConfig
+from taskmap.schedules.cuda.attention.template import schedule_attention
+from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
+from taskmap.schedules.cuda.hopper.matmul import HopperConfig
+from taskmap.schedules.cuda.matmul.config import MatmulConfig
+from taskmap.schedules.cuda.matmul.problem_view import find_product
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.select_matmul import schedule_config
 from tests.cuda_proof.mutations import Rule
 from tests.cuda_proof.proving import RUNS
 from tests.cuda_proof.subjects import integers

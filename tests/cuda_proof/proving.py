@@ -13,7 +13,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.sim.building import build_kernels
 from taskmap.backend.sim.run import Policy
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import KernelResourceError, TaskmapError
 from taskmap.ir.nodes import Kernel
 from tests.cuda_proof.reference import Exact, exact

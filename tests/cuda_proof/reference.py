@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taskmap.ir.construct import cast, const
-from taskmap.ir.evaluate import convert, evaluate
+from taskmap.ir.interp.definitions import convert, evaluate
 from taskmap.ir.nodes import Buffer, Call, Cast, Const, Expr, Load, Reduce
 from taskmap.ir.task import Compute
 from taskmap.ir.types import DType, f64

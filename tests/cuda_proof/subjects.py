@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import (
     activations,
     arithmetic,
@@ -29,22 +29,22 @@ from taskmap.graph.ops import (
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.ir.construct import cast, product, reduce
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Buffer, Dim, ExprLike, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from taskmap.schedules import schedule
 from taskmap.schedules.cpu.rows import find_rows
-from taskmap.schedules.cuda import attention as attention_template
-from taskmap.schedules.cuda import hopper_attention
-from taskmap.schedules.cuda.attention_engine import AttentionConfig
-from taskmap.schedules.cuda.hopper import HopperConfig
-from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig
-from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import schedule_config, space
-from taskmap.schedules.cuda.product import find_product
+from taskmap.schedules.cuda.attention import template as attention_template
+from taskmap.schedules.cuda.attention.products import AttentionConfig
+from taskmap.schedules.cuda.hopper import attention as hopper_attention
+from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
+from taskmap.schedules.cuda.hopper.matmul import HopperConfig
+from taskmap.schedules.cuda.matmul.config import MatmulConfig
+from taskmap.schedules.cuda.matmul.problem_view import find_product
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.select_matmul import schedule_config, space
 from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.cuda_corners import Tally, merged, written
 from taskmap.ir.errors import CompilerFailedError
-from taskmap.schedules.cuda.matmul_config import MatmulConfig
+from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from tests.cuda_proof.covering import Candidate, candidates, covered, covering
 from tests.cuda_proof.proving import ARCHITECTURES, Corner, Proof, corners
 from tests.cuda_proof.subjects import Subject, corners_of, subjects

@@ -12,7 +12,7 @@ import pytest
 
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.sass import can_disassemble, count, instructions, listing, loop_with, sass
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
@@ -23,9 +23,9 @@ from taskmap.ir.lower import lower
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
-from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import most_registers, registers, schedule_config, why_not
-from taskmap.schedules.cuda.product import find_product
+from taskmap.schedules.cuda.matmul.config import MatmulConfig
+from taskmap.schedules.cuda.matmul.problem_view import find_product
+from taskmap.schedules.cuda.select_matmul import most_registers, registers, schedule_config, why_not
 from tests.cuda_proof.proving import Proof
 from tests.cuda_proof.subjects import beside, convolution_subjects, integers, product_subjects
 from tests.schedules.cuda_running import cuda, source_of

@@ -13,10 +13,12 @@ import onnx
 from onnx import helper
 
 import taskmap
-from taskmap import archive_cuda, archive_gpus, archive_targets
+from taskmap.archive import cuda as archive_cuda
+from taskmap.archive import gpus as archive_gpus
+from taskmap.archive import targets as archive_targets
 from taskmap.backend.cuda.driver import Driver
-from taskmap.backend.store import KernelStore
-from taskmap.target import simulated_target
+from taskmap.backend.store.objects import KernelStore
+from taskmap.targets.choose import simulated_target
 from tests.gpu_stand_in.gpu import launched, noted_sources
 from tests.gpu_stand_in.library import Stub, folder
 from tests.onnx.models import model

@@ -22,12 +22,12 @@ from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.launch import Surroundings
-from taskmap.backend.store import KernelStore
-from taskmap.cuda_platform import cuda_platform
-from taskmap.driver import Session
+from taskmap.backend.store.objects import KernelStore
+from taskmap.compile.driver import Session
+from taskmap.compile.task_store import TaskStore
 from taskmap.options import Options
-from taskmap.target import gpu_target
-from taskmap.task_store import TaskStore
+from taskmap.targets.choose import gpu_target
+from taskmap.targets.cuda import cuda_platform
 from tests.backend.fake_driver import Launched
 from tests.gpu_stand_in.library import Stub
 from tests.taskmap_roof.test_cuda_target import execute

@@ -14,10 +14,10 @@ from torch._functorch.aot_autograd import make_boxed_func as boxed  # type: igno
 from torch._guards import TracingContext
 
 from benchmarks.models import MODELS
-from taskmap.graph.graph import Graph
-from taskmap.graph.importers.fx import import_fx
+from taskmap.graph.fusion.planning import Group, Plan, plan
+from taskmap.graph.importers.torch.fx import import_fx
+from taskmap.graph.nodes import Graph
 from taskmap.graph.passes import run_passes
-from taskmap.graph.planning import Group, Plan, plan
 from tests.graph.tracing import table
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.activations import relu
 from taskmap.graph.ops.arithmetic import add, mul, sub
 from taskmap.graph.ops.convolution import convolution

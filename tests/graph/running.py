@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.layout import Placement
-from taskmap.graph.planning import Group, Plan
+from taskmap.graph.analysis.placement import Placement
+from taskmap.graph.fusion.planning import Group, Plan
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.reference import Extern, array_of, dimensions
-from taskmap.ir.evaluate import NUMPY_TYPES, Array, evaluate, size_of
+from taskmap.ir.interp.definitions import NUMPY_TYPES, Array, evaluate, size_of
 from taskmap.ir.nodes import Var
 from taskmap.ir.task import Compute
 

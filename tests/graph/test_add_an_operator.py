@@ -11,7 +11,7 @@ from tests.following import ROOT, add, blocks, copy_of_checkout, in_checkout, pa
 
 PAGE = "add-an-operator.md"
 NEEDED = ("tests/independent.py", "tests/graph/tracing.py", "tests/graph/test_opinfo.py")
-DEFINITION, LOWERING = "graph/ops/arithmetic.py", "graph/importers/aten/arithmetic.py"
+DEFINITION, LOWERING = "graph/ops/arithmetic.py", "graph/importers/torch/aten/arithmetic.py"
 
 
 @pytest.mark.parametrize("script", ["try_definition.py", "try_operator.py"])

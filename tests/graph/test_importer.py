@@ -13,12 +13,12 @@ from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from taskmap.graph.extern import Slot, call_extern, fill
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.importers.aten import ATEN
-from taskmap.graph.importers.decompositions import decompositions
-from taskmap.graph.importers.fx import import_fx
-from taskmap.graph.importers.table import Table
-from taskmap.graph.importers.types import dtype_of, refusal, torch_dtype
+from taskmap.graph.importers.torch.aten import ATEN
+from taskmap.graph.importers.torch.decompositions import decompositions
+from taskmap.graph.importers.torch.fx import import_fx
+from taskmap.graph.importers.torch.table import Table
+from taskmap.graph.importers.torch.types import dtype_of, refusal, torch_dtype
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.reference import run
 from taskmap.ir.errors import GraphError, ImportGraphError, InputError
 from taskmap.ir.nodes import Var

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from taskmap.ir.evaluate import Array, evaluate
+from taskmap.ir.interp.definitions import Array, evaluate
 from tests.graph.test_operators import check, draw
 from tests.graph.tracing import Traced, compile_flat
 

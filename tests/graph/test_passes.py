@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskmap.graph.build import elementwise
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.activations import relu
 from taskmap.graph.ops.arithmetic import add, mul
 from taskmap.graph.ops.convolution import add_channel_bias, convolution

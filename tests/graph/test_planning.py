@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.fusion.planning import Group, Plan, plan
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes import PASSES, run_passes
-from taskmap.graph.planning import Group, Plan, plan
 from taskmap.graph.reference import run
 from tests.graph.random_graphs import arrays_for, graphs
 from tests.graph.running import run_plan

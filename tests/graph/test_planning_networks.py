@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.models import MODELS
-from taskmap.graph.fusion import MAX_INPUTS, MAX_NODES
-from taskmap.graph.layout import channels_last
-from taskmap.graph.planning import Group, Plan
+from taskmap.graph.analysis.placement import channels_last
+from taskmap.graph.fusion.groups import MAX_INPUTS, MAX_NODES
+from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.reference import run
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from tests.graph.networks import graph_of, graph_of_model, kernels, planned
 from tests.graph.running import run_plan
 

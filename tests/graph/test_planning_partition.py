@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskmap.graph.graph import Node
-from taskmap.graph.partition import Cluster, Partition
+from taskmap.graph.fusion.clusters import Cluster, Partition
+from taskmap.graph.nodes import Node
 from taskmap.ir.errors import FusionError
 from taskmap.ir.types import f32
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.matmul import bmm
 from taskmap.graph.ops.softmax import softmax
 from taskmap.graph.passes import PASSES, run_passes

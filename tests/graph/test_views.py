@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.graph.graph import Graph, Node
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops import views
 from taskmap.graph.reference import run
 from taskmap.ir.errors import GraphError

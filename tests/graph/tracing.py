@@ -14,10 +14,10 @@ from torch._functorch.aot_autograd import make_boxed_func as boxed  # type: igno
 from torch.utils import _pytree as pytree
 
 from taskmap.graph.extern import call_extern
-from taskmap.graph.graph import Graph, Node
-from taskmap.graph.importers.decompositions import decompositions
-from taskmap.graph.importers.fx import import_fx
-from taskmap.graph.importers.types import dtype_of, torch_dtype
+from taskmap.graph.importers.torch.decompositions import decompositions
+from taskmap.graph.importers.torch.fx import import_fx
+from taskmap.graph.importers.torch.types import dtype_of, torch_dtype
+from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.reference import run
 from tests.independent import note
 

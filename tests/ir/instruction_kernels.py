@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.builder import Builder
-from taskmap.ir.evaluate import convert
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction, MatMulSpec, MoveSpec
+from taskmap.ir.interp.definitions import convert
+from taskmap.ir.isa.table import INSTRUCTIONS, Instruction, MatMulSpec, MoveSpec
 from taskmap.ir.lower import lower
-from taskmap.ir.mapping import TaskMapping, repeat
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Load, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from taskmap.ir.mapping import TaskMapping, from_function, repeat, replicate, spatial
+from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, replicate, spatial
 
 MOST = 2000
 

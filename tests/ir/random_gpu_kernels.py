@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import select
-from taskmap.ir.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.nodes import Buffer, Dim, Kernel, LoopKind, Scope, Var
 from taskmap.ir.types import f32
 from taskmap.ir.workers import BLOCKS, THREAD

@@ -11,7 +11,7 @@ import math
 from taskmap.ir import repeat, spatial
 from taskmap.ir.construct import index
 from taskmap.ir.nodes import Buffer
-from taskmap.ir.script import (
+from taskmap.ir.script.read import (
     barrier,
     block,
     dim,

@@ -16,7 +16,7 @@ NEEDED = (
     "tests/schedules/running.py",
     "tests/backend/sim", "tests/backend/cuda_calls.py", "tests/backend/test_cuda_instructions.py",
 )  # fmt: skip
-TABLE = "ir/instructions.py"
+TABLE = "ir/isa/table.py"
 FRAGMENTS = "tests/ir/test_instruction_fragments.py"
 TYPES = "from taskmap.ir.types import ALL_DTYPES, DType, f32, f64"
 
@@ -42,7 +42,7 @@ def test_the_instruction_of_a_gpu_is_checked(followed: Path) -> None:
 def test_the_page_holds_once_it_was_followed(followed: Path) -> None:
     """It shows the same in a checkout that has its entries, whose tests then add nothing a second time."""
     assert passed(followed, "test_the_page and not once", "tests/ir/test_add_an_instruction.py") == 1
-    changed = [followed / name for name in (TABLE, "ir/instructions_mma.py", FRAGMENTS)]
+    changed = [followed / name for name in (TABLE, "ir/isa/mma.py", FRAGMENTS)]
     texts = [path.read_text(encoding="utf-8") for path in changed]
     added = ('"mla_i32x4"', "_mma(16, 8, 8, f64", '("m16n8k8", 64)')
     assert [text.count(n) for text, n in zip(texts, added, strict=True)] == [1, 1, 2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from taskmap.ir.algebra.mapping import spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.errors import LoweringError, TypeMismatchError
-from taskmap.ir.mapping import spatial
 from taskmap.ir.nodes import Buffer, Const, LoopKind, Scope, Var
 from taskmap.ir.printer import print_body
 from taskmap.ir.types import f32

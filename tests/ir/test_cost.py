@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskmap.graph.analysis.placement import Placement, row_major
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node, topological
-from taskmap.graph.layout import Placement, row_major
+from taskmap.graph.fusion.tasks import build_task
+from taskmap.graph.nodes import Node, topological
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
 from taskmap.graph.ops.gather import embedding
@@ -16,9 +17,8 @@ from taskmap.graph.ops.matmul import bmm, mm
 from taskmap.graph.ops.pooling import max_pool
 from taskmap.graph.ops.softmax import softmax
 from taskmap.graph.ops.views import expand, permute, slice_
-from taskmap.graph.tasks import build_task
+from taskmap.ir.analysis.cost import buffer_bytes, bytes_moved, known_size, operations, stage_operations
 from taskmap.ir.construct import call, cast, index, reduce, select
-from taskmap.ir.cost import buffer_bytes, bytes_moved, known_size, operations, stage_operations
 from taskmap.ir.errors import InputError
 from taskmap.ir.nodes import Buffer, Dim, Var
 from taskmap.ir.task import Task

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taskmap.ir.construct import call, cast, compare, const, maximum, minimum, reduce, select
 from taskmap.ir.errors import GraphError, IndexOutOfRangeError, VerifyError
-from taskmap.ir.evaluate import evaluate, round_bf16, size_of
+from taskmap.ir.interp.definitions import evaluate, round_bf16, size_of
 from taskmap.ir.nodes import Expr, Var
 from taskmap.ir.task import Compute, compute, formal
 from taskmap.ir.types import bf16, f16, f32, f64, i8, i64, u8

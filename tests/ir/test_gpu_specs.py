@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.ir import repeat, row_major, spatial
+from taskmap.ir.algebra.layout import Layout
+from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import LoweringError
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.layout import Layout
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower, pipeline
-from taskmap.ir.lower.gpu_specs import LowerGpuSpecs
-from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.lower.specs_gpu import LowerGpuSpecs
 from taskmap.ir.nodes import Call, Invoke, Kernel, MatMul, Move
-from taskmap.ir.script import barrier, instruction, kernel, matmul, move, region, register, shared, thread
+from taskmap.ir.script.read import barrier, instruction, kernel, matmul, move, region, register, shared, thread
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32
-from taskmap.ir.verify import verify
+from taskmap.ir.verify.rules import verify
 from taskmap.ir.visit import walk_exprs, walk_stmts
 from tests.ir.random_gpu_kernels import gpu_kernels
 from tests.ir.random_kernels import COLS, ROWS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskmap.ir.errors import InvalidOptionError
-from taskmap.ir.instruction import at_least, only
+from taskmap.ir.isa.entry import at_least, only
 from taskmap.ir.target import GPUS, cpu_target, cuda_target, gpu_named
 
 

@@ -10,8 +10,8 @@ from itertools import product
 
 import pytest
 
-from taskmap.ir.instructions import INSTRUCTIONS, Instruction, instruction_named
-from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.isa.table import INSTRUCTIONS, Instruction, instruction_named
 
 Formula = Callable[[int, int, int], tuple[int, int]]
 """Row and column of register element i of a lane, from g, t and i."""

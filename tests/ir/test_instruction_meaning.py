@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from taskmap.ir.errors import InputError, TypeMismatchError
-from taskmap.ir.instruction_meaning import collect, distribute, execute
-from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
-from taskmap.ir.narrow_floats import round_operand
-from taskmap.ir.tensor_box import load_box, store_box
+from taskmap.ir.interp.instructions import collect, distribute, execute
+from taskmap.ir.isa.float_rounding import round_operand
+from taskmap.ir.isa.table import INSTRUCTIONS, instruction_named
+from taskmap.ir.isa.tma_box import load_box, store_box
+from taskmap.ir.isa.wgmma_descriptor import Descriptor, decode, swizzled
 from taskmap.ir.types import DType, bf16, e4m3, e5m2, f16, f32, tf32
-from taskmap.ir.wgmma_operand import Descriptor, decode, swizzled
 
 RNG = np.random.default_rng()
 LANES = np.arange(32)

@@ -9,16 +9,18 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from taskmap.backend.compile import LoadedKernels, compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.compile import LoadedKernels, compile_kernels
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.algebra.mapping import from_function, replicate, spatial
 from taskmap.ir.construct import ramp
 from taskmap.ir.errors import CodegenError, InputError, VerifyError
-from taskmap.ir.instruction_meaning import Array, collect, distribute, execute
-from taskmap.ir.instructions import (
+from taskmap.ir.interp.instructions import Array, collect, distribute, execute
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.isa.table import (
     INSTRUCTIONS,
     Instruction,
     MatMulSpec,
@@ -28,12 +30,10 @@ from taskmap.ir.instructions import (
     instructions_for,
     only,
 )
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.mapping import from_function, replicate, spatial
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Store
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import bf16, boolean, f16, f32, f64, i16, i32
-from taskmap.ir.verify import LOWERED, RULES, verify
+from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from tests.ir.instruction_kernels import arguments, kernel_of, lowered_with, random_array, reference
 from tests.schedules.running import call_kernel, isas
 

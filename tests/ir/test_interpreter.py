@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.algebra.mapping import repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import (
     binary,
@@ -31,10 +33,8 @@ from taskmap.ir.construct import (
     widen,
 )
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError, VerifyError
-from taskmap.ir.evaluate import NUMPY_TYPES, round_bf16
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.layout import row_major
-from taskmap.ir.mapping import repeat, spatial
+from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, LoopKind, Scope, Var
 from taskmap.ir.types import ALL_DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from taskmap.ir.workers import BLOCKS, THREAD

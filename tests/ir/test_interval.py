@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskmap.ir.analysis.bounds import EVERYTHING, Facts, Interval, bounds, type_range
 from taskmap.ir.construct import binary, call, cast, eq, index, maximum, minimum, ne, ramp, select, unary, widen
-from taskmap.ir.interpreter_values import Expressions, Frame
-from taskmap.ir.interval import EVERYTHING, Facts, Interval, bounds, type_range
+from taskmap.ir.interp.expressions import Expressions, Frame
 from taskmap.ir.nodes import Buffer, Expr, Var
 from taskmap.ir.types import boolean, f32, i8, i16, i32, i64, u8
 

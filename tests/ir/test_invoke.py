@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from taskmap.ir import repeat, row_major, spatial
+from taskmap.ir.algebra.layout import Layout
+from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError, LoweringError, ScriptError, TaskmapError, VerifyError
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.layout import Layout
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
-from taskmap.ir.lower.invokes import LowerInvokes
-from taskmap.ir.mapping import TaskMapping
+from taskmap.ir.lower.instructions import LowerInvokes
 from taskmap.ir.nodes import Evaluate, If, Intrinsic, Invoke, Kernel, Region
 from taskmap.ir.printer import print_kernel
-from taskmap.ir.script import barrier, instruction, kernel, region, register, shared, thread
+from taskmap.ir.script.read import barrier, instruction, kernel, region, register, shared, thread
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import f16, f32, i32, i64
 from taskmap.ir.visit import walk_stmts

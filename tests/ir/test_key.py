@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.algebra.mapping import from_function, repeat, spatial
+from taskmap.ir.analysis.key import kernel_key, structure, task_key
 from taskmap.ir.construct import as_expr, cast, reduce
 from taskmap.ir.errors import TypeMismatchError, VerifyError
-from taskmap.ir.key import kernel_key, structure, task_key
-from taskmap.ir.layout import row_major
-from taskmap.ir.mapping import from_function, repeat, spatial
 from taskmap.ir.nodes import Buffer, Dim, Expr, For, Kernel, LoopKind, Scope, Store, Var
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.task import Stage, Task

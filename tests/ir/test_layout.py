@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.ir import radix
+from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.layout import Layout, blocked, column_major, padded, row_major, strided
+from taskmap.ir.algebra.mapping import from_function, repeat, replicate, spatial
 from taskmap.ir.errors import IndexOutOfRangeError, LayoutError, MappingError
-from taskmap.ir.layout import Layout, blocked, column_major, padded, row_major, strided
-from taskmap.ir.mapping import from_function, repeat, replicate, spatial
 from taskmap.ir.nodes import Var
 from tests.ir.mapping_strategies import Symbol, compositions, value_of
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.collapse import CollapseLoops
-from taskmap.ir.lower.names import NameIndices
+from taskmap.ir.lower.common_indices import NameIndices
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.nodes import Buffer, Expr, For, Kernel, Let, LoopKind, Store, Var
 from taskmap.ir.printer import print_kernel

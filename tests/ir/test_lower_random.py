@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.verify import LOWERED, RULES, verify
+from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from tests.ir.random_kernels import COLS, ROWS, kernels
 
 

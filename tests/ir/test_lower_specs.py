@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskmap.ir.algebra.layout import column_major
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.errors import LoweringError
-from taskmap.ir.evaluate import convert
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.layout import column_major
+from taskmap.ir.interp.definitions import convert
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower, pipeline
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
-from taskmap.ir.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.nodes import Buffer, Dim, Intrinsic, Kernel, Load, LoopKind, Scope, Var
 from taskmap.ir.printer import print_body
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i32, i64, u8
-from taskmap.ir.verify import LOWERED, RULES, verify
+from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from taskmap.ir.visit import walk_exprs
 from tests.ir.instruction_kernels import Array, random_array
 from tests.schedules.running import host_isa, run_kernel

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, spatial
 from taskmap.ir.builder import Builder
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.mapped import DistributeRegisters, LowerMappedLoops, lower_mapped
-from taskmap.ir.mapping import TaskMapping, from_function, repeat, spatial
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops, lower_mapped
+from taskmap.ir.lower.pipeline import run_pipeline
 from taskmap.ir.nodes import Buffer, Kernel, MappedFor, Var
-from taskmap.ir.passes import run_pipeline
 from taskmap.ir.printer import print_body
-from taskmap.ir.script import kernel, register, thread
+from taskmap.ir.script.read import kernel, register, thread
 from taskmap.ir.types import f32, i64
-from taskmap.ir.verify import verify, verify_each
+from taskmap.ir.verify.rules import verify, verify_each
 from tests.ir.mapping_strategies import compositions
 from tests.ir.test_script import double_buffered, run
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.ir import radix
+from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, replicate, spatial
 from taskmap.ir.errors import IndexOutOfRangeError, MappingError
-from taskmap.ir.mapping import TaskMapping, from_function, repeat, replicate, spatial
 from tests.ir.mapping_strategies import compositions, mappings
 
 RANKS = st.integers(0, 3)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.ir import radix
+from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.layout import column_major, padded, row_major, strided
+from taskmap.ir.algebra.mapping import from_function, repeat, replicate, spatial
 from taskmap.ir.errors import MappingError
-from taskmap.ir.layout import column_major, padded, row_major, strided
-from taskmap.ir.mapping import from_function, repeat, replicate, spatial
 from tests.ir.mapping_strategies import mappings
 
 LOAD = repeat(4, 1) * spatial(16, 8)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.ir.mapping import TaskMapping, repeat, spatial
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 
 DOCS = Path(__file__).parents[2] / "docs"
 

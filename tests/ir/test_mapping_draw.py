@@ -3,9 +3,9 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
-from taskmap.ir.drawing import Drawing
-from taskmap.ir.layout import row_major
-from taskmap.ir.mapping import from_function, repeat, replicate, spatial
+from taskmap.ir.algebra.grid_picture import Drawing
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.algebra.mapping import from_function, repeat, replicate, spatial
 
 ACCUMULATOR = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 

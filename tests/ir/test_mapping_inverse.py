@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskmap.ir.algebra.inverse import flaw
+from taskmap.ir.algebra.loops import Lowered
+from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, replicate, spatial
+from taskmap.ir.algebra.register_tile import RegisterTile
 from taskmap.ir.errors import IndexOutOfRangeError, MappingError
-from taskmap.ir.mapping import TaskMapping, from_function, repeat, replicate, spatial
-from taskmap.ir.mapping_inverse import flaw
-from taskmap.ir.mapping_lower import Lowered
 from taskmap.ir.nodes import Binary, Const, Expr, Var
-from taskmap.ir.register_tile import RegisterTile
 from tests.ir.mapping_strategies import Symbol, compositions, mappings, value_of
 
 RANKS = st.integers(0, 3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmap.ir.mapping import TaskMapping, from_function, repeat, replicate, spatial
-from taskmap.ir.mapping_quotient import along, quotient
+from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, replicate, spatial
+from taskmap.ir.algebra.quotient import along, quotient
 
 extents = st.tuples(st.integers(1, 4), st.integers(1, 4))
 atoms = st.builds(lambda atom, e, turned: atom(*e, order=(1, 0) if turned else None),

@@ -10,18 +10,18 @@ import pytest
 
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.sim import run as sim
+from taskmap.compile.source_record import record_of, source_from
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, eq, load
 from taskmap.ir.errors import SimulationError, VerifyError
-from taskmap.ir.instructions import instruction_named
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.types import f32, i32
-from taskmap.ir.verify import RULES, flaws, verify
+from taskmap.ir.verify.rules import RULES, flaws, verify
 from taskmap.ir.workers import BLOCKS, THREAD
-from taskmap.source_record import record_of, source_from
 
 BLOCK_COUNT = 5
 

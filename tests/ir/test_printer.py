@@ -7,10 +7,10 @@ import math
 import pytest
 from hypothesis import given, settings
 
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.algebra.mapping import repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import binary, call, cast, const, eq, lane_reduce, ramp, reduce, select, unary, widen
-from taskmap.ir.layout import row_major
-from taskmap.ir.mapping import repeat, spatial
 from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind, Scope, Var
 from taskmap.ir.printer import print_body, print_expr, print_kernel
 from taskmap.ir.types import boolean, f16, f32, i32

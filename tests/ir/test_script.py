@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from taskmap.ir import repeat, spatial
 from taskmap.ir.construct import cast
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.nodes import Barrier, Buffer, For, If, Kernel, Let, LoopKind, Scope, Store
 from taskmap.ir.printer import print_body, print_kernel
-from taskmap.ir.script import (
+from taskmap.ir.script.read import (
     Script,
     barrier,
     block,
@@ -45,7 +45,7 @@ from taskmap.ir.script import (
 )
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import boolean, f16, f32, i32, i64
-from taskmap.ir.verify import unproved
+from taskmap.ir.verify.rules import unproved
 from taskmap.ir.visit import walk_stmts
 
 n, m, k = dim("n"), dim("m"), dim("k")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from taskmap.ir.errors import ScriptError, TaskmapError
-from taskmap.ir.script import build, kernel, script
-from taskmap.ir.script_source import read_source
+from taskmap.ir.script.read import build, kernel, script
+from taskmap.ir.script.source import read_source
 from taskmap.ir.source import SourceLocation
 from tests.ir import script_refused
 

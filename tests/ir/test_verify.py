@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from taskmap.ir.algebra.mapping import from_function, repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import call, cast, const, index, lane_reduce, ramp, reduce, select, widen
 from taskmap.ir.errors import VerifyError
-from taskmap.ir.instructions import instruction_named
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.mapping import from_function, repeat, spatial
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import (
     Allocate,
     Barrier,
@@ -48,7 +48,7 @@ from taskmap.ir.nodes import (
 )
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import boolean, f16, f32, i32, i64
-from taskmap.ir.verify import LOWERED, RULES, flaws, unproved, verify
+from taskmap.ir.verify.rules import LOWERED, RULES, flaws, unproved, verify
 from taskmap.ir.workers import BLOCKS, THREAD
 from tests.ir.random_kernels import COLS, ROWS, kernels
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.ir import nodes
+from taskmap.ir.analysis.key import structure
 from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, unary, value_of, widen
-from taskmap.ir.instructions import INSTRUCTIONS, instruction_named
-from taskmap.ir.interpreter import interpret
-from taskmap.ir.key import structure
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.isa.table import INSTRUCTIONS, instruction_named
 from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Intrinsic, Let, LoopKind, Stmt, Store, Var
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import f32, i64

@@ -11,8 +11,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 
 Array = NDArray[Any]
 MICROSOFT = "com.microsoft"

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from taskmap.backend.sizes import sizes_function
-from taskmap.graph.graph import Graph
+from taskmap.backend.program.sizes import sizes_function
+from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.importers.onnx import load
-from taskmap.graph.size_forms import normal
+from taskmap.graph.nodes import Graph
 from taskmap.ir.construct import constant_dim, index, maximum, minimum
 from taskmap.ir.nodes import Dim, Var
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import OnnxModel, load_model
 from tests.onnx.models import BOOL, FLOAT, INT64, model
 
 Array = NDArray[Any]

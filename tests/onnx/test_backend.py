@@ -7,8 +7,8 @@ import pytest
 from onnx import helper
 from onnx.backend.base import Backend
 
-from taskmap import onnx_backend
 from taskmap.ir.errors import NoDeviceError
+from taskmap.onnx import backend as onnx_backend
 from tests.onnx.models import mlp
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from taskmap import onnx_engines
 from taskmap.errors import NoDeviceError
-from taskmap.onnx_model import load_model
+from taskmap.onnx import engines as onnx_engines
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
-from taskmap.placing import CPU
+from taskmap.targets.devices import CPU
 
 GPU = torch.device("cuda", 1)
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.model import OnnxModel, load_model
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Port = tuple[str, int, list[int | str]]

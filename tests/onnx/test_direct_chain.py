@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from taskmap import onnx_program
-from taskmap.direct_chain import DirectChain
 from taskmap.ir.errors import IndexOutOfRangeError
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx import program as onnx_program
+from taskmap.onnx.direct_chain import DirectChain
+from taskmap.onnx.model import OnnxModel, load_model
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

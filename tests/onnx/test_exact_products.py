@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from tests.onnx.rival import Case
 
 

@@ -12,8 +12,8 @@ import pytest
 from onnx import inliner, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.models import EXAMPLES, mlp, scan, shape_chain
 
 

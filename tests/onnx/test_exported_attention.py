@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper
 
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
 from tests.onnx.models import model
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 
 pytest.importorskip("onnxscript")
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 
 from taskmap.errors import ImportGraphError, UnsupportedError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.rival import Array, onnxruntime_results
 
 pytest.importorskip("onnxruntime")

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from taskmap.errors import ImportGraphError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 
 F32 = TensorProto.FLOAT
 Shape = list[int | str | None]

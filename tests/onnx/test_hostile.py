@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 from benchmarks.onnx_fuzz import run
 from taskmap.ir.errors import ImportGraphError, InputError, TaskmapError, UnsupportedError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
 from tests.onnx.models import BOOL, FLOAT, INT64, convnet, mlp, model
 

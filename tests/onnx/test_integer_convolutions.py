@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from taskmap.ir.types import f32, i32
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.model import OnnxModel, load_model
 
 U8, I8, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
 

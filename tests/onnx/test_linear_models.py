@@ -10,8 +10,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.models import FLOAT, model
 
 X = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)

@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from taskmap.graph.graph import Graph
-from taskmap.onnx_model import load_model
+from taskmap.graph.nodes import Graph
+from taskmap.onnx.model import load_model
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
 Nodes = list[onnx.NodeProto]

@@ -9,7 +9,7 @@ from onnx import helper
 
 from taskmap.graph.importers.onnx import load
 from taskmap.ir.errors import ImportGraphError, IndexOutOfRangeError, UnsupportedError
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from tests.onnx.models import FLOAT, INT64, model
 
 RNG = np.random.default_rng(9)

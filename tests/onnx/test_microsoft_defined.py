@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taskmap.ir.errors import TaskmapError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.rival import Array, Case
 
 RANDOM = np.random.default_rng(33)

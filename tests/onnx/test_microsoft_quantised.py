@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.rival import Array, Case, compare, onnxruntime_results
 
 pytest.importorskip("onnxruntime")

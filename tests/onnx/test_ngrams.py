@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 
 from taskmap.ir.errors import TaskmapError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.models import INT64, model
 
 POOL = [2, 5, 9, 2, 5, 5, 5, 9, 2, 2, 5, 9, 5, 5, 5]

@@ -9,10 +9,10 @@ import onnx
 import torch
 from onnx import helper
 
-from taskmap.explaining import explain_onnx
-from taskmap.onnx_engines import by_definition, results_on
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition, results_on
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
+from taskmap.report.explain import explain_onnx
 from tests.onnx.models import FLOAT, INT64, loop, model
 
 

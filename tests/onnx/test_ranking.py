@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from taskmap.graph.importers.onnx.ranking import LONGEST_RANKED, MOST_WALKED, MOST_WALKS, WALKS
+from taskmap.graph.importers.onnx.ops.ranking import LONGEST_RANKED, MOST_WALKED, MOST_WALKS, WALKS
 from taskmap.ir.errors import TaskmapError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import elem_of, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import elem_of, load_model
 from tests.onnx.models import model
 
 WALKED, RANKED, SORTED = (3, 40), (MOST_WALKS + 5, 60), (WALKS + 8, LONGEST_RANKED + 70)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import OnnxModel, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
 from tests.onnx.recurrences import BOTH, VARIANTS, Array, Case
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
 from tests.onnx.recurrences import BOTH, Array, Case
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from taskmap.ir.errors import InputError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.models import BOOL, FLOAT, model
 
 HALF, BFLOAT = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)

@@ -11,8 +11,8 @@ import pytest
 from onnx import defs, helper
 
 from taskmap.ir.errors import UnsupportedError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 from tests.onnx.models import FLOAT, model
 
 NEWEST = defs.onnx_opset_version()

@@ -11,8 +11,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from taskmap.ir.errors import IndexOutOfRangeError, TaskmapError
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import elem_of, load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import elem_of, load_model
 from tests.onnx.models import model
 
 RNG = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def _trees(cycle: bool, aggregate: int) -> Any:
 
 @pytest.mark.parametrize(("aggregate", "joined"), [(1, np.add), (2, np.minimum), (3, np.maximum)])
 def test_trees_walked_together(aggregate: int, joined: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskmap.graph.importers.onnx.forests.MOST_WALKS", 6)  # three rows at once
+    monkeypatch.setattr("taskmap.graph.importers.onnx.ml.forests.MOST_WALKS", 6)  # three rows at once
     x = np.array([[0, 0, 0], [0, 0, -2], [1, 0, 0], [0, 0, np.nan], [np.nan, 0, 0]], np.float32)
     (made,) = load_model(_trees(False, aggregate), engine=by_definition)(x)
     firsts = [(0, 2.0), (1, 3.0), (1, 3.0), (0, 2.0), (1, 3.0)]

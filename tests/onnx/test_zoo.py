@@ -16,8 +16,8 @@ from benchmarks.zoo_entries import Entry, distance
 from benchmarks.zoo_networks import exported
 from benchmarks.zoo_published import PACKAGES, SIZES
 from benchmarks.zoo_variants import blocks, dynamic, fused, halved, operators, optimised, pairs
-from taskmap.onnx_engines import by_definition
-from taskmap.onnx_model import load_model
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.model import load_model
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")

@@ -9,12 +9,12 @@ import numpy as np
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as sim
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target, cuda_target
-from taskmap.ir.verify import RULES, verify
+from taskmap.ir.verify.rules import RULES, verify
 from taskmap.schedules import schedule
 from tests.schedules.interpreting import interpreted
 from tests.schedules.running import _GUARD, TOLERANCE, Array, Case, Storage, compare_outputs

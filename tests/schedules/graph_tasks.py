@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from taskmap.graph.graph import Graph, Node, topological
-from taskmap.graph.layout import Placement
+from taskmap.graph.analysis.placement import Placement
+from taskmap.graph.fusion.tasks import build_task
+from taskmap.graph.nodes import Graph, Node, topological
 from taskmap.graph.ops import matmul, norms, views
-from taskmap.graph.packing import PackWeights
-from taskmap.graph.tasks import build_task
+from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim
 from taskmap.ir.task import Task

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from taskmap.ir.evaluate import NUMPY_TYPES, size_of
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.definitions import NUMPY_TYPES, size_of
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span, strides_of
 from taskmap.ir.nodes import Buffer, Kernel, Var
-from taskmap.ir.verify import LOWERED, RULES, verify
+from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from taskmap.schedules import schedule
 from tests.schedules.running import Array, Case, compare_outputs, target
 

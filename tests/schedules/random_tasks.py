@@ -28,7 +28,7 @@ from taskmap.ir.construct import (
     select,
     unary,
 )
-from taskmap.ir.evaluate import convert, size_of
+from taskmap.ir.interp.definitions import convert, size_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import (

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.host import detect_host
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.store import KernelStore
-from taskmap.ir.evaluate import NUMPY_TYPES, convert, evaluate, round_bf16, size_of
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.interp.definitions import NUMPY_TYPES, convert, evaluate, round_bf16, size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span, strides_of
 from taskmap.ir.nodes import Buffer, Kernel, Var

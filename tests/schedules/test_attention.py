@@ -11,7 +11,7 @@ import pytest
 from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.attention import attention
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Dim, Let, Var
 from taskmap.ir.types import bf16, boolean, f16, f32

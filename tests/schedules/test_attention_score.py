@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.construct import compare, const, index, select, value_of
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import boolean, f16, f32
-from taskmap.schedules.cpu.attention_match import Attention, find_attention
-from taskmap.schedules.cuda.attention_score import Score, score_of
+from taskmap.schedules.common.attention_match import Attention, find_attention
+from taskmap.schedules.cuda.attention.score import Score, score_of
 from tests.schedules.graph_tasks import fused, tensor
 
 NEVER = const(-math.inf, f32)

@@ -8,10 +8,10 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import bf16, f16, f32
 from taskmap.schedules import read_problem, schedule, space_of
-from taskmap.schedules.cpu.attention_config import AttentionConfig, read_config, validity
-from taskmap.schedules.cpu.attention_match import find_attention
-from taskmap.schedules.cpu.attention_problem import AttentionProblem
-from taskmap.schedules.cpu.microkernel import Tile
+from taskmap.schedules.common.attention_match import find_attention
+from taskmap.schedules.cpu.attention.config import AttentionConfig, read_config, validity
+from taskmap.schedules.cpu.attention.problem import AttentionProblem
+from taskmap.schedules.cpu.matmul.microkernel import Tile
 from tests.schedules.problem_checks import check_space, check_text
 
 TARGETS = [cpu_target(isa, 2) for isa in ("avx512", "avx2", "generic")]

@@ -8,11 +8,11 @@ import pytest
 
 from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.ops import activations, arithmetic, matmul, reductions, softmax, views
+from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, const, index, ramp, select, unary
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.lower import lower
-from taskmap.ir.mapping import repeat
 from taskmap.ir.nodes import Buffer, Evaluate, Kernel, LaneReduce, LoopKind, MappedFor, Move, Region, Scope, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.task import Stage, Task

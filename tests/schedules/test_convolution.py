@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
-from taskmap.graph.packing import PackWeights
-from taskmap.ir.evaluate import size_of
+from taskmap.graph.passes.weight_packing import PackWeights
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import bf16, f16, f32, f64
 from taskmap.schedules import packed_width, schedule

@@ -8,10 +8,10 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import bf16, f16, f32, f64
 from taskmap.schedules import read_problem, schedule, space_of
-from taskmap.schedules.cpu.convolution_config import ConvolutionConfig, read_config, validity
-from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
-from taskmap.schedules.cpu.depthwise_config import DepthwiseConfig, depthwise_validity, read_depthwise
-from taskmap.schedules.cpu.microkernel import Tile
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, read_config, validity
+from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_validity, read_depthwise
+from taskmap.schedules.cpu.convolution.problem import ConvolutionProblem
+from taskmap.schedules.cpu.matmul.microkernel import Tile
 from tests.schedules.problem_checks import check_space, check_text
 
 TARGETS = [cpu_target(isa, 2) for isa in ("avx512", "avx2", "generic")]

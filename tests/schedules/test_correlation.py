@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import convolution
 from taskmap.graph.ops.convolution_gradients import weight_gradient
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import bf16, f16, f32, f64
 from taskmap.schedules import schedule

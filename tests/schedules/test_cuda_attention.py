@@ -8,10 +8,10 @@ import pytest
 
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.types import DType, bf16, f16, f32
-from taskmap.schedules.cuda.attention import schedule_attention
-from taskmap.schedules.cuda.attention_engine import AttentionConfig
+from taskmap.schedules.cuda.attention.products import AttentionConfig
+from taskmap.schedules.cuda.attention.template import schedule_attention
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.random_tasks import random_array

@@ -8,7 +8,7 @@ import pytest
 
 from taskmap.graph.ops import activations
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.types import DType, f16, f32
 from taskmap.schedules import schedule
 from tests.schedules.cuda_running import check_kernel, cuda

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from taskmap.backend.sim import run as sim
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32
-from taskmap.schedules.cuda.attention import choose, find_attention_task, schedule_attention
-from taskmap.schedules.cuda.attention_engine import AttentionConfig
+from taskmap.schedules.cuda.attention.products import AttentionConfig
+from taskmap.schedules.cuda.attention.template import choose, find_attention_task, schedule_attention
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.random_tasks import random_array

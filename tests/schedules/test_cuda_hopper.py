@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
 from taskmap.ir.construct import cast
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Var
 from taskmap.ir.types import DType, bf16, f16, f32
 from taskmap.schedules import schedule
-from taskmap.schedules.cuda.hopper import HopperConfig, schedule_hopper, validity
-from taskmap.schedules.cuda.matmul_space import space
-from taskmap.schedules.cuda.product import find_product
+from taskmap.schedules.cuda.hopper.matmul import HopperConfig, schedule_hopper, validity
+from taskmap.schedules.cuda.matmul.problem_view import find_product
+from taskmap.schedules.cuda.select_matmul import space
 from tests.schedules.cuda_running import check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.test_cuda_matmul import LOOSE, case_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.errors import ScheduleError
@@ -15,9 +15,9 @@ from taskmap.ir.nodes import Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32
 from taskmap.schedules import schedule
-from taskmap.schedules.cuda.attention import choose, find_attention_task, schedule_attention
-from taskmap.schedules.cuda.attention_engine import AttentionConfig
-from taskmap.schedules.cuda.hopper_attention import HopperAttentionConfig, space, validity
+from taskmap.schedules.cuda.attention.products import AttentionConfig
+from taskmap.schedules.cuda.attention.template import choose, find_attention_task, schedule_attention
+from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig, space, validity
 from tests.schedules.cuda_running import check_kernel, cuda
 from tests.schedules.graph_tasks import Strides, fused, tensor
 from tests.schedules.test_cuda_matmul import LOOSE, case_of

@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, gather, matmul
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.ir.construct import cast, const, select
 from taskmap.ir.nodes import Buffer, ExprLike, Var
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
-from taskmap.schedules.cuda.hopper import HopperConfig, arrivals, schedule_hopper, validity
-from taskmap.schedules.cuda.hopper_stage import Way
-from taskmap.schedules.cuda.product import find_product
+from taskmap.schedules.cuda.hopper.matmul import HopperConfig, arrivals, schedule_hopper, validity
+from taskmap.schedules.cuda.hopper.stage import Way
+from taskmap.schedules.cuda.matmul.problem_view import find_product
 from tests.cuda_proof.subjects import integers
 from tests.schedules.cuda_running import check_kernel, cuda
 from tests.schedules.graph_tasks import Strides, channels_last, fused, tensor

@@ -13,26 +13,26 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.backend.sim.run import Policy
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
+from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError, SimulationError
-from taskmap.ir.evaluate import size_of
-from taskmap.ir.layout import row_major
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower.flatten import span
 from taskmap.ir.nodes import Buffer, ExprLike, Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16, f32, f64, i8, i32, u8
 from taskmap.schedules import schedule
-from taskmap.schedules.cuda import shared_tile
-from taskmap.schedules.cuda.hopper import HopperConfig
-from taskmap.schedules.cuda.matmul import schedule_product, validity
-from taskmap.schedules.cuda.matmul_config import MatmulConfig
-from taskmap.schedules.cuda.matmul_space import choose, schedule_config, space, wasted, why_not
-from taskmap.schedules.cuda.product import find_product
-from taskmap.schedules.cuda.shared_tile import swizzled_bytes, swizzled_tile
+from taskmap.schedules.cuda.hopper.matmul import HopperConfig
+from taskmap.schedules.cuda.matmul import shared_tile
+from taskmap.schedules.cuda.matmul.config import MatmulConfig
+from taskmap.schedules.cuda.matmul.problem_view import find_product
+from taskmap.schedules.cuda.matmul.shared_tile import swizzled_bytes, swizzled_tile
+from taskmap.schedules.cuda.matmul.template import schedule_product, validity
+from taskmap.schedules.cuda.select_matmul import choose, schedule_config, space, wasted, why_not
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.random_tasks import random_array

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taskmap.graph.build import reduction
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel, Var

@@ -7,12 +7,12 @@ import pytest
 
 from taskmap.graph.ops import norms, reductions, softmax
 from taskmap.ir.errors import ScheduleError, UnsupportedError
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.schedules import schedule
+from taskmap.schedules.common.row_domain import find_frame
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
-from taskmap.schedules.row_frame import find_frame
 from tests.schedules.cuda_running import check, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import channels_last, fused, layer_norm, tensor
 from tests.schedules.running import Case

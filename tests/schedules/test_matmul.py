@@ -10,12 +10,12 @@ import pytest
 
 from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.build import define
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, matmul, reductions, views
-from taskmap.graph.packing import PackWeights
+from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower import lower
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, For, If, Var
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.nodes import Buffer, Reduce, Var
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32
-from taskmap.schedules.cpu.contraction import schedule_matmul
-from taskmap.schedules.cpu.matmul_config import MatmulConfig, Sizes, default, registers, space, validity
-from taskmap.schedules.cpu.microkernel import Tile
+from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, registers, space, validity
+from taskmap.schedules.cpu.matmul.microkernel import Tile
+from taskmap.schedules.cpu.matmul.template import schedule_matmul
 
 TARGETS = [cpu_target(isa, 2) for isa in ("avx512", "avx2", "generic")]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import arithmetic, norms, reductions, softmax
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8

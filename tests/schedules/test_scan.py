@@ -9,7 +9,7 @@ import pytest
 
 from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.reductions import cumprod, cumsum
-from taskmap.ir.evaluate import size_of
+from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, For, LoopKind, Var
 from taskmap.ir.types import bf16, f16, f32, f64, i32, i64
 from taskmap.ir.visit import walk_stmts

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taskmap.graph.graph import Graph
+from taskmap.graph.fusion.planning import Group, plan
+from taskmap.graph.nodes import Graph
 from taskmap.graph.ops import activations, arithmetic, scatter
-from taskmap.graph.planning import Group, plan
 from taskmap.ir.errors import ScheduleError, VerifyError
-from taskmap.ir.evaluate import evaluate, size_of
+from taskmap.ir.interp.definitions import evaluate, size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.printer import print_expr
 from taskmap.ir.types import bf16, boolean, f16, f32, f64, i8, i32, i64, u8

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import as_expr, binary, compare, const, index, maximum, minimum, select, unary
-from taskmap.ir.evaluate import evaluate
+from taskmap.ir.interp.definitions import evaluate
 from taskmap.ir.nodes import Dim, Expr, Var
-from taskmap.ir.simplify import Simplifier
 from taskmap.ir.task import Compute
 from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import walk_exprs

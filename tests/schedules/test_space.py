@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.interpreter import interpret
+from taskmap.ir.interp.run import interpret
 from taskmap.ir.nodes import Buffer, Reduce, Var
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import bf16, f16, f32, f64
 from taskmap.schedules import problem, read_problem, schedule, space, space_of
-from taskmap.schedules.cpu.matmul_config import MatmulConfig, read_config
-from taskmap.schedules.cpu.matmul_cost import cycles
-from taskmap.schedules.cpu.matmul_problem import MatmulProblem
-from taskmap.schedules.cpu.microkernel import Tile
+from taskmap.schedules.cpu.matmul.config import MatmulConfig, read_config
+from taskmap.schedules.cpu.matmul.cost import cycles
+from taskmap.schedules.cpu.matmul.microkernel import Tile
+from taskmap.schedules.cpu.matmul.problem import MatmulProblem
 
 TARGETS = [cpu_target(isa, 2) for isa in ("avx512", "avx2", "generic")]
 AVX512 = TARGETS[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskmap.graph.graph import Node
+from taskmap.graph.nodes import Node
 from taskmap.graph.ops import norms, softmax
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
@@ -13,7 +13,7 @@ from taskmap.ir.nodes import Buffer, Kernel, Scope
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32, f64
 from taskmap.schedules import schedule
-from taskmap.schedules.stack import STACK_BYTES, local_bytes
+from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.running import ISAS, target
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-from taskmap.ledger import Metrics, metrics
 from taskmap.torch_backend import compile_fx
+from taskmap.util.metrics import Metrics, metrics
 from tests.independent import note
 
 

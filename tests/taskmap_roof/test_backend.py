@@ -14,8 +14,8 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.ir.errors import IndexOutOfRangeError, InvalidOptionError, KernelStoreError, UnsupportedError
-from taskmap.ledger import metrics
 from taskmap.torch_backend import compile_fx
+from taskmap.util.metrics import metrics
 
 from .compare import assert_like, check, compiled, since
 

@@ -12,6 +12,7 @@ import torch
 
 import taskmap
 from taskmap.backend.cpu.team import PARALLEL
+from taskmap.ir.algebra.layout import blocked
 from taskmap.ir.construct import call
 from taskmap.ir.errors import (
     IndexOutOfRangeError,
@@ -20,9 +21,8 @@ from taskmap.ir.errors import (
     UnsupportedError,
     VerifyError,
 )
-from taskmap.ir.layout import blocked
 from taskmap.ir.nodes import Buffer, Kernel
-from taskmap.ir.script import dim, kernel, parallel, register, thread
+from taskmap.ir.script.read import dim, kernel, parallel, register, thread
 from taskmap.ir.types import ALL_DTYPES, f32, i64
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from taskmap.collector import collector_paused
+from taskmap.util.gc_pause import collector_paused
 
 
 def test_the_collector_rests_inside_and_works_after() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taskmap.ledger import metrics
+from taskmap.util.metrics import metrics
 
 from .compare import assert_like, compiled, since
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from taskmap.errors import IndexOutOfRangeError
-from taskmap.platform import Capturer
+from taskmap.targets.platform import Capturer
 from tests.taskmap_roof.test_cuda_target import Gpu, RecordingPlatform
 
 from .compare import assert_like, share

@@ -14,23 +14,23 @@ import torch
 from torch import nn
 
 import taskmap
-from taskmap.backend.arena import NO_ARENA
 from taskmap.backend.cuda import compile as cuda_compile
 from taskmap.backend.cuda.compile import CudaBinary
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import Surroundings
-from taskmap.backend.program import BufferKind, Launch, Program, ProgramBuffer
+from taskmap.backend.program.arena import NO_ARENA
+from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.backend.sim.building import build_kernel
 from taskmap.backend.sim.launch import SimCall, SimLauncher
-from taskmap.backend.store import KernelStore
-from taskmap.cuda_platform import CudaPlatform, cuda_platform
-from taskmap.driver import Session
+from taskmap.backend.store.objects import KernelStore
+from taskmap.compile.driver import Session
+from taskmap.compile.task_store import TaskStore
 from taskmap.errors import IndexOutOfRangeError, KernelResourceError, NoDeviceError
 from taskmap.ir.nodes import Kernel
 from taskmap.options import Options
-from taskmap.target import gpu_target
-from taskmap.task_store import TaskStore
+from taskmap.targets.choose import gpu_target
+from taskmap.targets.cuda import CudaPlatform, cuda_platform
 from taskmap.torch_backend import compile_captured
 from tests.backend.fake_driver import FakeApi, Launched
 
@@ -144,10 +144,10 @@ def test_the_report_has_resources_of_the_gpu(tmp_path: Path) -> None:
     function = gpu.compiled(lambda x: x.tanh() + 1)
     function(torch.randn(100))
     (compilation,) = gpu.session.record
-    assert isinstance(compilation, taskmap.driver.Compilation)
+    assert isinstance(compilation, taskmap.compile.driver.Compilation)
     (taken,) = compilation.resources.values()
     assert taken.registers > 0
-    (run,) = compilation.call.executable.runs  # type: ignore[union-attr]  # nothing is prepared
+    (run,) = compilation.call.executable.runs
     assert run.seconds == (0.0015,)
 
 
@@ -183,7 +183,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
 def schedules(gpu: Gpu) -> list[str]:
     assert gpu.session.record is not None
     (compilation,) = gpu.session.record
-    assert isinstance(compilation, taskmap.driver.Compilation)
+    assert isinstance(compilation, taskmap.compile.driver.Compilation)
     return [kernel.schedule for kernel in compilation.kernels.values()]
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from taskmap.ledger import metrics
+from taskmap.util.metrics import metrics
 
 from .compare import assert_like, compiled, since
 

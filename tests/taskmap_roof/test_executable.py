@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taskmap.backend.arena import ArenaPool, allocate_arena
-from taskmap.backend.compile import compile_kernels
 from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
 from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.executable import Executable
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.launch import launch_sources
-from taskmap.backend.memory_plan import plan_memory
-from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer
-from taskmap.backend.store import KernelStore
+from taskmap.backend.program.arena import ArenaPool, allocate_arena
+from taskmap.backend.program.executable import Executable
+from taskmap.backend.program.launch_c import launch_sources
+from taskmap.backend.program.memory_plan import plan_memory
+from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
 from taskmap.ir.nodes import Dim, Var
 

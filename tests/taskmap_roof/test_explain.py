@@ -15,9 +15,9 @@ from torch.nn import functional
 import taskmap
 from benchmarks.models import MODELS
 from taskmap.errors import InputError
-from taskmap.private_compile import _APART
-from taskmap.report import Report
-from taskmap.report_text import WIDTH
+from taskmap.report.records import Report
+from taskmap.report.text import WIDTH
+from taskmap.util.private_compile import _APART
 
 from .compare import assert_like, compiled, since
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taskmap.graph.importers import types
-from taskmap.ir.evaluate import convert
+from taskmap.graph.importers.torch import types
+from taskmap.ir.interp.definitions import convert
 from taskmap.ir.types import DType, e4m3, e5m2
-from taskmap.ledger import metrics
+from taskmap.util.metrics import metrics
 
 from .compare import compiled, since
 

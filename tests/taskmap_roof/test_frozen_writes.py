@@ -20,9 +20,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import taskmap.backend.watch
-from taskmap.backend.pages import page_watch
-from taskmap.ledger import metrics
+import taskmap.backend.program.watch
+from taskmap.backend.program.pages import page_watch
+from taskmap.util.metrics import metrics
 
 from .compare import compiled, since
 
@@ -198,7 +198,7 @@ WAYS: list[Callable[[Scaled], None]] = [
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With pages watched by the system, and without."""
     if request.param == "hashes":
-        monkeypatch.setattr(taskmap.backend.watch, "page_watch", lambda: None)
+        monkeypatch.setattr(taskmap.backend.program.watch, "page_watch", lambda: None)
     elif page_watch() is None:
         pytest.skip("this system does not watch pages")
     return str(request.param)
@@ -336,7 +336,7 @@ def test_memory_is_not_looked_at_where_the_user_says_so(
 ) -> None:
     """Writes that PyTorch counts are noticed all the same."""
     watched: list[Any] = []
-    monkeypatch.setattr("taskmap.constants.watch", lambda *arguments: watched.append(arguments))
+    monkeypatch.setattr("taskmap.compile.frozen.watch", lambda *arguments: watched.append(arguments))
     n = SIZES[size]
     model = Scaled(n).eval()
     run = torch.compile(model, backend="taskmap", options={"check_frozen": False})
@@ -357,13 +357,13 @@ def test_memory_is_not_looked_at_where_the_user_says_so(
 def test_a_check_that_takes_long_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("taskmap.constants._MUCH", 1 << 10)
-    monkeypatch.setattr(taskmap.backend.watch, "page_watch", lambda: None)
+    monkeypatch.setattr("taskmap.compile.frozen._MUCH", 1 << 10)
+    monkeypatch.setattr(taskmap.backend.program.watch, "page_watch", lambda: None)
     model = Scaled(32).eval()
     run = compiled(model)
     with torch.no_grad():
         for _ in range(2):
             run(torch.rand(3, 32))
             rows(model)
-    (said,) = [r.message for r in caplog.records if r.name == "taskmap.constants"]
+    (said,) = [r.message for r in caplog.records if r.name == "taskmap.compile.frozen"]
     assert "'check_frozen': False" in said

@@ -10,7 +10,7 @@ import taskmap
 from taskmap.errors import CodegenError, IndexOutOfRangeError, InputError, InvalidOptionError, NoDeviceError
 from taskmap.ir import repeat, spatial
 from taskmap.ir.construct import call, ceil_div
-from taskmap.ir.script import barrier, block, dim, kernel, register, shared, thread
+from taskmap.ir.script.read import barrier, block, dim, kernel, register, shared, thread
 from taskmap.ir.types import f32, i64
 
 m, n, k = dim("m"), dim("n"), dim("k")

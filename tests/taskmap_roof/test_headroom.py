@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskmap.headroom import headroom
+from taskmap.util.stack_headroom import headroom
 
 
 def test_arguments_results_and_names_pass_through() -> None:

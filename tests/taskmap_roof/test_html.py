@@ -24,14 +24,14 @@ from torch.nn import functional
 
 import taskmap
 from taskmap.errors import InputError
-from taskmap.explaining import explain_onnx
-from taskmap.html.layers import lay_out
-from taskmap.html.text import duration, esc, scaled
-from taskmap.ir.mapping import repeat, spatial
+from taskmap.ir.algebra.mapping import repeat, spatial
 from taskmap.ir.target import gpu_named
-from taskmap.onnx_model import load_model
+from taskmap.onnx.model import load_model
 from taskmap.options import Options
-from taskmap.report import (
+from taskmap.report.explain import explain_onnx
+from taskmap.report.html.layers import lay_out
+from taskmap.report.html.text import duration, esc, scaled
+from taskmap.report.records import (
     ExternReport,
     Flow,
     GraphReport,
@@ -43,7 +43,7 @@ from taskmap.report import (
     Refusal,
     Report,
 )
-from taskmap.roofline import Ceiling, Peaks, gpu_peaks
+from taskmap.report.roofline import Ceiling, Peaks, gpu_peaks
 
 _VOID = {"meta", "br", "input", "link", "img", "hr"}
 HOSTILE = "\"'><script>alert(1)</script><!-- */ --> ]]> %s {0} </style> javascript:x \x00\x1b[31m \u202e end"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch._C._dynamo.eval_frame import set_eval_frame
 
-import taskmap.kept_outputs
-from taskmap.kept_outputs import KeptOutputs
+import taskmap.compile.output_pool
+from taskmap.compile.output_pool import KeptOutputs
 
 SHAPE, STRIDES = (1024, 512), (512, 1)
 
@@ -22,7 +22,7 @@ SHAPE, STRIDES = (1024, 512), (512, 1)
 @pytest.fixture(autouse=True)
 def nothing_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit counts what all graphs of a process keep, also those of tests before."""
-    monkeypatch.setattr(taskmap.kept_outputs, "_ALL", {})
+    monkeypatch.setattr(taskmap.compile.output_pool, "_ALL", {})
 
 
 def take(pool: KeptOutputs, shape: tuple[int, ...] = SHAPE, strides: tuple[int, ...] = STRIDES) -> Tensor:
@@ -138,7 +138,7 @@ def test_memory_shared_with_another_process_or_resized_is_not_used_again() -> No
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taskmap.kept_outputs, "MOST", 5 << 20)
+    monkeypatch.setattr(taskmap.compile.output_pool, "MOST", 5 << 20)
     pool = KeptOutputs()
     kept = [pool.take(slot, SHAPE, STRIDES, torch.float32) for slot in range(4)]
     assert pool.bytes == 2 * 1024 * 512 * 4

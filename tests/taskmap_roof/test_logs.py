@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import taskmap.logs
-from taskmap.runtime import CompiledGraph
+import taskmap.util.logs
+from taskmap.compile.runtime import CompiledGraph
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +77,7 @@ def test_without_the_plus_there_is_one_line_for_each_graph(caplog: pytest.LogCap
 
 def test_a_stage_is_not_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._logging._internal.trace_log, "handlers", [])
-    taskmap.logs.stage("inference", "graph", lambda: pytest.fail("nobody reads this"))
+    taskmap.util.logs.stage("inference", "graph", lambda: pytest.fail("nobody reads this"))
 
 
 def test_a_walk_over_the_packages_ends_and_loads_no_framework() -> None:
@@ -85,7 +85,7 @@ def test_a_walk_over_the_packages_ends_and_loads_no_framework() -> None:
     program = """
 import pkgutil, sys, taskmap
 found = [m.name for m in pkgutil.walk_packages(taskmap.__path__, "taskmap.", onerror=sys.exit)]
-assert {"taskmap.driver", "taskmap.ir.mapping", "taskmap.graph.importers.onnx.model"} <= set(found)
+assert {"taskmap.compile.driver", "taskmap.ir.algebra.mapping", "taskmap.graph.importers.onnx.read.model"} <= set(found)
 assert len(found) == len(set(found)) < 2000
 assert not [name for name in found if name.split(".")[1] in ("taskmap", "tests", "setup", "benchmarks")]
 assert not {"torch", "onnx", "cuda"} & set(sys.modules)

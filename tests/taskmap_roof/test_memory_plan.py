@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmap.backend.memory_plan import ALIGNMENT, Block, place, plan_memory
-from taskmap.backend.program import BufferKind, ExternCall, Launch, Program, ProgramBuffer
-from taskmap.backend.sizes import c_size, sizes_function
+from taskmap.backend.program.memory_plan import ALIGNMENT, Block, place, plan_memory
+from taskmap.backend.program.sizes import c_size, sizes_function
+from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.ir.construct import call, cast, ceil_div, const, maximum, select
 from taskmap.ir.errors import CodegenError, GraphError
 from taskmap.ir.nodes import Dim, Var

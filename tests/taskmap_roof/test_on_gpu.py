@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from taskmap import gpu_building
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.dump import new_dump
+from taskmap.compile.runtime import CompiledGraph
 from taskmap.errors import DeviceMemoryError
-from taskmap.on_gpu import on_gpu
-from taskmap.runtime import CompiledGraph
+from taskmap.kernels import build_gpu as gpu_building
+from taskmap.targets.on_gpu import on_gpu
+from taskmap.util.dump import new_dump
 
 GPUS = [torch.device("cuda", n) for n in range(3)]
 

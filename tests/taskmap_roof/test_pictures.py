@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import taskmap
-from taskmap.driver import Compilation
-from taskmap.graph.planning import Group
-from taskmap.ir.key import task_key
+from taskmap.compile.driver import Compilation
+from taskmap.graph.fusion.planning import Group
+from taskmap.ir.analysis.key import task_key
 from taskmap.ir.nodes import Allocate, MappedFor
 from taskmap.ir.target import cpu_target, gpu_named
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_stmts
-from taskmap.pictures import pictures
-from taskmap.report_kernels import with_kernels
+from taskmap.report.kernels import with_kernels
+from taskmap.report.mappings import pictures
 from taskmap.schedules import schedule
 
 CPU = cpu_target("avx2", 4)
@@ -33,7 +33,7 @@ def product() -> Task:
         return with_kernels(*args, **kwargs)  # type: ignore[arg-type]  # as it was called
 
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        patch.setattr("taskmap.explaining.with_kernels", look)
+        patch.setattr("taskmap.report.explain.with_kernels", look)
         taskmap.explain(lambda x, y, z: x @ y + z, torch.ones(40, 24), torch.ones(24, 48), torch.ones(40, 48))
     (task,) = seen
     assert task_key(task)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taskmap import runtime
-from taskmap.backend.arena import Arena, ArenaPool
+from taskmap.backend.program.arena import Arena, ArenaPool
+from taskmap.compile import runtime
 
 from .compare import assert_like, compiled
 

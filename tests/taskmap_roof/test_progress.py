@@ -12,9 +12,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from taskmap import progress as module
 from taskmap.cli import main
-from taskmap.progress import progress, progress_in_lines, waiting, waits_shown
+from taskmap.util import progress as module
+from taskmap.util.progress import progress, progress_in_lines, waiting, waits_shown
 
 
 class Terminal(io.StringIO):
@@ -45,7 +45,7 @@ def test_lines_are_for_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal(False)
     monkeypatch.setattr(sys, "stderr", stream)
     now = [0.0]
-    monkeypatch.setattr("taskmap.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("taskmap.util.progress.time.monotonic", lambda: now[0])
     with progress_in_lines(), progress("testing", 9) as show:
         for done in range(1, 10):
             now[0] += 0.5

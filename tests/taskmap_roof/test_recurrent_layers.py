@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from taskmap.ledger import metrics
+from taskmap.util.metrics import metrics
 
 from .compare import since
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taskmap.errors import IndexOutOfRangeError
-from taskmap.ledger import metrics
+from taskmap.util.metrics import metrics
 
 from .compare import check, compiled, since
 

@@ -12,7 +12,7 @@ import torch
 
 import taskmap
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.script import dim, kernel
+from taskmap.ir.script.read import dim, kernel
 from taskmap.ir.types import f32
 
 n = dim("n")
@@ -121,7 +121,7 @@ def symbol_of(program: str) -> str:
     from taskmap.ir.target import cuda_target
 
     header = (
-        "from taskmap.ir import spatial\nfrom taskmap.ir.script import block, ceil_div, dim, kernel, thread\n"
+        "from taskmap.ir import spatial\nfrom taskmap.ir.script.read import block, ceil_div, dim, kernel, thread\n"
         "from taskmap.ir.types import f32\nn = dim('n')\n"
     )
     text = header + program

@@ -13,7 +13,7 @@ import taskmap
 from taskmap.ir import repeat, spatial
 from taskmap.ir.errors import InputError, InvalidOptionError, SimulationError
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.script import barrier, block, ceil_div, dim, kernel, register, shared, thread
+from taskmap.ir.script.read import barrier, block, ceil_div, dim, kernel, register, shared, thread
 from taskmap.ir.types import bf16, f32
 
 m, n, k = dim("m"), dim("n"), dim("k")

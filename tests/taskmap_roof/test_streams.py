@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from taskmap import streams
 from taskmap.errors import UnsupportedError
-from taskmap.streams import OnStream, refuse_capture
+from taskmap.targets import streams
+from taskmap.targets.streams import OnStream, refuse_capture
 from tests.taskmap_roof.test_cuda_graphs import GraphedGpu
 
 GPU = torch.device("cuda", 0)
@@ -130,7 +130,7 @@ def test_a_users_graph_holds_the_steps_themselves(tmp_path: Path, monkeypatch: p
             function(x)
         before, launched = made.recorder.replays, len(made.api.launches)
         assert before > 0
-        monkeypatch.setattr("taskmap.cuda_graphs.is_capturing", lambda device: True)
+        monkeypatch.setattr("taskmap.compile.cuda_graphs.is_capturing", lambda device: True)
         torch.testing.assert_close(function(x), model(x), rtol=1e-4, atol=1e-5)
     assert made.recorder.replays == before
     assert len(made.api.launches) > launched
@@ -148,8 +148,8 @@ def test_prepared_constants_are_ordered(tmp_path: Path, monkeypatch: pytest.Monk
             waited.append(self.count)
 
     made = GraphedGpu(tmp_path, freeze=True)
-    monkeypatch.setattr("taskmap.constants.OnStream", Counted)
-    monkeypatch.setattr("taskmap.constants._on_gpu", lambda device: True)
+    monkeypatch.setattr("taskmap.compile.frozen.OnStream", Counted)
+    monkeypatch.setattr("taskmap.compile.frozen._on_gpu", lambda device: True)
     model = nn.Conv2d(8, 8, 3).eval()
     with torch.no_grad():
         function = made.compiled(model)

@@ -11,14 +11,14 @@ import torch
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
-from taskmap.backend.kernel_source import KernelSource
-from taskmap.backend.sizes import sizes_function
+from taskmap.backend.program.sizes import sizes_function
+from taskmap.backend.store.key import KernelSource
+from taskmap.compile.task_store import TaskKernel, TaskStore, entry_key
 from taskmap.ir.construct import ceil_div
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.types import f16
-from taskmap.ledger import metrics
-from taskmap.task_store import TaskKernel, TaskStore, entry_key
+from taskmap.util.metrics import metrics
 
 from .compare import assert_like, compiled, since
 
@@ -94,7 +94,7 @@ def test_everything_that_can_change_the_c_changes_the_key() -> None:
 
 
 def test_a_second_compilation_schedules_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskmap.driver.compiler_version", lambda: "the same")
+    monkeypatch.setattr("taskmap.compile.driver.compiler_version", lambda: "the same")
     x = torch.randn(4, 6)
     counts = []
     for _ in range(2):

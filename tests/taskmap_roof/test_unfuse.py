@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from taskmap import driver
+from taskmap.compile import driver
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ledger import metrics
 from taskmap.schedules import schedule
+from taskmap.util.metrics import metrics
 
 from .compare import assert_like, compiled, since
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from taskmap.errors import TuningError
-from taskmap.tuning import repairing
-from taskmap.tuning.connecting import SIDES
+from taskmap.tuning import repair as repairing
+from taskmap.tuning.connection import SIDES
 from taskmap.tuning.database import Database
 from taskmap.tuning.record import HEAD, Record
 from tests.tuning.records import record
@@ -112,7 +112,7 @@ def test_rows_that_make_no_sense_go_when_it_is_verified(
 def test_what_is_locked_is_not_taken_for_damaged(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskmap.tuning.connecting._WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("taskmap.tuning.connection._WAIT_SECONDS", 0.1)
     database = with_content(tmp_path / "cache", content)
     other = sqlite3.connect(database.path)
     other.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from taskmap.errors import TuningError
-from taskmap.tuning import connecting
-from taskmap.tuning.connecting import Mode, connect, on_network
+from taskmap.tuning import connection as connecting
+from taskmap.tuning.connection import Mode, connect, on_network
 from taskmap.tuning.database import Database
-from taskmap.tuning.turns import turn
+from taskmap.tuning.lockfile import turn
 from tests.tuning.records import record
 
 HERE = Path(__file__)

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taskmap.backend.compile import partition, stored_kernel
+from taskmap.backend.cpu.compile import partition, stored_kernel
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import Safer, Toolchain, find_toolchain, fingerprint
-from taskmap.backend.kernel_source import KernelSource
+from taskmap.backend.store.key import KernelSource
 from taskmap.cli import env
 from taskmap.ir.errors import WrongCompilerError
 from taskmap.ir.target import Target, cpu_target

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from taskmap.ir.errors import ScheduleError
-from taskmap.tuning.attempt import Attempts, attempt
 from taskmap.tuning.bench import Bench
+from taskmap.tuning.isolation import Attempts, attempt
 from taskmap.tuning.job import Job
 from taskmap.tuning.record import Verdict
 from tests.tuning.tuning_here import DEFAULT, OTHERS, here, job

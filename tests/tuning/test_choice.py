@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 import taskmap
-from taskmap import progress
 from taskmap.options import Options
 from taskmap.schedules import problem, space_of
-from taskmap.target import host_target
+from taskmap.targets.choose import host_target
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.choice import Choices, choices
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import operator_of
+from taskmap.util import progress
 from tests.tuning.tuning_here import PROBLEM, SPACE, TARGET, here, operator
 
 X = torch.linspace(-1, 1, 16 * 32).reshape(16, 32)

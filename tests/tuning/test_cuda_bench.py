@@ -15,7 +15,7 @@ from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, ScheduleErro
 from taskmap.ir.target import Target, cuda_target
 from taskmap.ir.types import f16, f32
 from taskmap.schedules import problem, read_problem, space_of
-from taskmap.schedules.cuda.matmul_problem import CudaMatmulProblem
+from taskmap.schedules.cuda.tunable_matmul import CudaMatmulProblem
 from taskmap.tuning import child
 from taskmap.tuning.bench import WrongResultError
 from taskmap.tuning.cuda_bench import CudaBench, find_gpu

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from taskmap.ir.types import f32
-from taskmap.schedules.cpu.attention_problem import AttentionProblem
-from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
+from taskmap.schedules.cpu.attention.problem import AttentionProblem
+from taskmap.schedules.cpu.convolution.problem import ConvolutionProblem
 from taskmap.tuning.expected import expected, unpacked
 from taskmap.tuning.operands import operand
 

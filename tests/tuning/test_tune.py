@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taskmap.errors import TuningError
-from taskmap.tuning.attempt import Attempts
+from taskmap.tuning.isolation import Attempts
 from taskmap.tuning.job import Failure, Job, Outcome
 from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import LOOKS, Budget, Progress, Tuned, tune

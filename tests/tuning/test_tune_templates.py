@@ -14,9 +14,9 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.options import Options
 from taskmap.schedules import Problem, problem, read_problem, space_of
-from taskmap.schedules.cpu.attention_problem import AttentionProblem
-from taskmap.schedules.cpu.convolution_problem import ConvolutionProblem
-from taskmap.target import host_target
+from taskmap.schedules.cpu.attention.problem import AttentionProblem
+from taskmap.schedules.cpu.convolution.problem import ConvolutionProblem
+from taskmap.targets.choose import host_target
 from taskmap.tuning.bench import Bench
 from taskmap.tuning.choice import Choices
 from taskmap.tuning.database import Database

@@ -8,8 +8,8 @@ from pathlib import Path
 from taskmap.ir.types import f32
 from taskmap.options import Options
 from taskmap.schedules import space_of
-from taskmap.schedules.cpu.matmul_problem import MatmulProblem
-from taskmap.target import host_target
+from taskmap.schedules.cpu.matmul.problem import MatmulProblem
+from taskmap.targets.choose import host_target
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import conditions, database_path

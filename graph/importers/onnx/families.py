@@ -1,16 +1,15 @@
 """The families of ONNX operators; importing this file fills the table of lowerings."""
 
-from taskmap.graph.importers.onnx import (
+from taskmap.graph.importers.onnx.microsoft.table import FAMILIES as MICROSOFT
+from taskmap.graph.importers.onnx.ml import classic_trees, linear_models, ngrams, scores, trees
+from taskmap.graph.importers.onnx.ops import (
     activations,
     attention,
-    classic_trees,
     convolution,
     creation,
     elementwise,
     indexing,
-    linear_models,
     matmul,
-    ngrams,
     norms,
     pooling,
     quantization,
@@ -18,16 +17,13 @@ from taskmap.graph.importers.onnx import (
     recurrent,
     reductions,
     resize,
-    scores,
     sequences,
     shapes,
-    trees,
     vision,
 )
-from taskmap.graph.importers.onnx.microsoft.table import FAMILIES as MICROSOFT
-from taskmap.graph.importers.onnx.model import Model as Model
-from taskmap.graph.importers.onnx.model import Port as Port
-from taskmap.graph.importers.onnx.model import load as load
+from taskmap.graph.importers.onnx.read.model import Model as Model
+from taskmap.graph.importers.onnx.read.model import Port as Port
+from taskmap.graph.importers.onnx.read.model import load as load
 
 FAMILIES = (
     activations,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 
 
 @pytest.fixture(scope="session")

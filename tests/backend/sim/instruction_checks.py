@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.sim import run as sim
 from taskmap.backend.sim.run import Policy
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instruction import Instruction
-from taskmap.ir.instruction_meaning import distribute, execute
-from taskmap.ir.instruction_specs import (
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.interp.instructions import distribute, execute
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import (
     ApproximationSpec,
     AsyncCopySpec,
     AtomicSpec,
@@ -31,7 +31,7 @@ from taskmap.ir.instruction_specs import (
     VoteSpec,
     WarpReduceSpec,
 )
-from taskmap.ir.instructions import INSTRUCTIONS
+from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.types import DType, bf16, e4m3, f16, f32, i8, i32, i64, u8
 from tests.backend.sim.instruction_runs import (
     C_TYPES,

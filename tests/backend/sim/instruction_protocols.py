@@ -12,10 +12,10 @@ import numpy as np
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.sim import run as sim
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instruction import Instruction
-from taskmap.ir.instruction_meaning import execute
-from taskmap.ir.instructions import instruction_named
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.interp.instructions import execute
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.types import f32
 from tests.backend.sim.instruction_runs import run_wgmma
 from tests.backend.sim.kernels import kernel

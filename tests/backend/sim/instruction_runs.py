@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.sim import run as sim
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instruction import Instruction
-from taskmap.ir.instruction_meaning import distribute
-from taskmap.ir.instruction_specs import MatMulSpec
-from taskmap.ir.mapping import TaskMapping
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.interp.instructions import distribute
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.isa.wgmma_descriptor import Descriptor
 from taskmap.ir.types import DType
-from taskmap.ir.wgmma_operand import Descriptor
 from tests.backend.sim.kernels import kernel
 
 Array = NDArray[Any]

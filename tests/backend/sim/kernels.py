@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.backend.sim.run import Policy, SimReport
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 
 SEEDS = (0, 1, 2, 3)
 

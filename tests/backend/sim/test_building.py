@@ -12,7 +12,7 @@ from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim.building import build_kernel, build_kernels, engine
 from taskmap.backend.sim.run import run
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerFailedError
 from tests.backend.sim.kernels import kernel
 

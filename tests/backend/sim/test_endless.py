@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim.problems import Problem
 from taskmap.backend.sim.run import run
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import SEEDS, kernel
 
 NEVER = 1e6

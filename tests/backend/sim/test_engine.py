@@ -10,7 +10,7 @@ _PROGRAM = """\
 from pathlib import Path
 from taskmap.backend.sim import toolchain
 toolchain._ENGINE_FLAGS += ("-DTM_PORTABLE_SWITCH", "-Werror", "-Wno-unknown-pragmas")
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.test_memory import matmul, matrices, run
 import numpy as np
 for checks in (True, False):

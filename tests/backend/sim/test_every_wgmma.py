@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from taskmap.backend.sim.run import run
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instruction import Instruction
-from taskmap.ir.instruction_meaning import distribute
-from taskmap.ir.instruction_specs import MatMulSpec
-from taskmap.ir.mapping import TaskMapping
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.interp.instructions import distribute
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import MatMulSpec
 from tests.backend.sim.instruction_checks import ON_GPU, is_wgmma
 from tests.backend.sim.instruction_runs import C_TYPES, loaded, operand_image, registers, stored, whole_numbers
 from tests.backend.sim.kernels import kernel

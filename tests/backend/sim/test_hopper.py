@@ -10,7 +10,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter, TensorView
 from taskmap.backend.sim.run import Policy, run
 from taskmap.backend.sim.tensor_map import encode
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError
 from taskmap.ir.types import f16, f32
 from tests.backend.sim.kernels import SEEDS, kernel

@@ -10,10 +10,10 @@ import pytest
 
 from taskmap.backend.sim.run import run
 from taskmap.backend.sim.unit import prelude
-from taskmap.backend.store import KernelStore
-from taskmap.ir.instruction import Instruction
-from taskmap.ir.instruction_meaning import execute
-from taskmap.ir.instruction_specs import AtomicSpec, FragmentMoveSpec, MatMulSpec, MatrixMoveSpec
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.interp.instructions import execute
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import AtomicSpec, FragmentMoveSpec, MatMulSpec, MatrixMoveSpec
 from taskmap.ir.types import e4m3, e5m2, f64, tf32
 from tests.backend.sim.instruction_checks import CHECKS, ON_GPU, Check, check_atomic, places_of_many
 from tests.backend.sim.instruction_protocols import PROTOCOLS, Protocol

@@ -5,7 +5,7 @@ import pytest
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim.run import run
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError, SimulationError
 from tests.backend.sim.kernels import SEEDS, clean, kernel, kinds
 

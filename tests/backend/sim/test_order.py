@@ -10,7 +10,7 @@ import pytest
 
 from taskmap.backend.sim.problems import Problem
 from taskmap.backend.sim.run import run
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import SEEDS, clean, kernel, kinds
 
 ONE = "tm_global<float> p"

@@ -6,7 +6,7 @@ import pytest
 
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim.run import Policy, run
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import SEEDS, clean, kernel, kinds
 
 PARAMETERS = "tm_global<const tm_f16> a, tm_global<const tm_f16> b, tm_global<float> c"

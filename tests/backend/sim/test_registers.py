@@ -1,6 +1,6 @@
 """Registers that warpgroups hand to each other: a warp gets no more than others give back."""
 
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import clean, kernel, kinds
 
 BODY = """\

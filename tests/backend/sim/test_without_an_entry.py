@@ -13,9 +13,9 @@ import pytest
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.backend.sim.run import SimReport
-from taskmap.backend.store import KernelStore
+from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import SimulationError
-from taskmap.ir.instructions import instruction_named
+from taskmap.ir.isa.table import instruction_named
 from tests.backend.sim.instruction_protocols import PROTOCOLS, Protocol
 from tests.backend.sim.kernels import clean, kernel, kinds
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskmap.graph.importers.onnx.composition import Body
-from taskmap.graph.importers.onnx.contract import composed
+from taskmap.graph.importers.onnx.microsoft.composition import Body
+from taskmap.graph.importers.onnx.microsoft.contract import composed
 from taskmap.graph.importers.onnx.microsoft.fused import activated
 
 WINDOW = "auto_pad:s dilations:is group:i kernel_shape:is pads:is strides:is"

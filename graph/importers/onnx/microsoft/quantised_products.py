@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from taskmap.graph.importers.onnx.composition import Body
-from taskmap.graph.importers.onnx.contract import composed
 from taskmap.graph.importers.onnx.microsoft.attention import projected
+from taskmap.graph.importers.onnx.microsoft.composition import Body
+from taskmap.graph.importers.onnx.microsoft.contract import composed
 from taskmap.graph.importers.onnx.microsoft.convolutions import WINDOW, channels_first, channels_last, window
 from taskmap.graph.importers.onnx.microsoft.norms import embedded
 from taskmap.graph.importers.onnx.microsoft.quantised import numbers, quantised

@@ -1,0 +1,1 @@
+"""The prelude of generated C: one file per family of functions."""

@@ -1,0 +1,231 @@
+"""Elementary functions in f32 by polynomials: branch-free, the same instructions in any number of lanes.
+
+The reductions are the classical ones (J.-M. Muller, "Elementary Functions", 3rd edition, chapters 5, 6 and 11): a power
+of two or a multiple of pi/2 is taken off, in two parts where the first part times the multiplier is exact, and a
+minimax polynomial does the rest. The polynomials were fitted to 40-digit values, with the weights that bound the
+relative error of the function; `test_vector_math.py` holds the errors, in units of the last place, over the whole
+range. What is one fused operation, where the CPU has one, is written as such: the compiler is told to fuse nothing by
+itself. So all numbers of lanes give the same bits.
+"""
+
+from __future__ import annotations
+
+from taskmap.backend.cpu.math.types import fused, horner
+
+# exp(r) - 1 - r = r^2 q(r) for |r| <= ln(2) / 2; e1 is exp(r) - 1
+_EXP_CORE = (
+    "  $V n = tm_round_$V(x * 0x1.715476p+0f);\n"
+    f"  $V r = {fused('n', '0x1.bd0106p-13f', fused('n', '-0x1.63p-1f', 'x'))};\n"
+    + horner("q", "r", "0x1.6a23cep-10f 0x1.123a2p-7f 0x1.5558f2p-5f 0x1.555492p-3f 0x1.fffffcp-2f")
+    + f"  $V e1 = {fused('r * r', 'q', 'r')};\n"
+)
+# The same, with one term more: relative to exp(r) - 1, which is small where r is.
+_EXPM1_CORE = (
+    "  $V n = tm_round_$V(x * 0x1.715476p+0f);\n"
+    f"  $V r = {fused('n', '0x1.bd0106p-13f', fused('n', '-0x1.63p-1f', 'x'))};\n"
+    + horner("q", "r", "0x1.a032c2p-13f 0x1.6d723ep-10f 0x1.11118ap-7f 0x1.5554bp-5f 0x1.555554p-3f 0.5f")
+    + f"  $V e1 = {fused('r * r', 'q', 'r')};\n"
+)
+_EXP = (
+    "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-104.0f)), tm_splat_$V(89.0f));\n"
+    + _EXP_CORE
+    + "  return tm_scale_$V(e1 + 1.0f, n);"
+)
+_EXP2 = (
+    "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-151.0f)), tm_splat_$V(129.0f));\n"
+    "  $V n = tm_round_$V(x);\n"
+    "  $V r = x - n;\n"
+    + horner("q", "r", "0x1.41fb66p-13f 0x1.5f3ed8p-10f 0x1.3b2d4ep-7f 0x1.c6aee8p-5f 0x1.ebfbdcp-3f 0x1.62e43p-1f")
+    + f"  return tm_scale_$V({fused('q', 'r', '1.0f')}, n);"
+)
+# 2^n (exp(r) - 1) + (2^n - 1), with half of 2^n, which does not overflow where the result does not.
+_EXPM1 = (
+    "  $V small = x;\n"
+    "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-18.0f)), tm_splat_$V(89.0f));\n"
+    + _EXPM1_CORE
+    + f"""\
+  $V t = tm_pow2_$V(n - 1.0f);
+  $V y = {fused("t", "e1", "t - 0.5f")};
+  return tm_select_$V(tm_abs_$V(small) < 0x1p-24f, small, y + y);"""
+)
+# tanh(x) = x + x^3 p(x^2) for |x| < 0.6, and 1 - 2 / (exp(2x) + 1) from there on
+_TANH = (
+    """\
+  $V signed_x = x;
+  $V a = tm_atmost_$V(tm_abs_$V(x), tm_splat_$V(9.02f));
+  $V s = a * a;
+  x = a + a;
+"""
+    + horner("p", "s", "-0x1.82585ap-8f 0x1.54b8ap-6f -0x1.b898dep-5f 0x1.1109aep-3f -0x1.55553ep-2f")
+    + _EXP_CORE
+    + f"""\
+  $V e = (e1 + 1.0f) * tm_pow2_$V(n);
+  return tm_copysign_$V(tm_select_$V(a < 0.6f, {fused("a * s", "p", "a")}, 1.0f - 2.0f / (e + 1.0f)), signed_x);"""
+)
+# e / (1 + e) for x < 0 and 1 / (1 + e) for x >= 0, where e = exp(-|x|) <= 1. What e and 1 + e lose by rounding is put
+# right at the end, with 1 / (1 + e) to about 4 %.
+_SIGMOID = (
+    "  $M negative = x < 0;\n"
+    "  x = tm_atleast_$V(-tm_abs_$V(x), tm_splat_$V(-104.0f));\n"
+    + _EXP_CORE
+    + f"""\
+  $V whole = e1 + 1.0f;
+  $V lost = (e1 - (whole - 1.0f)) * tm_pow2_$V(tm_atleast_$V(n, tm_splat_$V(-126.0f)));
+  $V e = tm_scale_$V(whole, n);
+  $V below = e + 1.0f;
+  $V y = tm_select_$V(negative, e, tm_splat_$V(1.0f)) / below;
+  $V rest = {fused("-y", "e - (below - 1.0f)", "tm_select_$V(negative, lost, tm_splat_$V(0.0f))")};
+  return {fused("rest", fused("e", "-0.457f", "0.957f"), "y")};"""
+)
+
+# log(1 + f) - f = f^2 (f p(f) - 1/2) for 2/3 <= 1 + f < 4/3
+_LOG_CORE = (
+    horner(
+        "p",
+        "f",
+        "-0x1.08174p-3f 0x1.1e7866p-3f -0x1.f309ecp-4f 0x1.1ed3d2p-3f -0x1.559e08p-3f 0x1.99d056p-3f -0x1.fffefp-3f "
+        "0x1.555506p-2f",
+    )
+    + f"  $V w = {fused('p', 'f', '-0.5f')};\n"
+)
+_LOG_START = "  $V n, f = tm_log_split_$V(x, &n);\n"
+# ln(2) in two parts: the first has 9 bits, so its product with n is exact.
+_LOG_SUM = fused("n", "0x1.63p-1f", fused("f * f", "w", fused("n", "-0x1.bd0106p-13f", "f")))
+_LOG = _LOG_START + _LOG_CORE + f"  return tm_log_edges_$V(x, {_LOG_SUM});"
+# log2(1 + f) = f + f (c + log2(e) f (f p(f) - 1/2)) with c = log2(e) - 1
+_LOG2 = (
+    _LOG_START
+    + _LOG_CORE
+    + f"  $V k = {fused('f * w', '0x1.715476p+0f', '0x1.c551d9p-2f')};\n"
+    + f"  return tm_log_edges_$V(x, {fused('f', 'k', 'f + n')});"
+)
+# The same of 2 log10: c = 2 log10(e) - 1. log10(2) is in two parts, like ln(2).
+_LOG10 = (
+    _LOG_START
+    + _LOG_CORE
+    + f"  $V k = {fused('f * w', '0x1.bcb7b2p-1f', '-0x1.0d213cp-3f')};\n"
+    + f"  $V y = {fused('n', '0x1.3509f8p-17f', fused('f', 'k', 'f'))};\n"
+    + f"  return tm_log_edges_$V(x, {fused('y', '0.5f', 'n * 0x1.344p-2f')});"
+)
+# What 1 + x loses by rounding is added to f, at the scale of f.
+_LOG1P = (
+    "  $V u = x + 1.0f;\n"
+    "  $V lost = tm_select_$V(x > 1.0f, 1.0f - (u - x), x - (u - 1.0f));\n"
+    "  $V n, f = tm_log_split_$V(u, &n);\n"
+    f"  f = {fused('lost', 'tm_pow2_$V(-tm_atmost_$V(n, tm_splat_$V(64.0f)))', 'f')};\n"
+    + _LOG_CORE
+    + f"  return tm_select_$V(x == 0, x, tm_log_edges_$V(u, {_LOG_SUM}));"
+)
+
+# x = 2^n (1 + f); numbers below the normal ones are scaled first. What comes of 0, inf, NaN and x < 0 does not matter.
+# Of 1 <= m < 2, those from 4/3 on are halved: there 3/4 m has the exponent 0, below it -1.
+_LOG_SPLIT = """\
+TM_INLINE $V tm_log_split_$V($V x, $V *n) {
+#if $wide
+  $V m = __builtin_ia32_getmantps512_mask(x, 0, x, -1, 4);
+  $V up = __builtin_ia32_getexpps512_mask(m * 0.75f, x, -1, 4) + 1.0f;
+  *n = __builtin_ia32_getexpps512_mask(x, x, -1, 4) + up;
+  return __builtin_ia32_scalefps512_mask(m, -up, x, -1, 4) - 1.0f;
+#else
+  $M tiny = x < 0x1p-126f;
+  $U u = tm_bits_$V(tm_select_$V(tiny, x * 0x1p23f, x)) - 0x3f2aaaab;
+  *n = tm_cast_${I}_to_$V(($I)u >> 23) - tm_select_$V(tiny, tm_splat_$V(23.0f), tm_splat_$V(0.0f));
+  return tm_from_bits_$V((u & 0x7fffff) + 0x3f2aaaab) - 1.0f;
+#endif
+}"""
+# The logarithms of 0 and inf, and NaN where x < 0 or x is one; y elsewhere. The table of the one instruction that does
+# this has four bits for each kind of x: a quiet and a signalling NaN, 0, 1, -inf, inf, < 0, > 0.
+_LOG_EDGES = """\
+TM_INLINE $V tm_log_edges_$V($V x, $V y) {
+#if $wide
+  return __builtin_ia32_fixupimmps512_mask(y, x, tm_splat_$I(0x03530422), 0, -1, 4);
+#else
+  $V edge = tm_select_$V(x < 0, tm_splat_$V(__builtin_nanf("")), x);
+  edge = tm_select_$V(x == 0, tm_splat_$V(-__builtin_inff()), edge);
+  return tm_select_$V((x > 0) & (x < __builtin_inff()), y, edge);
+#endif
+}"""
+
+# erf(x) = x + x p(x^2) for |x| <= 1, and 1 - exp(-x g(x)) for 1 < x, where 1 - erf(4) is below a quarter of an ulp.
+_ERF = (
+    """\
+  $V signed_x = x;
+  $V a = tm_atmost_$V(tm_abs_$V(x), tm_splat_$V(4.0f));
+  $V s = a * a;
+"""
+    + horner(
+        "p",
+        "s",
+        "0x1.496a86p-14f -0x1.a3f722p-11f 0x1.5405b8p-8f -0x1.b7f90ep-6f 0x1.ce2cf8p-4f -0x1.81273ep-2f 0x1.06eba8p-3f",
+    )
+    + horner(
+        "g",
+        "a",
+        "-0x1.ca55b8p-17f 0x1.6c5628p-12f -0x1.eac51ep-9f 0x1.88e7eap-6f -0x1.b434f4p-4f -0x1.451dap-1f "
+        "-0x1.20f1bcp+0f",
+    )
+    + "  x = g * a;\n"
+    + _EXP_CORE
+    + f"""\
+  $V tail = {fused("-(e1 + 1.0f)", "tm_pow2_$V(n)", "1.0f")};
+  return tm_copysign_$V(tm_select_$V(a < 1.0f, {fused("a", "p", "a")}, tail), signed_x);"""
+)
+
+# The remainder by pi/2 in f64: for |x| < 2^20 the first part of pi/2, 33 bits of it, times the quotient is exact.
+_TRIG_REDUCE = f"""\
+TM_INLINE $V tm_trig_reduce_$V($V x, $I *quadrant) {{
+  $W d = tm_cast_${{V}}_to_$W(x);
+  $W n = tm_round_$W(d * 0x1.45f306dc9c883p-1);
+  *quadrant = tm_cast_${{W}}_to_$I(n);
+  d = {fused("n", "-0x1.921fb544p+0", "d", "$W")};
+  return tm_cast_${{W}}_to_$V({fused("n", "-0x1.0b4611a626331p-34", "d", "$W")});
+}}"""
+_TRIG_REDUCE_SPLIT = """\
+TM_INLINE $V tm_trig_reduce_$V($V x, $I *quadrant) {
+  $HI lo, hi;
+  $H r = tm_trig_reduce_$H(tm_lo_$V(x), &lo), s = tm_trig_reduce_$H(tm_hi_$V(x), &hi);
+  *quadrant = tm_join_$I(lo, hi);
+  return tm_join_$V(r, s);
+}"""
+_SIN_COS = (
+    """\
+  $I quadrant;
+  $V r = tm_trig_reduce_$V(x, &quadrant);
+  $shift
+  $V s = r * r;
+"""
+    + horner("sine", "s", "-0x1.99432ep-13f 0x1.110738p-7f -0x1.555546p-3f")
+    + horner("cosine", "s", "0x1.99eaf8p-16f -0x1.6c0c32p-10f 0x1.55554ap-5f")
+    + f"  sine = {fused('r * s', 'sine', 'r')};\n"
+    + f"  cosine = {fused('s * s', 'cosine', fused('s', '-0.5f', '1.0f'))};\n"
+    + """\
+  $V y = tm_select_$V((quadrant & 1) != 0, cosine, sine);
+  y = tm_from_bits_$V(tm_bits_$V(y) ^ (($U)(quadrant & 2) << 30));
+  y = $result;
+  $M far = tm_abs_$V(x) > 0x1p20f;
+  return __builtin_expect(tm_any_$M(far), 0) ? tm_select_$V(far, tm_far_$name_$V(x), y) : y;"""
+)
+_SIN = (
+    _SIN_COS.replace("  $shift\n", "")
+    .replace("$name", "sin")
+    .replace("$result", "tm_select_$V(tm_abs_$V(x) < 0x1p-12f, x, y)")
+)
+_COS = _SIN_COS.replace("$shift", "quadrant = quadrant + 1;").replace("$name", "cos").replace("$result", "y")
+
+# Bodies of functions of `x`, and full definitions of what they share.
+BODIES = {
+    "exp": _EXP,
+    "exp2": _EXP2,
+    "expm1": _EXPM1,
+    "tanh": _TANH,
+    "sigmoid": _SIGMOID,
+    "log": _LOG,
+    "log2": _LOG2,
+    "log10": _LOG10,
+    "log1p": _LOG1P,
+    "erf": _ERF,
+    "sin": _SIN,
+    "cos": _COS,
+}
+SHARED = {"log_split": _LOG_SPLIT, "log_edges": _LOG_EDGES}
+TRIG_REDUCE, TRIG_REDUCE_SPLIT = _TRIG_REDUCE, _TRIG_REDUCE_SPLIT

@@ -1,0 +1,79 @@
+"""Functions of integers, wrapping as torch's do: what may wrap is unsigned, as C leaves signed overflow open.
+
+A division by zero, which torch refuses, must not stop the process: its quotient is -1 (255 for u8), and the remainder
+of x by 0 is x.
+"""
+
+from __future__ import annotations
+
+from taskmap.backend.cpu.math.types import Vector
+
+_IDENTITY = ("floor", "ceil", "trunc", "round")
+
+_UNARY = {
+    "abs": "  return tm_select_$V(x < 0, tm_neg_$V(x), x);",
+    "neg": "  return ($V)-($U)x;",
+    "square": "  return tm_mul_$V(x, x);",
+    "sign": "  return tm_select_$V(x > 0, tm_splat_$V(1), tm_select_$V(x < 0, tm_splat_$V(-1), tm_splat_$V(0)));",
+}
+_UNARY_UNSIGNED = {"abs": "  return x;", "sign": "  return tm_select_$V(x > 0, tm_splat_$V(1), tm_splat_$V(0));"}
+_BINARY = {
+    "add": "  return ($V)(($U)x + ($U)y);",
+    "sub": "  return ($V)(($U)x - ($U)y);",
+    "mul": "  return ($V)(($U)x * ($U)y);",
+    "max": "  return tm_select_$V(x > y, x, y);",
+    "min": "  return tm_select_$V(x < y, x, y);",
+    "fmod": "  return tm_sub_$V(x, tm_mul_$V(y, tm_trunc_div_$V(x, y)));",
+    "remainder": "  return tm_sub_$V(x, tm_mul_$V(y, tm_floor_div_$V(x, y)));",
+}
+_SCALAR = {
+    "mul": "  return ($V)((u64)x * (u64)y);",
+    "trunc_div": """\
+  if (y == 0) return ($V)-1;
+  if (y == ($V)-1 && ($V)-1 < 0) return tm_neg_$V(x);
+  return ($V)(x / y);""",
+    "floor_div": """\
+  if (y == 0) return ($V)-1;
+  if (y == ($V)-1 && ($V)-1 < 0) return tm_neg_$V(x);
+  return ($V)(x / y - (x % y != 0 && (x < 0) != (y < 0)));""",
+    # Squaring; a negative exponent leaves a fraction, which is 0, of all but 1 and -1.
+    "pow": """\
+  if (y < 0) return x == 1 ? 1 : x == ($V)-1 ? (y & 1 ? ($V)-1 : 1) : 0;
+  u64 power = 1, base = (u64)x;
+  for (u64 n = (u64)y; n != 0; n >>= 1) {
+    if (n & 1) power *= base;
+    base *= base;
+  }
+  return ($V)power;""",
+}
+# Exact: a quotient of 16-bit (32-bit) integers that is not integral is farther from the next integer than half a unit
+# in the last place of f32 (f64).
+_QUOTIENT = """\
+  $W q = tm_${rounding}_$W(tm_cast_${V}_to_$W(x) / tm_cast_${V}_to_$W(y));
+  return tm_select_$V(y == 0, tm_splat_$V(-1), tm_cast_${W}_to_$V(q));"""
+_PREDICATES = {
+    "isnan": "  return ($M){0};",
+    "isinf": "  return ($M){0};",
+    "isfinite": "  return tm_not_$M(($M){0});",
+    "signbit": "  return x < 0;",
+}
+
+
+def integer_body(name: str, v: Vector) -> str | None:
+    """Body of the function `name` of integers `x` (and `y`), or None where it has to go lane by lane or is not one."""
+    if name in _IDENTITY:
+        return "  return x;"
+    if v.dtype[0] != "i" and name in _UNARY_UNSIGNED:
+        return v.render(_UNARY_UNSIGNED[name])
+    if v.lanes == 1 and name in _SCALAR:
+        return v.render(_SCALAR[name])
+    if name in ("floor_div", "trunc_div") and v.bits <= 32:
+        wide = v.of("f64" if v.bits == 32 else "f32").name
+        return v.render(_QUOTIENT, W=wide, rounding="floor" if name == "floor_div" else "trunc")
+    body = _UNARY.get(name) or _BINARY.get(name) or _PREDICATES.get(name)
+    return v.render(body) if body else None
+
+
+def has_scalar(name: str) -> bool:
+    """Whether one lane at a time is a way to compute the function `name` of integers."""
+    return name in _SCALAR

@@ -1,0 +1,50 @@
+"""Masks: their conversion between widths and to bytes, their negation, and the questions "any?" and "all?"."""
+
+from __future__ import annotations
+
+from taskmap.backend.cpu.math.types import Vector
+
+_ANY = """\
+TM_INLINE int tm_any_$V($V m) {
+  union { u64 bits; $V m; } u = {0};
+  u.m = m;
+  return u.bits != 0;
+}"""
+
+
+def convert_mask(source: Vector, target: Vector) -> str:
+    """Body of the conversion of `x` between masks of any width and `b8`, the bytes 0 and 1 of a bool in memory."""
+    if source.dtype == target.dtype:
+        return "return x;"
+    if source.lanes == 1:
+        return "return x != 0;"
+    if source.dtype == "b8":
+        return f"return tm_mask_{source.mask.name}_to_{target.name}(x != 0);" if target.bits > 8 else "return x != 0;"
+    if target.dtype == "b8":
+        if source.bits > 8:
+            narrow = target.mask.name
+            return f"return tm_mask_{narrow}_to_{target.name}(tm_mask_{source.name}_to_{narrow}(x));"
+        return f"return ({target.name})x & 1;"
+    step = source.of(f"m{source.bits * 2 if source.bits < target.bits else source.bits // 2}")
+    if step == target:
+        return f"return __builtin_convertvector(x, {target.name});"
+    return f"return tm_mask_{step.name}_to_{target.name}(tm_mask_{source.name}_to_{step.name}(x));"
+
+
+def invert(v: Vector, vector_bytes: int) -> str:
+    """`tm_not_M(m)`: the lanes where m is not set."""
+    return v.render("TM_INLINE $V tm_not_$V($V m) { return $value; }", value="!m" if v.lanes == 1 else "~m")
+
+
+def any_lane(v: Vector, vector_bytes: int) -> str:
+    """`tm_any_M(m)`: 1 where some lane is set, else 0."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE int tm_any_$V($V m) { return m; }")
+    if v.bytes <= 8:
+        return v.render(_ANY)
+    return v.render("TM_INLINE int tm_any_$V($V m) { return tm_any_$H(tm_lo_$V(m) | tm_hi_$V(m)); }")
+
+
+def all_lanes(v: Vector, vector_bytes: int) -> str:
+    """`tm_all_M(m)`: 1 where every lane is set, else 0."""
+    return v.render("TM_INLINE int tm_all_$V($V m) { return !tm_any_$V(tm_not_$V(m)); }")

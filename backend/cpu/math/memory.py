@@ -1,0 +1,218 @@
+"""Moving lanes: between memory and registers, between the halves of a vector, and from one value into all lanes."""
+
+from __future__ import annotations
+
+from taskmap.backend.cpu.math.types import Vector
+
+_LOAD = "TM_INLINE $V tm_load_$V(const $T *p) { return *(const ${V}_u *)p; }"
+_LOAD_SPLIT = "TM_INLINE $V tm_load_$V(const $T *p) { return tm_join_$V(tm_load_$H(p), tm_load_$H(p + $L / 2)); }"
+_STORE = "TM_INLINE void tm_store_$V($T *p, $V x) { *(${V}_u *)p = x; }"
+_STORE_SPLIT = """\
+TM_INLINE void tm_store_$V($T *p, $V x) { tm_store_$H(p, tm_lo_$V(x)); tm_store_$H(p + $L / 2, tm_hi_$V(x)); }"""
+
+# A union, not a shuffle: gcc 12 stores a shuffle that is wider than a register lane by lane.
+_LO = "TM_INLINE $H tm_lo_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[0]; }"
+_HI = "TM_INLINE $H tm_hi_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[1]; }"
+_JOIN = "TM_INLINE $V tm_join_$V($H lo, $H hi) { union { $H half[2]; $V whole; } u = {{lo, hi}}; return u.whole; }"
+
+# Each arm is what gcc 12 makes the fewest instructions of: with mask registers it would turn the second one into
+# masked arithmetic and a sum, without them it makes the first one three operations instead of a blend.
+_SELECT = """\
+TM_INLINE $V tm_select_$V($M m, $V a, $V b) {
+#ifdef __AVX512F__
+  return ($V)(($U)b ^ (($U)m & (($U)a ^ ($U)b)));
+#else
+  return ($V)((($U)m & ($U)a) + (~($U)m & ($U)b));
+#endif
+}"""
+_SELECT_SCALAR = "TM_INLINE $V tm_select_$V(int m, $V a, $V b) { return m ? a : b; }"
+
+_BITS = "TM_INLINE $U tm_bits_$V($V x) { return ($U)x; }"
+_BITS_SCALAR = "TM_INLINE $U tm_bits_$V($V x) { union { $V x; $U bits; } u = {x}; return u.bits; }"
+_FROM_BITS = "TM_INLINE $V tm_from_bits_$V($U x) { return ($V)x; }"
+_FROM_BITS_SCALAR = "TM_INLINE $V tm_from_bits_$V($U x) { union { $U bits; $V x; } u = {x}; return u.x; }"
+
+_LOAD_MASKED = """\
+TM_INLINE $V tm_load_masked_$V(const $T *p, i64 n) {
+$native  $V x = {0};
+#pragma GCC unroll 1
+  for (i64 l = 0; l < $L && l < n; l++) x[l] = p[l];
+  return x;
+$end}"""
+_STORE_MASKED = """\
+TM_INLINE void tm_store_masked_$V($T *p, $V x, i64 n) {
+$native  $T lanes[$L];
+  tm_store_$V(lanes, x);
+#pragma GCC unroll 1
+  for (i64 l = 0; l < $L && l < n; l++) p[l] = lanes[l];
+$end}"""
+# gcc 12 builds a vector of _Float16 from its lanes one by one, so they are loaded as integers. The empty asm hides
+# where they come from: halves of a register of them, converted to f32, are an internal error of gcc 12.
+_LOAD_STRIDED_F16 = """\
+TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
+  $U x = tm_load_strided_$U((const u16 *)p, step);
+#if defined(__x86_64__) && !defined(__clang__)
+  __asm__("" : "+x"(x));
+#endif
+  return ($V)x;
+}"""
+_LOAD_STRIDED_SPLIT = """\
+TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
+  return tm_join_$V(tm_load_strided_$H(p, step), tm_load_strided_$H(p + $L / 2 * step, step));
+}"""
+# What the built-in masked moves call elements of 8 to 64 bits, and the C types that they insist on.
+_MASKED_ELEMENT = {8: ("dquqi", "char"), 16: ("dquhi", "short"), 32: ("dqusi", "int"), 64: ("dqudi", "long long")}
+
+
+def load(v: Vector, vector_bytes: int) -> str:
+    """`tm_load_V(p)`: the lanes at p, which need not be aligned."""
+    return v.render(_LOAD_SPLIT if v.lanes > 1 and v.bytes > vector_bytes else _LOAD)
+
+
+def store(v: Vector, vector_bytes: int) -> str:
+    """`tm_store_V(p, x)`."""
+    return v.render(_STORE_SPLIT if v.lanes > 1 and v.bytes > vector_bytes else _STORE)
+
+
+def lo(v: Vector, vector_bytes: int) -> str:
+    """`tm_lo_V(x)`: the first half of the lanes."""
+    return v.render(_LO) if v.lanes > 2 else _one_of_two(v, "lo", 0)
+
+
+def hi(v: Vector, vector_bytes: int) -> str:
+    """`tm_hi_V(x)`: the second half of the lanes."""
+    return v.render(_HI) if v.lanes > 2 else _one_of_two(v, "hi", 1)
+
+
+def _one_of_two(v: Vector, name: str, lane: int) -> str:
+    truth = " != 0" if v.is_mask else ""  # with one lane, a mask is 0 or 1
+    return v.render(f"TM_INLINE $H tm_{name}_$V($V x) {{ return x[{lane}]{truth}; }}")
+
+
+def join(v: Vector, vector_bytes: int) -> str:
+    """`tm_join_V(lo, hi)`."""
+    if v.lanes > 2:
+        return v.render(_JOIN)
+    sign = "-" if v.is_mask else ""
+    return v.render(f"TM_INLINE $V tm_join_$V($H lo, $H hi) {{ return ($V){{{sign}lo, {sign}hi}}; }}")
+
+
+def select(v: Vector, vector_bytes: int) -> str:
+    """`tm_select_V(m, a, b)`: a where the mask is set, b elsewhere."""
+    if v.lanes == 1:
+        return v.render(_SELECT_SCALAR)
+    if v.bytes <= vector_bytes:
+        return v.render(_SELECT)
+    arms = (f"tm_select_$H(tm_{part}_$M(m), tm_{part}_$V(a), tm_{part}_$V(b))" for part in ("lo", "hi"))
+    return v.render(f"TM_INLINE $V tm_select_$V($M m, $V a, $V b) {{ return tm_join_$V({', '.join(arms)}); }}")
+
+
+def bits(v: Vector, vector_bytes: int) -> str:
+    """`tm_bits_V(x)`: the representation, as unsigned integers of the same width."""
+    return v.render(_BITS if v.lanes > 1 else _BITS_SCALAR)
+
+
+def from_bits(v: Vector, vector_bytes: int) -> str:
+    """`tm_from_bits_V(u)`: the inverse of `tm_bits_V`."""
+    return v.render(_FROM_BITS if v.lanes > 1 else _FROM_BITS_SCALAR)
+
+
+def splat(v: Vector, vector_bytes: int) -> str:
+    """`tm_splat_V(x)`: x in every lane."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE $V tm_splat_$V($T x) { return x; }")
+    if v.dtype == "f16":  # gcc 12 builds a vector of _Float16 from its lanes one by one
+        return v.render("TM_INLINE $V tm_splat_$V($T x) { return ($V)tm_splat_$U(tm_bits_f16x1(x)); }")
+    return v.render("TM_INLINE $V tm_splat_$V($T x) { return ($V){$lanes}; }", lanes=", ".join("x" * v.lanes))
+
+
+def iota(v: Vector, vector_bytes: int) -> str:
+    """`tm_iota_V()`: 0, 1, 2, ..."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE $V tm_iota_$V(void) { return 0; }")
+    if v.dtype == "bf16":
+        return v.render("TM_INLINE $V tm_iota_$V(void) { return tm_cast_${F}_to_$V(tm_iota_$F()); }")
+    return v.render("TM_INLINE $V tm_iota_$V(void) { return ($V){$lanes}; }", lanes=", ".join(map(str, range(v.lanes))))
+
+
+def load_strided(v: Vector, vector_bytes: int) -> str:
+    """`tm_load_strided_V(p, step)`: p[l * step] in lane l."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) { return *p; }")
+    if v.bytes > vector_bytes:
+        return v.render(_LOAD_STRIDED_SPLIT)
+    if v.dtype == "f16":
+        return v.render(_LOAD_STRIDED_F16)
+    lanes = ", ".join(["p[0]", *(f"p[{lane} * step]" for lane in range(1, v.lanes))])
+    return v.render(f"TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {{ return ($V){{{lanes}}}; }}")
+
+
+def store_strided(v: Vector, vector_bytes: int) -> str:
+    """`tm_store_strided_V(p, step, x)`: lane l to p[l * step], in the order of the lanes."""
+    stores = "p[0] = x;" if v.lanes == 1 else " ".join(f"p[{lane} * step] = x[{lane}];" for lane in range(v.lanes))
+    return v.render(f"TM_INLINE void tm_store_strided_$V($T *p, i64 step, $V x) {{ {stores} }}")
+
+
+def load_masked(v: Vector, vector_bytes: int) -> str:
+    """`tm_load_masked_V(p, n)`: the first n lanes from p, 0 in the others, whose memory is not touched."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE $V tm_load_masked_$V(const $T *p, i64 n) { return n > 0 ? *p : ($T)0; }")
+    if v.bytes > vector_bytes:
+        return v.render(
+            "TM_INLINE $V tm_load_masked_$V(const $T *p, i64 n) {"
+            " return tm_join_$V(tm_load_masked_$H(p, n), tm_load_masked_$H(p + $L / 2, n - $L / 2)); }"
+        )
+    kind, c_type = _MASKED_ELEMENT[v.bits]
+    whole = f"({c_type} __attribute__((vector_size({v.bytes}))))"
+    arguments = f"(const void *)p, {whole}{{0}}, tm_first_lanes_m8x{v.lanes}(n)"
+    return _masked(v, _LOAD_MASKED, f"  return ($V)__builtin_ia32_load{kind}{v.bytes * 8}_mask({arguments});\n")
+
+
+def store_masked(v: Vector, vector_bytes: int) -> str:
+    """`tm_store_masked_V(p, x, n)`: the first n lanes to p; memory beyond them is not touched."""
+    if v.lanes == 1:
+        return v.render("TM_INLINE void tm_store_masked_$V($T *p, $V x, i64 n) { if (n > 0) *p = x; }")
+    if v.bytes > vector_bytes:
+        return v.render(
+            "TM_INLINE void tm_store_masked_$V($T *p, $V x, i64 n) {"
+            " tm_store_masked_$H(p, tm_lo_$V(x), n); tm_store_masked_$H(p + $L / 2, tm_hi_$V(x), n - $L / 2); }"
+        )
+    kind, c_type = _MASKED_ELEMENT[v.bits]
+    whole = f"({c_type} __attribute__((vector_size({v.bytes}))))"
+    arguments = f"(void *)p, {whole}x, tm_first_lanes_m8x{v.lanes}(n)"
+    return _masked(v, _STORE_MASKED, f"  __builtin_ia32_store{kind}{v.bytes * 8}_mask({arguments});\n")
+
+
+def _masked(v: Vector, template: str, statement: str) -> str:
+    if v.bytes not in (16, 32, 64):
+        return v.render(template, native="", end="")
+    needs = ["__AVX512F__" if v.bytes == 64 else "__AVX512VL__"] + ["__AVX512BW__"] * (v.bits < 32)
+    condition = "#if " + " && ".join(f"defined({macro})" for macro in needs) + "\n"
+    return v.render(template, native=condition + v.render(statement) + "#else\n", end="#endif\n")
+
+
+def first_lanes(v: Vector, vector_bytes: int) -> str:
+    """`tm_first_lanes_m8xL(n)`: a mask register with the first n of L bits set."""
+    every = f"0x{(1 << v.lanes) - 1:x}ull"
+    return v.render(
+        f"TM_INLINE u64 tm_first_lanes_$V(i64 n) {{ return n >= {v.lanes} ? {every} : n > 0 ? (1ull << n) - 1 : 0; }}"
+    )
+
+
+def gather(v: Vector, index: Vector) -> str:
+    """`tm_gather_D_IxL(p, index)`: p[index[l]] in lane l.
+
+    Lane by lane: the hardware's gather is no faster on the CPUs at hand, and slower on several.
+    """
+    lanes = "p[i]" if v.lanes == 1 else ", ".join(f"p[i[{lane}]]" for lane in range(v.lanes))
+    value = lanes if v.lanes == 1 else f"($V){{{lanes}}}"
+    return v.render(f"TM_INLINE $V tm_gather_${{D}}_{index.name}(const $T *p, {index.name} i) {{ return {value}; }}")
+
+
+def scatter(v: Vector, index: Vector) -> str:
+    """`tm_scatter_D_IxL(p, index, x)`: p[index[l]] = lane l of x, in the order of the lanes."""
+    if v.lanes == 1:
+        stores = "p[i] = x;"
+    else:
+        stores = " ".join(f"p[i[{lane}]] = x[{lane}];" for lane in range(v.lanes))
+    return v.render(f"TM_INLINE void tm_scatter_${{D}}_{index.name}($T *p, {index.name} i, $V x) {{ {stores} }}")

@@ -1,0 +1,1 @@
+"""A program: a launch sequence, its buffers and the memory they share."""

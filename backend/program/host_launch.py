@@ -1,0 +1,87 @@
+"""Launching a program's kernels on the CPU one by one from Python, where somebody watches each of them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from taskmap.backend.cpu.openmp_threads import openmp_threads
+from taskmap.backend.program.arena import NO_ARENA, Arena, ArenaPool
+from taskmap.backend.program.structure import Launch, Program
+from taskmap.ir.errors import IndexOutOfRangeError
+
+
+@dataclass(slots=True, eq=False)
+class HostLauncher:
+    """A Launcher (see sequence.py) of compiled C kernels; ``addresses`` maps their symbols to where they are loaded.
+    ``threads`` is the number of OpenMP threads that kernels use; None leaves it as the process has it.
+    """
+
+    program: Program
+    addresses: Mapping[str, int]
+    threads: int | None = None
+    _functions: dict[str, Callable[..., None]] = field(init=False)
+    _arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
+
+    def __post_init__(self) -> None:
+        launches = {step.symbol: step for step in self.program.steps if isinstance(step, Launch)}
+        self._functions = {symbol: _function(step, self.addresses[symbol]) for symbol, step in launches.items()}
+
+    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+        """Nothing is left to say: a launch says at once what became of it."""
+
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> HostCall:
+        """A run of the program."""
+        return HostCall(self, self._arenas.take(arena_bytes) if arena_bytes else NO_ARENA, out_of_range)
+
+    def run(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> bool:
+        """Run the kernel of a step; False when it met an index out of range."""
+        taken = self.program.steps[step]
+        assert isinstance(taken, Launch)
+        error = ctypes.c_int(0)
+        flag = (ctypes.addressof(error),) if taken.needs_error else ()
+        with openmp_threads(self.threads):
+            self._functions[taken.symbol](*addresses, *sizes, *flag)
+        return error.value == 0
+
+    def give(self, arena: Arena) -> None:
+        """The arena may serve another run."""
+        if arena is not NO_ARENA:
+            self._arenas.give(arena)
+
+
+class HostCall:
+    """One run: every launch has ended when `launch` returns."""
+
+    def __init__(
+        self, launcher: HostLauncher, arena: Arena, out_of_range: Callable[[int], IndexOutOfRangeError]
+    ) -> None:
+        self.arena = arena.address
+        self._launcher, self._block, self._out_of_range = launcher, arena, out_of_range
+
+    def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """Run the kernel of a step. Raises IndexOutOfRangeError for an index out of range."""
+        if not self._launcher.run(step, addresses, sizes):
+            raise self._out_of_range(step)
+
+    def now(self) -> float:
+        """The clock, in seconds."""
+        return time.perf_counter()
+
+    def elapsed(self, points: Sequence[float]) -> tuple[float, ...]:
+        """The seconds between neighbouring points."""
+        return tuple(after - before for before, after in pairwise(points))
+
+    def finish(self) -> None:
+        """Give the arena back."""
+        self._launcher.give(self._block)
+
+
+def _function(step: Launch, address: int) -> Callable[..., None]:
+    kinds = [ctypes.c_void_p] * len(step.buffers) + [ctypes.c_longlong] * len(step.dims)
+    error = [ctypes.c_void_p] if step.needs_error else []
+    function: Callable[..., None] = ctypes.CFUNCTYPE(None, *kinds, *error)(address)
+    return function

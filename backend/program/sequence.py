@@ -1,0 +1,152 @@
+"""A program run from Python, step by step: for devices whose kernels are launched one at a time.
+
+What launches is a Launcher, so the sequence is the same for a GPU and for the simulator.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Protocol
+
+from taskmap.backend.program.executable import KEPT_RUNS, Extern, TimedRun
+from taskmap.backend.program.memory_plan import MemoryPlan
+from taskmap.backend.program.sizes import SizesFunction, sizes_function
+from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program
+from taskmap.ir.errors import IndexOutOfRangeError, InputError
+from taskmap.ir.nodes import Dim
+
+_NONE = array("q")
+Numbers = Sequence[int]
+
+
+class Call(Protocol):
+    """One run of a program: its arena's address, launches in order, points in time."""
+
+    arena: int
+
+    def launch(self, step: int, addresses: Numbers, sizes: Numbers) -> None:
+        """Launch the kernel of a step."""
+
+    def now(self) -> Any:
+        """The point in time at which all that was launched has ended."""
+
+    def elapsed(self, points: Sequence[Any]) -> tuple[float, ...]:
+        """The seconds between neighbouring points."""
+
+    def finish(self) -> None:
+        """All steps have been launched."""
+
+
+class Launcher(Protocol):
+    """What runs the kernels of one program. ``out_of_range`` makes the error of a step."""
+
+    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+        """Raises what became of earlier runs."""
+
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> Call:
+        """A run of the program, with an arena of so many bytes. Raises what became of runs before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A launch: which entries of the call's table of addresses it takes, and the sizes that it is given."""
+
+    addresses: Callable[[list[int]], tuple[int, ...]]
+    sizes: SizesFunction
+
+
+@dataclass(slots=True, eq=False)
+class SequenceExecutable:
+    """Runs a program through a launcher; called as Executable is. Threads may call one at once.
+
+    With ``single`` every step is timed; ``runs`` holds the latest.
+    """
+
+    program: Program
+    plan: MemoryPlan
+    launcher: Launcher
+    single: bool = False
+    runs: deque[TimedRun] = field(init=False, default_factory=lambda: deque(maxlen=KEPT_RUNS))
+    _steps: tuple[_Step | int, ...] = field(init=False)
+    _regions: SizesFunction = field(init=False)
+    _places: tuple[tuple[int, int], ...] = field(init=False)
+    _counts: tuple[int, int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        program = self.program
+        tables = {b: i for i, b in enumerate((*program.io, *program.constants))}
+        temporaries = [b for b, _ in enumerate(program.buffers) if program.buffers[b].kind is BufferKind.ARENA]
+        entries = {**tables, **{b: len(tables) + i for i, b in enumerate(temporaries)}}
+        self._places = tuple(self.plan.places.get(b, (0, 0)) for b in temporaries)
+        factors: list[Dim] = [region.factor for region in self.plan.regions]
+        self._regions = sizes_function([self.plan.bytes, *factors], program.dims)
+        self._counts = (len(program.io), len(program.dims), len(program.constants))
+        self._steps = tuple(
+            step.index
+            if isinstance(step, ExternCall)
+            else _Step(_getter([entries[b] for b in step.buffers]), sizes_function(step.dims, program.dims))
+            for step in program.steps
+        )
+
+    def __call__(
+        self, io: array[int], dims: Numbers = (), constants: array[int] = _NONE, extern: Extern | None = None
+    ) -> None:
+        """Run all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
+
+        As Executable: ``extern`` is called with the number of each extern call and with ``io``, where it may write the
+        addresses of what it made. Raises IndexOutOfRangeError, for a GPU that of an earlier call, and InputError.
+        """
+        if (len(io), len(dims), len(constants)) != self._counts:
+            raise self._wrong_counts(len(io), len(dims), len(constants))
+        needed, *factors = self._regions(dims)
+        call = self.launcher.begin(needed, self._out_of_range)
+        rest = [*constants, *self._temporaries(call.arena, factors)]
+        table = [*io, *rest]
+        points = [call.now()] if self.single else None
+        for number, step in enumerate(self._steps):
+            if isinstance(step, _Step):
+                call.launch(number, step.addresses(table), step.sizes(dims))
+            elif extern is None:
+                raise InputError(f"extern call {step} has nothing to call")
+            else:
+                extern(step, io)
+                table = [*io, *rest]
+            if points is not None:
+                points.append(call.now())
+        call.finish()
+        if points is not None:
+            self.runs.append(TimedRun(tuple(dims), call.elapsed(points)))
+
+    def check(self) -> None:
+        """Raises what became of earlier runs."""
+        self.launcher.check(self._out_of_range)
+
+    def release(self) -> None:
+        """Nothing is kept between calls."""
+
+    def _temporaries(self, arena: int, factors: Numbers) -> list[int]:
+        starts: list[int] = []
+        for region, factor in zip(self.plan.regions, factors, strict=True):
+            starts.append(arena)
+            arena += region.units * factor
+        return [starts[region] + offset * factors[region] for region, offset in self._places] if starts else []
+
+    def _wrong_counts(self, *given: int) -> InputError:
+        needed, got = (f"{io} addresses, {d} sizes and {c} constants" for io, d, c in (self._counts, given))
+        return InputError(f"a program that needs {needed} was called with {got}")
+
+    def _out_of_range(self, position: int) -> IndexOutOfRangeError:
+        launch = self.program.steps[position]
+        assert isinstance(launch, Launch)
+        return launch.out_of_range()
+
+
+def _getter(entries: Sequence[int]) -> Callable[[list[int]], tuple[int, ...]]:
+    if len(entries) == 1:
+        only = entries[0]
+        return lambda table: (table[only],)
+    return itemgetter(*entries) if entries else lambda _: ()

@@ -1,0 +1,1 @@
+"""The kernel store: compiled kernels kept between processes."""

@@ -1,0 +1,1 @@
+"""Facts about nodes, read off their definitions."""

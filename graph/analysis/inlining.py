@@ -1,0 +1,87 @@
+"""Which nodes have no memory of their own: they are computed, again if need be, wherever they are read.
+
+Views always. Tensors from nothing (ranges, constants), and a cheap function of one value that is in memory anyway: a
+cast of an input, a mask from another mask. Not so where an anchor reads them: a template's operand should be plain
+memory. What depends on constants alone is computed once and kept, so it is never inlined into what is computed every
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
+from taskmap.graph.nodes import Graph, Node
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Cast, Load
+
+CHEAP = 4
+
+
+def views_of_memory(node: Node) -> bool:
+    """Whether ``node`` is a view that needs no memory; a ``copy`` is a request for memory."""
+    return node.op != "copy" and node.is_compute and is_view(definition(node))
+
+
+def computed_once(graph: Graph) -> set[Node]:
+    """Nodes that depend on constants, and on no other input or size: their values stay the same from call to call."""
+    constant = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
+    for node in graph.nodes():
+        fixed = node.is_compute and all(constant_dim(n) is not None for n in node.shape)
+        if node.op == "constant" or (fixed and all(n in constant for n in node.inputs)):
+            constant.add(node)
+    return constant
+
+
+def is_anchor(node: Node) -> bool:
+    """Whether a template schedules the node: a contraction or an attention."""
+    return node.op == "attention" or (node.is_compute and is_contraction(definition(node)))
+
+
+def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[Node]) -> set[Node]:
+    """The nodes computed where they are read; the ``kept``, outputs and operands of externs, are not, except views."""
+    order = list(nodes)
+    users: dict[Node, list[Node]] = {n: [] for n in order}
+    for node in order:
+        for source in node.inputs:
+            users[source].append(node)
+    anchors = {n for n in order if is_anchor(n)}
+    feeds_anchor: set[Node] = set()
+    for node in reversed(order):
+        if any(u in anchors or (u in feeds_anchor and views_of_memory(u)) for u in users[node]):
+            feeds_anchor.add(node)
+    cost: dict[Node, int] = {}  # of the inlined nodes, with all that is inlined into them
+    for node in order:
+        before = sum(cost.get(n, 0) for n in node.inputs)
+        if views_of_memory(node):
+            cost[node] = before
+        elif not node.is_compute or node in kept or (node in feeds_anchor and not _is_cast(node)):
+            continue
+        elif _is_cheap(node, before) and _is_in_memory(node, cost, once):
+            cost[node] = before + arithmetic_cost(definition(node))
+    return set(cost)
+
+
+def _is_cheap(node: Node, before: int) -> bool:
+    """Whether computing ``node`` again, and what it is computed from, costs no more than reading it."""
+    define = definition(node)
+    return node.op != "copy" and is_injective(define) and before + arithmetic_cost(define) <= CHEAP
+
+
+def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
+    """Whether ``node`` needs at most one value, which is given to the graph."""
+    behind = _values_behind(node, inlined)
+    return not behind or (len(behind) == 1 and not behind[0].is_compute and node not in once)
+
+
+def _values_behind(node: Node, inlined: Container[Node]) -> list[Node]:
+    """The reads of ``node`` that are not inlined."""
+    found: list[Node] = []
+    for source in node.inputs:
+        found += _values_behind(source, inlined) if source in inlined else [source]
+    return found
+
+
+def _is_cast(node: Node) -> bool:
+    body = definition(node).body
+    return isinstance(body, Cast) and isinstance(body.a, Load)

@@ -1,0 +1,1 @@
+"""Fusion: which nodes become one kernel, in which order, and where each value lies."""

@@ -1,0 +1,1 @@
+"""Lowerings of ONNX operators, one file per family."""

@@ -1,0 +1,209 @@
+"""TopK: the largest or smallest elements along an axis, in order, and where they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from taskmap.graph.build import define
+from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.elements import PLAIN, held_in
+from taskmap.graph.importers.onnx.read.host import on_host
+from taskmap.graph.importers.onnx.read.table import lowering
+from taskmap.graph.importers.onnx.read.values import Tensor
+from taskmap.graph.nodes import Node
+from taskmap.graph.ops.gather import wrapped
+from taskmap.graph.ops.join import cat
+from taskmap.ir.construct import call as function_call
+from taskmap.ir.construct import cast, compare, const, constant_dim, eq, index, load, reduce, select
+from taskmap.ir.nodes import Buffer, Dim, Expr, Var
+from taskmap.ir.types import boolean, compute_type, i32, i64
+
+INT64 = int(TensorProto.INT64)
+MOST_WALKS = 8
+"""So many elements are found by a walk along the axis each."""
+MOST_WALKED, WALKS = 1 << 16, 32
+"""And up to ``WALKS`` where they pass so many elements together: less than going to the host costs."""
+LONGEST_RANKED = 128
+"""Along an axis that is not longer, each element counts those before it."""
+
+
+@lowering("TopK")
+def _top_k(call: Call) -> Any:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    axis = call.axis(call.attr("axis", -1), rank)
+    count = int(call.number(1)) if call.version >= 10 else int(call.required("k"))
+    size = constant_dim(x.shape[axis]) if rank else 1
+    if not rank or count < 0 or (size is not None and count > size):
+        raise call.error(f"the first {count} of {size} elements of a tensor of rank {rank}")
+    call.at_least(x.shape[axis], count)
+    largest = bool(call.attr("largest", 1)) if call.version >= 11 else True
+    compiled = PLAIN.get(held_in(x.elem)) == x.elem and count > 0 and 0 not in (constant_dim(n) for n in x.shape)
+    ranks = size is not None and size <= LONGEST_RANKED and count > MOST_WALKS
+    short = size is not None and size * count <= MOST_WALKED and count <= WALKS
+    if compiled and (count <= MOST_WALKS or ranks or short):
+        order = Order(call.node(0), axis, largest)
+        places = ranked(order, count) if ranks else walked(order, count)
+        values = chosen(order, places)
+        return [Tensor(x.elem, values.shape, made=values), Tensor(INT64, places.shape, made=places)]
+    shape = [count if d == axis else n for d, n in enumerate(x.shape)]
+
+    def run(a: Any) -> Any:
+        keys = a if a.dtype.kind in "fiub" else a.astype(np.float32)
+        keys = np.where(np.isnan(keys), np.inf, keys) if keys.dtype.kind == "f" else keys
+        places = np.moveaxis(first_places(np.moveaxis(keys, axis, -1), count, largest), -1, axis)
+        return [np.take_along_axis(a, places, axis), places]
+
+    return on_host(call, run, [(x.elem, shape), (INT64, shape)], "sorting many elements", inputs=[0])
+
+
+def first_places(keys: Any, count: int, largest: bool) -> Any:
+    """Where the ``count`` largest or smallest elements of each row lie, in order; of equal ones the first come first.
+
+    Only what is not beyond the last of them is sorted.
+    """
+    rows = keys.reshape(-1, keys.shape[-1])
+    places = np.empty((rows.shape[0], count), np.int64)
+    for row, found in zip(rows, places, strict=True):
+        candidates = np.arange(len(row))
+        if 0 < count < len(row) // 4:
+            at = len(row) - count if largest else count - 1
+            last = np.partition(row, at)[at]
+            candidates = np.flatnonzero(row >= last if largest else row <= last)
+        part = row[candidates]
+        if largest:
+            order = (len(part) - 1 - np.argsort(part[::-1], kind="stable"))[::-1]
+        else:
+            order = np.argsort(part, kind="stable")
+        found[:] = candidates[order[:count]]
+    return places.reshape(*keys.shape[:-1], count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """The order of the elements of ``x`` along ``axis``: by value, NaN counting as infinite; of equal ones the first
+    comes first."""
+
+    x: Node
+    axis: int
+    largest: bool
+
+    @property
+    def size(self) -> Dim:
+        """How many elements there are along the axis."""
+        return self.x.shape[self.axis]
+
+    @property
+    def reduced(self) -> list[Dim]:
+        """The shape with one element along the axis."""
+        return [1 if d == self.axis else n for d, n in enumerate(self.x.shape)]
+
+    def key(self, f: Buffer, axes: Sequence[Expr], place: Expr) -> Expr:
+        """What the element at ``place`` is compared by."""
+        element = cast(load(f, self.moved(axes, place)), compute_type(self.x.dtype))
+        if not element.dtype.is_float:
+            return element
+        return select(function_call("isnan", element, dtype=boolean), const(math.inf, element.dtype), element)
+
+    def moved(self, axes: Sequence[Expr], place: Expr) -> tuple[Expr, ...]:
+        """The position with ``place`` along the axis."""
+        return tuple(place if d == self.axis else a for d, a in enumerate(axes))
+
+    def before(self, a: Expr, i: Expr, b: Expr, j: Expr) -> Expr:
+        """Whether the key a at i stands before the key b at j."""
+        return compare("gt" if self.largest else "lt", a, b) | (eq(a, b) & compare("lt", i, j))
+
+    def last(self) -> Expr:
+        """A key that no other comes after."""
+        dtype = compute_type(self.x.dtype)
+        if dtype.is_float:
+            return const(-math.inf if self.largest else math.inf, dtype)
+        signed = dtype.kind == "i"
+        low = -(1 << (dtype.bits - 1)) if signed else 0
+        return const(low if self.largest else low + (1 << dtype.bits) - 1, dtype)
+
+
+def walked(order: Order, count: int) -> Node:
+    """The places of the first ``count``, each found by a walk among those that come after the one before."""
+    found: list[Node] = []
+    places: list[Node] = []
+    for _ in range(count):
+        key = _next_key(order, found)
+        place = _next_place(order, key, found)
+        found = [key, place]
+        places.append(place)
+    return cat(places, order.axis)
+
+
+def _next_key(order: Order, found: Sequence[Node]) -> Node:
+    """The key that comes first, after those that were ``found``: the key and the place of the last of them."""
+
+    def element(f: Buffer, *last: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            i = Var("i")
+            here = order.key(f, axes, i)
+            kept = select(order.before(last[0][axes], last[1][axes], here, i), here, order.last()) if last else here
+            return reduce("max" if order.largest else "min", [(i, order.size)], kept)
+
+        return at
+
+    return define("top_key", [order.x, *found], order.reduced, element, compute_type(order.x.dtype))
+
+
+def _next_place(order: Order, key: Node, found: Sequence[Node]) -> Node:
+    """The first place of that key, after those that were found."""
+
+    def element(f: Buffer, k: Buffer, *last: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            i = Var("i")
+            here = order.key(f, axes, i)
+            is_it = eq(here, k[axes])
+            if last:
+                is_it = is_it & order.before(last[0][axes], last[1][axes], here, i)
+            return reduce("min", [(i, order.size)], select(is_it, i, index(order.size) - 1))
+
+        return at
+
+    return define("top_place", [order.x, key, *found], order.reduced, element, i64)
+
+
+def ranked(order: Order, count: int) -> Node:
+    """The places of the first ``count``: how many elements come before one is where it stands."""
+
+    def rank(f: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            j, i = Var("j"), axes[order.axis]
+            comes = order.before(order.key(f, axes, j), j, order.key(f, axes, i), i)
+            return reduce("sum", [(j, order.size)], select(comes, const(1, i32), const(0, i32)))
+
+        return at
+
+    def place(r: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            i = Var("i")
+            is_it = eq(cast(load(r, order.moved(axes, i)), i64), axes[order.axis])
+            return reduce("sum", [(i, order.size)], select(is_it, i, const(0, i64)))
+
+        return at
+
+    ranks = define("rank", [order.x], order.x.shape, rank, i32)
+    shape = [count if d == order.axis else n for d, n in enumerate(order.x.shape)]
+    return define("ranked_place", [ranks], shape, place, i64)
+
+
+def chosen(order: Order, places: Node) -> Node:
+    """The elements at these places."""
+
+    def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
+        def at(*axes: Expr) -> Expr:
+            return load(f, order.moved(axes, wrapped(p[axes], order.size)))
+
+        return at
+
+    return define("chosen", [order.x, places], places.shape, element, order.x.dtype)

@@ -1,0 +1,1 @@
+"""Reading a model file: from protos to values and graphs."""

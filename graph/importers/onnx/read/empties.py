@@ -1,0 +1,68 @@
+"""Tensors without elements: definitions load unconditionally, so what reads or makes one is not compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from taskmap.graph.analysis.placement import row_major
+from taskmap.graph.extern import Slot
+from taskmap.graph.importers.onnx.read.elements import empty, from_torch, to_torch
+from taskmap.graph.importers.onnx.read.values import is_empty
+from taskmap.graph.nodes import Node, topological
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.interp.definitions import evaluate
+
+
+class Empties:
+    """Replaces operators that make or read a tensor without elements; what was looked at once is not walked again."""
+
+    def __init__(self) -> None:
+        self._clean: set[Node] = set()
+
+    def without(self, node: Node) -> Node:
+        """``node`` with every operator that makes a tensor without elements replaced by that tensor, and every operator
+        that reads one run by numpy."""
+        nodes = topological([node], self._clean.__contains__)
+        if any(is_empty(n.shape) for n in nodes):
+            made: dict[Node, Node] = {}
+            for n in nodes:
+                made[n] = n if n in self._clean else _visit(n, tuple(made[s] for s in n.inputs))
+            nodes, node = list(made.values()), made[node]
+        self._clean.update(nodes)
+        return node
+
+
+def _visit(node: Node, inputs: tuple[Node, ...]) -> Node:
+    if node.op in ("input", "constant"):
+        return node
+    shape = tuple(constant_dim(n) for n in node.shape)
+    if is_empty(node.shape) and None not in shape and node.dtype.kind != "x":
+        value = empty(tuple(n or 0 for n in shape), node.dtype)
+        return Node("constant", (), node.shape, node.dtype, attrs={"value": value}, strides=tuple(value.stride()))
+    changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
+    if node.is_compute and any(is_empty(n.shape) for n in inputs):
+        return _interpreted(node, inputs)
+    return replace(node, inputs=inputs) if changed else node
+
+
+def _interpreted(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The operator run by numpy from its definition."""
+    define = node.define
+    assert define is not None
+
+    def target(*tensors: torch.Tensor) -> torch.Tensor:
+        arrays: list[Any] = []
+        for t in tensors:
+            arrays.append(t.float().numpy() if t.dtype == torch.bfloat16 else from_torch(t))
+        value = to_torch(np.asarray(evaluate(define, arrays)))
+        return value.to(torch.bfloat16) if define.dtype.name == "bf16" else value
+
+    slots = tuple(Slot(i) for i in range(len(inputs)))
+    attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": "an input has no elements"}
+    made = Node("extern", inputs, node.shape, node.dtype, attrs=attrs, origin=node.origin)
+    made.strides = row_major(node.shape)
+    return made

@@ -1,0 +1,127 @@
+"""The value of what does not depend on inputs, computed by numpy while a model is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.graph.extern import call_extern
+from taskmap.graph.importers.onnx.read.elements import STRING, from_held, from_torch, to_torch
+from taskmap.graph.importers.onnx.read.values import Tensor
+from taskmap.graph.nodes import Node, topological
+from taskmap.graph.reference import node_value
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Expr
+from taskmap.ir.visit import free_vars
+
+Array = NDArray[Any]
+LARGEST = 1 << 22
+"""Values of more elements than this are not computed while reading."""
+MOST_KEPT = 1 << 24
+"""Elements of values that are kept while a graph is read; then nothing more is computed."""
+
+
+def depends_on(node: Node) -> list[Node]:
+    """The inputs of the graph that ``node`` is computed from."""
+    return [n for n in topological([node]) if n.op == "input"]
+
+
+def varying(roots: Iterable[Node]) -> set[Node]:
+    """The nodes at or below ``roots`` that are computed from inputs of the graph; one walk for all roots."""
+    found: set[Node] = set()
+    for n in topological(roots):
+        if n.op == "input" or not found.isdisjoint(n.inputs):
+            found.add(n)
+    return found
+
+
+class Folding:
+    """The values of nodes that do not depend on inputs.
+
+    It remembers for each node that it is open (computed from inputs, of symbolic size, or too much work), closed, or
+    its value. So a graph that grows while values are asked for is walked once, and every operator is computed once.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[Node] = set()
+        self._closed: set[Node] = set()
+        self._values: dict[Node, Array] = {}
+        self._kept = 0
+
+    def fold(self, tensor: Tensor) -> Array | None:
+        """The value of a tensor if it does not depend on inputs; it is computed at most once."""
+        if tensor.known is None and tensor.made is not None:
+            value = self.value(tensor.made)
+            if value is None:
+                return None
+            tensor.known = from_held(value, tensor.elem)
+        if tensor.known is not None and tensor.known.dtype == object and tensor.elem != STRING:
+            return None
+        return tensor.known
+
+    def value(self, node: Node) -> Array | None:
+        """The value of ``node`` in the type that holds it, or None where it depends on inputs or is large."""
+        if node.op == "constant":
+            return from_torch(node.attrs["value"])  # type: ignore[arg-type]  # constants of a model are tensors
+        for n in topological([node], lambda n: n in self._open or n in self._closed):
+            is_open = n.op in ("input", "symint") or not self._open.isdisjoint(n.inputs) or _of_sizes(n)
+            (self._open if is_open else self._closed).add(n)
+        if node in self._open:
+            return None
+        needed = topological([node], self._values.__contains__)
+        work = sum(_size(n) or 0 for n in needed if n not in self._values and n.op != "constant")
+        if work > LARGEST or self._kept + work > MOST_KEPT:
+            self._open.add(node)
+            return None
+        self._kept += work
+        for n in needed:
+            if n not in self._values:
+                self._values[n] = node_value(n, [self._values[s] for s in n.inputs], {}, run_extern)
+        return held_form(np.asarray(self._values[node]), node)
+
+
+def _of_sizes(node: Node) -> bool:
+    """Whether symbolic sizes are in the shape of a node or in its definition."""
+    if _size(node) is None:
+        return True
+    return node.define is not None and bool(free_vars(node.define.body) - set(node.define.axes))
+
+
+def _size(node: Node) -> int | None:
+    """The number of elements, or None for a symbolic one."""
+    count = 1
+    for n in node.shape:
+        known = constant_dim(n)
+        if known is None:
+            return None
+        count *= known
+    return count
+
+
+def held_form(value: Array, node: Node) -> Array:
+    """A value as ``graph.reference`` gives it, in the form of ``elements``: bf16 in its own type."""
+    return value.astype(ml_dtypes.bfloat16) if node.dtype.name == "bf16" else value
+
+
+def run_extern(node: Node, arguments: list[Any], size: Any) -> Any:
+    """An operator that runs on the host, for ``graph.reference``."""
+    tensors = []
+    for source, value in zip(node.inputs, arguments, strict=True):
+        tensors.append(to_torch(np.array(held_form(np.asarray(value), source))))
+
+    def number(e: Expr) -> int | float:
+        found: int | float = size(e)
+        return found
+
+    result = call_extern(node, tensors, number)
+    if isinstance(result, (list, tuple)):
+        return [_reference_form(from_torch(t)) for t in result]
+    return _reference_form(from_torch(result))  # type: ignore[arg-type]  # host operators return tensors
+
+
+def _reference_form(value: Array) -> Array:
+    return value.astype(np.float32) if value.dtype == ml_dtypes.bfloat16 else value

@@ -1,0 +1,108 @@
+"""Operators that the host runs by numpy, between compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from taskmap.graph.analysis.placement import row_major
+from taskmap.graph.extern import Slot
+from taskmap.graph.importers.onnx.read.assumptions import decides
+from taskmap.graph.importers.onnx.read.call import Call, HostStep
+from taskmap.graph.importers.onnx.read.elements import empty, from_held, from_torch, held_in, to_held, to_torch
+from taskmap.graph.importers.onnx.read.model import described
+from taskmap.graph.importers.onnx.read.values import Tensor, constant_node, is_empty
+from taskmap.graph.nodes import Node
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError
+from taskmap.ir.nodes import Dim
+from taskmap.ir.types import DType
+
+Array = NDArray[Any]
+OPAQUE = DType("tuple", 0, "x")
+
+
+def on_host(
+    call: Call,
+    function: Callable[..., Any],
+    outputs: Sequence[tuple[int, Sequence[Dim]]],
+    reason: str,
+    inputs: Sequence[int] | None = None,
+) -> list[Tensor]:
+    """Nodes that call ``function`` on arrays, one for each of ``inputs`` (default: all; None for a missing one).
+
+    It returns an array, or several, of the element types and shapes in ``outputs``.
+    """
+    places = range(len(call.inputs)) if inputs is None else inputs
+    given = [call.tensor(i) if call.has(i) else None for i in places]
+    present = [t for t in given if t is not None]
+    elems = [t.elem for t in present]
+    for elem, _ in outputs:
+        held_in(elem)
+
+    def target(*tensors: torch.Tensor) -> Any:
+        arrays = iter(from_held(from_torch(t), e) for t, e in zip(tensors, elems, strict=True))
+        result = guarded(call, function, [None if t is None else next(arrays) for t in given])
+        listed = result if isinstance(result, (list, tuple)) else [result]
+        made = [to_torch(to_held(np.ascontiguousarray(r), elem)) for r, (elem, _) in zip(listed, outputs, strict=True)]
+        shaped = [m.reshape(np.shape(r)) for m, r in zip(made, listed, strict=True)]
+        return shaped[0] if len(outputs) == 1 else shaped
+
+    nodes = tuple(t.node() for t in present)
+    slots = tuple(Slot(i) for i in range(len(nodes)))
+    attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": reason, "runner": "numpy"}
+    origin = call.origin
+    if len(outputs) == 1:
+        ((elem, shape),) = outputs
+        node = Node("extern", nodes, tuple(shape), held_in(elem), attrs=attrs, origin=origin)
+        node.strides = row_major(node.shape)
+        return [_tensor(elem, node)]
+    whole = Node("extern", nodes, (), OPAQUE, attrs=attrs, origin=origin)
+    results: list[Tensor] = []
+    for i, (elem, shape) in enumerate(outputs):
+        item = Node("getitem", (whole,), tuple(shape), held_in(elem), attrs={"index": i}, origin=origin)
+        item.strides = row_major(item.shape)
+        results.append(_tensor(elem, item))
+    return results
+
+
+def guarded(call: Call, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """Calls ``function``; what numpy refuses becomes an error that names the node."""
+    try:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+    except TaskmapError:
+        raise
+    except IndexError as error:
+        raise IndexOutOfRangeError(f"{described(call.proto)}: an index is out of range", why=str(error)) from error
+    except Exception as error:  # numpy refuses values in many ways
+        raise InputError(
+            f"{described(call.proto)} cannot be computed", why=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _tensor(elem: int, node: Node) -> Tensor:
+    sizes = tuple(constant_dim(n) for n in node.shape)
+    if is_empty(node.shape) and None not in sizes:
+        made = constant_node(from_held(from_torch(empty(tuple(n or 0 for n in sizes), node.dtype)), elem), elem)
+        return Tensor(elem, node.shape, made=made)
+    return Tensor(elem, node.shape, made=node)
+
+
+def step(
+    call: Call, function: Callable[..., Any], *elems: int, shapes: tuple[tuple[int | None, ...], ...] = ()
+) -> HostStep:
+    """An operator whose results have sizes that depend on data; see HostStep."""
+    return HostStep(lambda *arrays: guarded(call, function, arrays), tuple(call.inputs), elems, shapes=shapes)
+
+
+def concrete(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
+    """A shape whose sizes are all known. Raises UnsupportedError otherwise."""
+    sizes = [constant_dim(n) for n in shape]
+    if None in sizes:
+        raise decides(f"{what} of a symbolic size", shape)
+    return tuple(n for n in sizes if n is not None)

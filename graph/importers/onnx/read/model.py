@@ -1,0 +1,347 @@
+"""A model file as it is read: checked for what a graph must be, before any operator is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, defs
+
+from taskmap.graph.importers.onnx.microsoft.contract import CONTRACTS, DEFINITIONS
+from taskmap.graph.importers.onnx.read.control_names import CONTROL
+from taskmap.graph.importers.onnx.read.elements import TensorType
+from taskmap.graph.importers.onnx.read.lacking import Missing, lacking
+from taskmap.graph.importers.onnx.read.ordering import ordered
+from taskmap.graph.importers.onnx.read.protos import graphs_of, shown
+from taskmap.graph.importers.onnx.read.table import find
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
+
+DEEPEST = 32
+"""How deep graphs and functions may be nested."""
+MOST_NODES = 1 << 20
+FunctionKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Library:
+    """What nodes of one scope refer to: the versions of operator sets, functions, and the folder of external data."""
+
+    opsets: Mapping[str, int]
+    functions: Mapping[FunctionKey, FunctionProto] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def version(self, domain: str) -> int:
+        """The version of a domain's operator set. Raises ImportGraphError where the model names none."""
+        if domain not in self.opsets:
+            raise ImportGraphError(f"the model does not say which version of the operator set {shown(domain)} it uses")
+        return self.opsets[domain]
+
+    def function(self, node: NodeProto) -> FunctionProto | None:
+        """The model's own function that a node calls."""
+        return self.functions.get((domain_of(node), node.op_type, getattr(node, "overload", "")))
+
+    def schema(self, node: NodeProto) -> defs.OpSchema | None:
+        """The definition of a node's operator in its version, or None if the standard has none."""
+        return schema_of(node.op_type, self.version(domain_of(node)), domain_of(node))
+
+
+@lru_cache(maxsize=8192)
+def schema_of(name: str, version: int, domain: str) -> defs.OpSchema | None:
+    """The standard's definition of an operator, else ONNX Runtime's contract, or None."""
+    try:
+        return defs.get_schema(name, version, domain)
+    except defs.SchemaError:
+        return CONTRACTS.get((domain, name))
+
+
+def has_body(schema: Any) -> bool:
+    """Whether the standard defines an operator by others (onnx does not declare these members of OpSchema)."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def domain_of(node: NodeProto | Any) -> str:
+    """The domain of a node; "ai.onnx" is the default one."""
+    return "" if node.domain == "ai.onnx" else str(node.domain)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model."""
+
+    name: str
+    kind: str
+    type: TensorType | None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether a tensor goes through it, and no sequence or optional."""
+        return self.kind == "tensor"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A checked model."""
+
+    proto: ModelProto
+    graph: GraphProto
+    library: Library
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def load(source: str | Path | bytes | ModelProto) -> Model:
+    """The model in a file, in bytes, or given.
+
+    Raises ImportGraphError for what is no valid model, UnsupportedError that lists every operator that is not there,
+    with its nodes.
+    """
+    folder: Path | None = None
+    if isinstance(source, ModelProto):
+        proto = source
+    elif isinstance(source, bytes):
+        proto = _parse(source, "the given bytes")
+    else:
+        path = Path(source)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ImportGraphError(
+                f"cannot read the model {shown(str(source))}", why=error.strerror or str(error)
+            ) from error
+        proto, folder = _parse(data, shown(str(source))), path.parent
+    return checked(proto, folder)
+
+
+def _parse(data: bytes, what: str) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except Exception as error:  # protobuf has errors of several kinds
+        raise ImportGraphError(f"{what} is not an ONNX model", why=f"{type(error).__name__}: {error}") from error
+    return proto
+
+
+def checked(proto: ModelProto, folder: Path | None) -> Model:
+    """``proto`` as a Model. Raises as ``load``."""
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ImportGraphError(
+            "the file is not an ONNX model", why="it has no graph, or names no operator set.", hint="Is it complete?"
+        )
+    proto = ordered(proto)
+    opsets: dict[str, int] = {}
+    for entry in proto.opset_import:
+        opsets["" if entry.domain == "ai.onnx" else entry.domain] = int(entry.version)
+    _check_versions(opsets)
+    functions = {_key(f): f for f in proto.functions}
+    if len(functions) != len(proto.functions):
+        raise ImportGraphError("the model defines a function twice")
+    library = Library(opsets, functions, folder)
+    missing: Missing = {}
+    _check_graph(proto.graph, library, (), missing, 0)
+    _check_functions(functions, library, missing)
+    if missing:
+        raise lacking(missing)
+    stored = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
+    inputs = tuple(_port(v) for v in proto.graph.input if v.name not in stored)
+    return Model(proto, proto.graph, library, inputs, tuple(_port(v) for v in proto.graph.output))
+
+
+def _key(function: FunctionProto) -> FunctionKey:
+    return domain_of(function), function.name, getattr(function, "overload", "")
+
+
+def _check_versions(opsets: Mapping[str, int]) -> None:
+    newest = defs.onnx_opset_version()
+    version = opsets.get("", newest)
+    if not 1 <= version <= newest:
+        raise UnsupportedError(
+            f"the model uses version {version} of the operator set",
+            why=f"the installed onnx {onnx.__version__} knows versions up to {newest}.",
+            hint="Install a newer onnx." if version > newest else None,
+        )
+
+
+def _check_graph(
+    graph: GraphProto, library: Library, outer: tuple[set[str], ...], missing: Missing, depth: int
+) -> None:
+    if depth > DEEPEST:
+        raise ImportGraphError("the graphs of the model are nested too deep")
+    own: set[str] = set()
+
+    def define(name: str, what: str) -> None:
+        if name in own:
+            raise ImportGraphError(f"the name {shown(name)} is given to two values", where=what)
+        own.add(name)
+
+    _check_text(*(p.name for p in [*graph.input, *graph.output, *graph.initializer]))
+    for port in graph.input:
+        define(port.name, "the inputs")
+    inputs = frozenset(own)
+    for tensor in [*graph.initializer, *(s.values for s in graph.sparse_initializer)]:
+        if tensor.name not in inputs:
+            define(tensor.name, "the initializers")
+    _check_nodes(graph.node, library, own, define, outer, missing, depth)
+    for port in graph.output:
+        if not any(port.name in names for names in (own, *outer)):
+            raise ImportGraphError(f"the output {shown(port.name)} is made by no node")
+
+
+def _check_nodes(
+    nodes: Sequence[NodeProto],
+    library: Library,
+    own: set[str],
+    define: Any,
+    outer: tuple[set[str], ...],
+    missing: Missing,
+    depth: int,
+) -> None:
+    if len(nodes) > MOST_NODES:
+        raise ImportGraphError(f"a graph of the model has {len(nodes)} nodes")
+    for node in nodes:
+        _check_text(node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
+        for name in node.input:
+            if name and name not in own and not any(name in names for names in outer):
+                _refuse_unknown(name, node, nodes)
+        if (reason := _lacks(node, library)) is not None:
+            missing.setdefault(reason, []).append(name_of(node))
+        for attribute in node.attribute:
+            for inner in graphs_of(attribute):
+                _check_graph(inner, library, (own, *outer), missing, depth + 1)
+        for name in node.output:
+            if name:
+                define(name, f"the outputs of {described(node)}")
+
+
+def _check_text(*names: object) -> None:
+    """Raises ImportGraphError for a name that is no text: protobuf gives it as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ImportGraphError("a name in the model is not valid text", where=repr(name)[:100])
+
+
+def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> None:
+    maker = next((n for n in nodes if name in n.output), None)
+    why = "no input, initializer or node has that name."
+    if maker is not None:
+        why = f"{described(maker)} makes it later: the nodes form a cycle."
+    raise ImportGraphError(f"{described(node)} reads {shown(name)}, which is not there", why=why)
+
+
+def _lacks(node: NodeProto, library: Library) -> str | None:
+    """The operator, if nothing can run it, with the reason where there is one."""
+    domain = domain_of(node)
+    if library.function(node) is not None:
+        return None
+    label = f"{domain + '.' if domain else ''}{node.op_type}"
+    if domain not in library.opsets:
+        return f"{label} (its operator set is not declared)"
+    schema = library.schema(node)
+    if schema is None:
+        return f"{label} (the standard's version {library.version(domain)} does not have it)"
+    is_control = domain == "" and node.op_type in CONTROL
+    if is_control or find(domain, node.op_type, schema.since_version) is not None:
+        return None
+    is_composed = schema is CONTRACTS.get((domain, node.op_type)) and (domain, node.op_type) in DEFINITIONS
+    return None if is_composed or has_body(schema) else label
+
+
+def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Library, missing: Missing) -> None:
+    for function in functions.values():
+        library = function_library(function, base)
+        own: set[str] = set(function.input)
+        if len(own) != len(function.input):
+            raise ImportGraphError(f"the function {shown(function.name)} names two inputs alike")
+
+        def define(name: str, what: str, own: set[str] = own) -> None:
+            if name in own:
+                raise ImportGraphError(f"the name {shown(name)} is given to two values", where=what)
+            own.add(name)
+
+        _check_nodes(function.node, library, own, define, (), missing, 0)
+        for name in function.output:
+            if name not in own:
+                raise ImportGraphError(f"the output {shown(name)} of a function is made by no node")
+    _refuse_recursion(functions, base)
+
+
+def _refuse_recursion(functions: Mapping[FunctionKey, FunctionProto], base: Library) -> None:
+    depth: dict[FunctionKey, int] = {}
+
+    def visit(key: FunctionKey, above: tuple[FunctionKey, ...]) -> int:
+        if key in above:
+            raise ImportGraphError(f"the function {shown(key[1])} calls itself")
+        if len(above) > DEEPEST:
+            raise ImportGraphError("the functions of the model call each other too deeply")
+        if key not in depth:
+            called = [k for n in all_nodes(functions[key].node) if (k := _called(n)) in functions]
+            depth[key] = 1 + max((visit(k, (*above, key)) for k in called), default=0)
+        return depth[key]
+
+    for key in functions:
+        visit(key, ())
+
+
+def _called(node: NodeProto) -> FunctionKey:
+    return domain_of(node), node.op_type, getattr(node, "overload", "")
+
+
+def function_library(function: FunctionProto, base: Library) -> Library:
+    """What the nodes of a function refer to; an operator set that it does not name is the model's."""
+    opsets = dict(base.opsets)
+    for entry in function.opset_import:
+        opsets["" if entry.domain == "ai.onnx" else entry.domain] = int(entry.version)
+    return Library(opsets, base.functions, base.folder)
+
+
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
+    """The nodes, and those of the graphs inside them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in graphs_of(attribute):
+                yield from all_nodes(graph.node)
+
+
+def described(node: NodeProto) -> str:
+    """A node for a message."""
+    return f"the {shown(node.op_type)[1:-1]} node {shown(name_of(node))}"
+
+
+def name_of(node: NodeProto) -> str:
+    """A node's name, or that of its first result."""
+    return node.name or next((n for n in node.output if n), "")
+
+
+def _port(value: ValueInfoProto) -> Port:
+    kind = value.type.WhichOneof("value") or "nothing"
+    if kind == "tensor_type":
+        return Port(value.name, "tensor", tensor_type(value.type.tensor_type))
+    return Port(value.name, {"sequence_type": "sequence", "optional_type": "optional"}.get(kind, kind), None)
+
+
+def tensor_type(proto: TypeProto.Tensor) -> TensorType:
+    """The element type and shape of a tensor's type; a size of -1 and a name that is none are of any size.
+
+    Raises ImportGraphError for other negative sizes.
+    """
+    if not proto.HasField("shape"):
+        return TensorType(proto.elem_type, None)
+    sizes: list[int | str | None] = []
+    for dim in proto.shape.dim:
+        which = dim.WhichOneof("value")
+        if which == "dim_value" and dim.dim_value < -1:
+            raise ImportGraphError(f"an input has the size {dim.dim_value}")
+        if which == "dim_value":
+            sizes.append(None if dim.dim_value == -1 else dim.dim_value)
+        else:
+            sizes.append(dim.dim_param if _is_name(dim.dim_param) else None)
+    return TensorType(proto.elem_type, tuple(sizes))
+
+
+def _is_name(text: str) -> bool:
+    """Whether the name of a dimension means one size wherever it occurs: converters write "?", "-1" and "None"."""
+    return text not in ("None", "none", "-1") and any(c.isalnum() for c in text)

@@ -1,0 +1,150 @@
+"""Where the reading of a model stands: a stack of graphs being read, with the values that their names have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from taskmap.graph.importers.onnx.read.model import Library
+from taskmap.graph.importers.onnx.read.protos import graphs_of
+from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
+
+Replace = Callable[[Tensor], Tensor]
+
+
+@dataclass(slots=True, eq=False)
+class Unrolled:
+    """A loop whose body is read once for every iteration.
+
+    ``slices`` are the parts of a Scan's inputs, one list for each iteration; ``scans`` collects the results that grow.
+    ``trip``: at most so many iterations; ``done`` of them are over.
+    """
+
+    body: GraphProto
+    trip: int
+    carried: list[Value]
+    scans: list[list[Tensor]]
+    slices: list[list[Tensor]]
+    is_scan: bool
+    scan_axes: Sequence[int] = ()
+    scan_backward: Sequence[bool] = ()
+    done: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """A graph being read: ``at`` is the next of its nodes. When all are read, the values called ``outputs`` are bound
+    to the names ``binds`` of the frame below, whose names are visible here if ``sees`` holds.
+    """
+
+    nodes: Sequence[NodeProto]
+    outputs: Sequence[str]
+    binds: Sequence[str]
+    values: dict[str, Value | None]
+    library: Library
+    sees: bool
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    at: int = 0
+    loop: Unrolled | None = None
+
+
+def lookup(frames: Sequence[Frame], name: str) -> Value | None:
+    """The value of a name as the topmost frame sees it. Raises KeyError for one that has none."""
+    for frame in reversed(frames):
+        if name in frame.values:
+            return frame.values[name]
+        if not frame.sees:
+            break
+    raise KeyError(name)
+
+
+def remapped(value: Value | None, replace: Replace) -> Value | None:
+    """``value`` with every tensor replaced."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        return replace(value)
+    if isinstance(value, SequenceValue):
+        return SequenceValue([_certain(remapped(v, replace)) for v in value.items], value.elem)
+    if isinstance(value, PresentedValue):
+        return PresentedValue(replace(value.tensor), value.present, value.words)
+    return OptionalValue(remapped(value.value, replace))
+
+
+def _certain(value: Value | None) -> Value:
+    assert value is not None
+    return value
+
+
+def copied(frames: Sequence[Frame], replace: Replace) -> list[Frame]:
+    """The frames with every tensor replaced; the given ones stay as they are."""
+    return [_frame(frame, replace) for frame in frames]
+
+
+def _frame(frame: Frame, replace: Replace) -> Frame:
+    loop = frame.loop
+    if loop is not None:
+        loop = Unrolled(
+            loop.body,
+            loop.trip,
+            [_certain(remapped(v, replace)) for v in loop.carried],
+            [[replace(t) for t in parts] for parts in loop.scans],
+            [[replace(t) for t in parts] for parts in loop.slices],
+            loop.is_scan,
+            loop.scan_axes,
+            loop.scan_backward,
+            loop.done,
+        )
+    values = {name: remapped(v, replace) for name, v in frame.values.items()}
+    return Frame(
+        frame.nodes,
+        frame.outputs,
+        frame.binds,
+        values,
+        frame.library,
+        frame.sees,
+        frame.attributes,
+        frame.at,
+        loop,
+    )
+
+
+def drop_dead(frames: Sequence[Frame]) -> None:
+    """Forgets the values that nothing reads any more."""
+    wanted: set[str] = set()
+    for frame in reversed(frames):
+        below = set(wanted) if _top(frames) is not frame else set()
+        rest = set(frame.outputs) | names_read(frame.nodes[frame.at :]) | below
+        if frame.loop is not None:
+            rest |= names_read(frame.loop.body.node) | {o.name for o in frame.loop.body.output}
+        frame.values = {name: v for name, v in frame.values.items() if name in rest}
+        wanted = rest if frame.sees else set()
+
+
+def _top(frames: Sequence[Frame]) -> Frame:
+    return frames[-1]
+
+
+def names_read(nodes: Sequence[NodeProto]) -> set[str]:
+    """Every name that the nodes, or graphs inside them, read."""
+    names: set[str] = set()
+    for node in nodes:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for graph in graphs_of(attribute):
+                names |= names_read(graph.node) | {o.name for o in graph.output}
+    return names
+
+
+def tensors_of(frames: Sequence[Frame]) -> list[Tensor]:
+    """Every tensor that the frames hold, once."""
+    found: dict[Tensor, None] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        found.setdefault(tensor)
+        return tensor
+
+    copied(frames, note)
+    return list(found)

@@ -1,0 +1,100 @@
+"""Symbolic sizes: which operators may be read with them, and what must hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.graph.importers.onnx.read.assumptions import decides
+from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.table import Lowering
+from taskmap.graph.importers.onnx.read.values import Tensor
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Dim
+
+FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms", "recurrent"})
+"""Files whose operators all work for every size; the operands of those in the first broadcast."""
+OPERATORS = frozenset(
+    [
+        "Attention",
+        "MatMul",
+        "Gemm",
+        "Concat",
+        "Expand",
+        "Reshape",
+        "Transpose",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Identity",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "Conv",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "Cast",
+        "CastLike",
+        "ConstantOfShape",
+        "Constant",
+        "Split",
+        "Dropout",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "MatMulInteger",
+        "DynamicQuantizeLinear",
+        "Tile",
+        "Pad",
+        "Range",
+        "TopK",
+        "Trilu",
+        "Shape",
+        "Size",
+        "Resize",
+        "Upsample",
+        "ConvTranspose",
+        "GatherND",
+        "ScatterND",
+        "ScatterElements",
+        "Scatter",
+        "TensorScatter",
+        "OneHot",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "LpPool",
+        "GlobalLpPool",
+        "ReverseSequence",
+        "NonZero",
+        "NonMaxSuppression",
+        "Compress",
+        "Unique",
+        "EyeLike",
+        "Einsum",
+        "QLinearMatMul",
+        "QLinearConv",
+        "ConvInteger",
+        "Hardmax",
+    ]
+)
+
+
+def check_symbolic(call: Call, function: Lowering) -> None:
+    """Raises UnsupportedError for an operator that is not known to work for every size of its tensors."""
+    tensors = [v for v in call.inputs if isinstance(v, Tensor)]
+    if not any(_is_symbolic(t) for t in tensors):
+        return
+    family = function.__module__.rsplit(".", 1)[-1]
+    if family == "elementwise" or call.op == "PRelu":
+        call.broadcasts(*(t.shape for t in tensors))
+    elif family not in FAMILIES and call.op not in OPERATORS:
+        raise decides(f"{call.op} of symbolic sizes", [n for t in tensors for n in t.shape])
+
+
+def _is_symbolic(tensor: Tensor) -> bool:
+    return tensor.is_symbolic or any(constant_dim(n) is None for n in tensor.shape)
+
+
+def all_known(sizes: Sequence[Dim]) -> bool:
+    """Whether no size is symbolic."""
+    return all(constant_dim(n) is not None for n in sizes)

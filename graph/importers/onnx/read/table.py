@@ -1,0 +1,45 @@
+"""The table of lowerings: operator and version of its definition to the function that builds its nodes.
+
+A lowering takes a ``Call`` and returns what the operator's outputs are: a node, a value, or a list of them with one
+entry for each output. It raises UnsupportedError for what it cannot do, which lets the operator be run through its
+function body, if ONNX gives one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from taskmap.ir.errors import GraphError
+
+if TYPE_CHECKING:
+    from taskmap.graph.importers.onnx.read.call import Call
+
+Lowering = Callable[["Call"], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+NEWEST = 1 << 30
+
+TABLE: dict[tuple[str, str], list[tuple[int, int, Lowering]]] = {}
+"""Domain and name of an operator to lowerings, each with the first and the last version of the operator it is for."""
+
+
+def lowering(*names: str, since: int = 1, until: int = NEWEST, domain: str = "") -> Callable[[F], F]:
+    """Registers the decorated function for the operators ``names`` whose definition has a version in the range."""
+
+    def register(function: F) -> F:
+        for name in names:
+            entries = TABLE.setdefault((domain, name), [])
+            if any(first <= until and since <= last for first, last, _ in entries):
+                raise GraphError(f"{name} has two lowerings for one version")
+            entries.append((since, until, function))
+        return function
+
+    return register
+
+
+def find(domain: str, name: str, version: int) -> Lowering | None:
+    """The lowering for the operator as defined in ``version`` of its domain, or None."""
+    for first, last, function in TABLE.get((domain, name), ()):
+        if first <= version <= last:
+            return function
+    return None

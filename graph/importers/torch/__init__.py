@@ -1,0 +1,1 @@
+"""PyTorch: FX graphs of ATen operators become graphs."""

@@ -1,0 +1,45 @@
+"""Lowerings of ATen operators, one family a file; importing this package fills the table."""
+
+from taskmap.graph.importers.torch.aten import (
+    activations,
+    arithmetic,
+    attention,
+    convolution,
+    creation,
+    indexing,
+    logic,
+    mathematics,
+    matmul,
+    norms,
+    pooling,
+    rearrange,
+    recurrent,
+    reductions,
+    resample,
+    scatter,
+    softmax,
+    views,
+)
+from taskmap.graph.importers.torch.table import ATEN
+
+__all__ = [
+    "ATEN",
+    "activations",
+    "arithmetic",
+    "attention",
+    "convolution",
+    "creation",
+    "indexing",
+    "logic",
+    "mathematics",
+    "matmul",
+    "norms",
+    "pooling",
+    "rearrange",
+    "recurrent",
+    "reductions",
+    "resample",
+    "scatter",
+    "softmax",
+    "views",
+]

@@ -1,0 +1,53 @@
+"""Whose memory a value lies in, as PyTorch has it, for values that the caller gets.
+
+Copies are dropped when a graph is read: inside it nobody can tell. A caller can: results that share memory in PyTorch,
+with each other or with arguments, must share it, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch import fx
+
+from taskmap.graph.analysis.inlining import views_of_memory
+from taskmap.graph.nodes import Node
+
+
+class Homes:
+    """The storage in PyTorch of each value that has memory of its own here."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        outputs = [n for node in gm.graph.find_nodes(op="output") for n in node.all_input_nodes]
+        self._returned = {_storage(n.meta.get("val")) for n in outputs} - {None}
+        self._homes: dict[Node, Hashable] = {}
+
+    def note(self, node: Node, value: torch.Tensor) -> None:
+        """``node`` has memory of its own, which is that of ``value``."""
+        self._homes[node] = _storage(value)
+
+    def is_strange(self, node: Node, value: torch.Tensor) -> bool:
+        """Whether ``node`` lies in the memory of something that PyTorch's ``value`` does not share memory with, and
+        the caller gets to see both.
+        """
+        storage = _storage(value)
+        if storage not in self._returned:
+            return False
+        root = node
+        while views_of_memory(root):
+            root = root.inputs[0]
+        known = self._homes.setdefault(root, storage)
+        if known == storage:
+            return False
+        if root.op not in ("input", "constant") and known not in self._returned:
+            self._homes[root] = storage  # nobody sees the memory that PyTorch has copied from
+            return False
+        return True
+
+
+def _storage(value: object) -> Hashable:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return None
+    key: Hashable = value.untyped_storage()._cdata
+    return key

@@ -1,0 +1,243 @@
+"""Packing: the second factor of a contraction, laid out in the order in which its template reads it.
+
+    w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
+
+``width`` columns are what the template multiplies at once, so it reads the packed factor straight through. Packing
+is an operator like any other: of a constant weight it runs once, together with whatever else was done to the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast as typed
+
+from taskmap.graph.build import define
+from taskmap.graph.nodes import Graph, Node
+from taskmap.ir.analysis.contraction import Contraction, find_contraction
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.construct import ceil_div, constant_dim, index, load, minimum, product, select
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
+from taskmap.ir.task import Compute, formal
+from taskmap.ir.types import DType
+from taskmap.ir.visit import map_expr, substitute, walk_exprs
+
+PanelWidth = Callable[[Dim, Dim, DType], int]
+"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once. A convolution
+that looks at more than one pixel multiplies one row of its image at a time."""
+
+_SMALLEST = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """How a factor is packed: ``columns`` of its ``axis`` at a time (a group's, when they are not all) in panels of
+    ``width``, within a panel the other axes in the order ``others``."""
+
+    axis: int
+    others: tuple[int, ...]
+    columns: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackWeights:
+    """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart.
+
+    images: of convolutions alone, and only where neighbouring channels lie apart in memory.
+    """
+
+    width: PanelWidth
+    images: bool = False
+    name: str = "pack-weights"
+    before: str = "every contraction reads its operands as the model gave them"
+    after: str = "weights are read through pack nodes"
+    why_here: str = "last: folding into weights must be done before, and the packed order means nothing to other passes"
+
+    def run(self, graph: Graph) -> Graph:
+        """The same graph with packed weights."""
+        constant = constant_nodes(graph)
+        packed: dict[tuple[Node, _Order], Node] = {}
+        renamed: dict[Node, Node] = {}
+        for node in graph.nodes():
+            inputs = tuple(renamed.get(n, n) for n in node.inputs)
+            if inputs != node.inputs:
+                renamed[node] = replace(node, inputs=inputs)
+            current = renamed.get(node, node)
+            done = self._packed(current, constant, packed)
+            if done is not None:
+                renamed[node] = done
+            if node in constant:
+                constant.add(renamed.get(node, node))
+        outputs = [None if n is None else renamed.get(n, n) for n in graph.outputs]
+        return replace(graph, outputs=outputs)
+
+    def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, _Order], Node]) -> Node | None:
+        if node.define is None or node in constant:
+            return None
+        windowed = "dilation" in node.attrs
+        if self.images and not (windowed and _channels_lie_apart(node)):
+            return None
+        found = self._convolution(node) if windowed else self._matmul(node, constant)
+        if found is None:
+            return None
+        position, order = found
+        weight = node.inputs[position]
+        key = (weight, order)
+        if key not in packed:
+            packed[key] = _pack(weight, order)
+            packed[key].origin = node.origin
+        return _reading(node, position, packed[key], order)
+
+    def _convolution(self, node: Node) -> tuple[int, _Order] | None:
+        weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
+        groups = typed(int, node.attrs["groups"])
+        channels = constant_dim(weight.shape[0])
+        if channels is not None and channels == groups > 1 and constant_dim(weight.shape[1]) == 1:
+            # Vectors run over the channels of a depthwise convolution: they become neighbours.
+            order = _Order(0, (1, *range(2, len(weight.shape))), channels, channels)
+            return None if _is_symbolic(weight) else (1, order)
+        axis = 1 if transposed else 0
+        columns = constant_dim(weight.shape[axis]) or 0
+        columns = columns if transposed else columns // groups
+        if _is_symbolic(weight) or columns < (2 if groups == 1 else 4):
+            return None
+        padding, stride = (typed("tuple[int, ...]", node.attrs[key]) for key in ("padding", "stride"))
+        pointwise = all(d == 1 for d in weight.shape[2:]) and not any(padding) and groups == 1 and not transposed
+        rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
+        rows = ceil_div(rows, stride[-1]) if transposed else rows
+        width = self.width(rows, columns, node.dtype)
+        return 1, _Order(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
+
+    def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, _Order] | None:
+        assert node.define is not None
+        c = find_contraction(node.define.axes, node.shape, node.define.body)
+        read = None if c is None else _plain(c.b)
+        if c is None or read is None or len(c.n) != 1 or c.n[0][0] not in read.indices:
+            return None
+        position = next((i for i, f in enumerate(node.define.inputs) if f is read.buffer), None)
+        if position is None:
+            return None
+        weight = node.inputs[position]
+        if not all(isinstance(i, Var) for i in read.indices) or _is_symbolic(weight):
+            return None
+        if (constant_dim(product(weight.shape)) or 0) < _SMALLEST:
+            return None
+        axis = read.indices.index(c.n[0][0])
+        if weight not in constant and not self._worth_it(c, weight, axis):
+            return None
+        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype)
+        batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
+        if batch:
+            return None
+        others = tuple(d for d in range(len(weight.shape)) if d != axis)
+        return position, _Order(axis, others, constant_dim(weight.shape[axis]) or 1, width)
+
+    @staticmethod
+    def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
+        """Packing at every call pays when the columns lie apart and many rows use them."""
+        rows = constant_dim(product([d for _, d in c.m]))
+        return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
+
+
+def weights_channels_last(graph: Graph) -> Graph:
+    """``graph`` with the weights of its convolutions laid out as images with their channels last are: [filters, taps,
+    channels], and of depthwise ones [taps, channels]. What is read beside each other then lies beside each other."""
+    return PackWeights(lambda rows, columns, dtype: 1, images=True).run(graph)
+
+
+def constant_nodes(graph: Graph) -> set[Node]:
+    """The nodes whose value depends on constant inputs alone."""
+    constant = {graph.inputs[i] for i in graph.constant_inputs}
+    for node in graph.nodes():
+        derived = node.op != "extern" and node.inputs and all(n in constant for n in node.inputs)
+        if node.op == "constant" or derived:
+            constant.add(node)
+    return constant
+
+
+def _channels_lie_apart(node: Node) -> bool:
+    """Whether the weight of a convolution, which is not transposed, is read in steps where an image with its channels
+    last is not: along the channels of a sum, or where each is on its own, along all."""
+    weight = node.inputs[1]
+    axis = 0 if constant_dim(weight.shape[1]) == 1 else 1
+    pairs = (constant_dim(weight.shape[axis]) or 0) % 2 == 0  # of an odd number of channels no two are read at once
+    return pairs and not node.attrs.get("transposed") and not _is_contiguous(weight, axis)
+
+
+def _is_symbolic(node: Node) -> bool:
+    return any(constant_dim(d) is None for d in node.shape)
+
+
+def _plain(e: Expr) -> Load | None:
+    while isinstance(e, Cast):
+        e = e.a
+    return e if isinstance(e, Load) else None
+
+
+def _is_contiguous(node: Node, axis: int) -> bool:
+    """Whether neighbours along ``axis`` are neighbours in memory, views resolved down to a value with memory."""
+    axes = [Var(f"i{d}") for d in range(len(node.shape))]
+    simplifier = Simplifier()
+    for v, size in zip(axes, node.shape, strict=True):
+        simplifier.bind(v, size)
+    where: tuple[Expr, ...] = tuple(axes)
+    while node.define is not None and isinstance(node.define.body, Load):
+        body = node.define.body
+        source = node.inputs[next(i for i, f in enumerate(node.define.inputs) if f is body.buffer)]
+        known = dict(zip(node.define.axes, where, strict=True))
+        where = tuple(substitute(i, known) for i in body.indices)
+        node = source
+    strides = node.strides or tuple(product(node.shape[d + 1 :]) for d in range(len(node.shape)))
+    total: Expr = index(0)
+    for i, s in zip(where, strides, strict=True):
+        total = total + i * s
+    terms = simplifier.poly(total)
+    return all(m == (axes[axis],) and c == 1 for m, c in terms.items() if axes[axis] in m) and not any(
+        axes[axis] in walk_exprs(a) for m in terms for a in m if not isinstance(a, Var)
+    )
+
+
+def _pack(weight: Node, order: _Order) -> Node:
+    size, columns, width = weight.shape[order.axis], order.columns, order.width
+    groups = (constant_dim(size) or columns) // columns
+    outer = (groups,) if groups > 1 else ()
+    shape = (*outer, ceil_div(columns, width), *(weight.shape[d] for d in order.others), width)
+
+    def element(w: Buffer) -> Callable[..., ExprLike]:
+        def at(*place: Expr) -> Expr:
+            group, (panel, *inner, lane) = (place[0], place[1:]) if outer else (index(0), place)
+            column = panel * width + lane
+            where: list[Expr] = [index(0)] * len(weight.shape)
+            where[order.axis] = group * columns + minimum(column, columns - 1)
+            for d, i in zip(order.others, inner, strict=True):
+                where[d] = i
+            return select(column < columns, w[tuple(where)], 0)
+
+        return at
+
+    return define("pack", [weight], shape, element, weight.dtype)
+
+
+def _reading(node: Node, position: int, packed: Node, order: _Order) -> Node:
+    """``node`` with its input at ``position`` read from ``packed``."""
+    old = node.define
+    assert old is not None
+    was = old.inputs[position]
+    now = formal("packed", packed.shape, packed.dtype)
+
+    def one(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer is not was:
+            return None
+        column = e.indices[order.axis]
+        outer: tuple[Expr, ...] = ()
+        if len(now.shape) > len(was.shape) + 1:
+            outer, column = (column // order.columns,), column % order.columns
+        inner = (e.indices[d] for d in order.others)
+        return load(now, (*outer, column // order.width, *inner, column % order.width))
+
+    inputs = tuple(now if i == position else f for i, f in enumerate(old.inputs))
+    body = map_expr(old.body, one)
+    fresh = Compute(old.name, inputs, old.shape, old.dtype, old.axes, body)
+    sources = tuple(packed if i == position else n for i, n in enumerate(node.inputs))
+    return replace(node, inputs=sources, define=fresh)

@@ -1,0 +1,30 @@
+"""The picture of a task mapping that the literature draws: a grid of tasks with the worker in each cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskmap.ir.algebra.digits import Task
+from taskmap.ir.algebra.grid_picture import Cell, Drawing, picture
+
+if TYPE_CHECKING:
+    from taskmap.ir.algebra.mapping import TaskMapping
+
+
+def draw(mapping: TaskMapping, *, slots: bool, limit: int) -> Drawing:
+    """One cell per task: its worker, or ``worker:slot``. "4+3": worker 4 and three more. "·": nobody.
+
+    Mappings of more than two dimensions are drawn as a grid for each index of the leading ones; at most limit cells
+    along an axis, and about as many grids, are drawn. Only what is drawn is computed.
+    """
+    holders_of = mapping.holders()
+
+    def cell(task: Task) -> Cell:
+        holders = holders_of.all(*task)
+        if not holders:
+            return Cell("·")
+        worker, slot = holders[0]
+        label = f"{worker}:{slot}" if slots else str(worker)
+        return Cell(label if len(holders) == 1 else f"{label}+{len(holders) - 1}", worker)
+
+    return picture(repr(mapping), mapping.task_shape, cell, limit)

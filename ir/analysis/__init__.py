@@ -1,0 +1,1 @@
+"""What can be proved about an expression or a task."""

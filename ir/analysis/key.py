@@ -1,0 +1,175 @@
+"""The canonical text of a task or a kernel: equal texts mean that one kernel serves both.
+
+Everything that can change the generated code is in it: types, shapes, strides, offsets, scopes, layouts, owners,
+bodies, labels, attributes, the anchor, the outputs, the launch. Names of variables, buffers and kernels, notes and
+source locations are not: variables and buffers are numbered in order of first appearance. Equal subexpressions are
+written once, so the text stays linear in the size of the DAG.
+
+A number stands for a variable only where something inside binds it: an axis, a loop, a Let, or the sizes that a task or
+a kernel takes as arguments. A *free* variable means what it means outside, so it counts by identity: texts that number
+``x / n`` and ``x / m`` alike are no reason to take one for the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from taskmap.ir.algebra.layout import Layout
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.errors import TypeMismatchError, VerifyError
+from taskmap.ir.nodes import Buffer, Expr, For, Kernel, Let, MappedFor, Reduce, Scatter, Stmt, TensorMap, Var
+from taskmap.ir.recurrence import Recurrence
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import DType
+from taskmap.ir.visit import children
+from taskmap.ir.workers import BLOCKS, THREAD
+
+_PLAIN = (bool, int, float, str, bytes, type(None))
+# What a mapping and a layout mean; how they were written does not count.
+_MEANING: dict[type, tuple[str, ...]] = {
+    TaskMapping: ("task_shape", "parts"),
+    Layout: ("shape", "modes", "size", "swizzle"),
+    Buffer: ("dtype", "shape", "scope", "strides", "offset", "layout", "owner"),
+    Var: ("dtype", "lanes"),
+    Task: ("inputs", "stages", "outputs", "dims", "anchor"),
+    Stage: ("out", "axes", "body", "label", "attrs"),
+    Kernel: ("buffers", "outputs", "dims", "body", "grid", "threads", "cluster", "min_blocks", "maps"),
+    TensorMap: ("buffer", "box", "swizzle", "tensor"),
+}
+_BINDS: dict[type, Callable[[Any], Iterable[Var]]] = {
+    Reduce: lambda e: (var for var, _ in e.axes),
+    Scatter: lambda e: (var for var, _ in e.axes),
+    Recurrence: lambda e: (var for var, _ in e.bound),
+    For: lambda s: (s.var,),
+    MappedFor: lambda s: s.vars,
+    Let: lambda s: (s.var,),
+    Stage: lambda s: s.axes,
+    Task: lambda t: t.dims,
+    Kernel: lambda k: k.dims,
+}
+_WORKERS = frozenset({THREAD, *BLOCKS})
+"""Variables that the launch defines, with one meaning everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The canonical text of an item, and its free variables in the order of their numbers. Of two items in one scope,
+    each can stand for the other when both are equal."""
+
+    text: str
+    free: tuple[Var, ...]
+
+
+class _Canon:
+    """Writes each distinct object once, as a numbered line, and refers to it by its number."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.number: dict[str, int] = {}
+        self.seen: dict[int, str] = {}
+        self.kept: list[object] = []  # keeps what is in seen alive, so that no id is given twice
+        self.used: dict[Var, None] = {}
+        self.bound: set[Var] = set()
+
+    def ref(self, item: Any) -> str:
+        """The text that stands for ``item`` inside another line."""
+        if isinstance(item, _PLAIN):
+            return repr(item)
+        if isinstance(item, DType):
+            return item.name
+        if isinstance(item, Enum):
+            return item.name
+        if isinstance(item, (tuple, list)):
+            return f"({','.join(self.refs(item))})"
+        if isinstance(item, dict):
+            return f"{{{','.join(f'{self.ref(k)}:{self.ref(v)}' for k, v in item.items())}}}"
+        if isinstance(item, Expr):
+            self._define_deep(item)
+        elif id(item) not in self.seen:
+            self._remember(item)
+        return self.seen[id(item)]
+
+    def refs(self, items: Iterable[Any]) -> list[str]:
+        return [self.ref(i) for i in items]
+
+    def _define_deep(self, expr: Expr) -> None:
+        """Operands first, without recursion: a fused chain may be deeper than Python's stack."""
+        stack = [expr]
+        while stack:
+            waiting = [] if id(stack[-1]) in self.seen else [k for k in children(stack[-1]) if id(k) not in self.seen]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            item = stack.pop()
+            if id(item) not in self.seen:
+                self._remember(item)
+
+    def _remember(self, item: Any) -> None:
+        self.kept.append(item)
+        self.seen[id(item)] = self._define(item)
+
+    def _define(self, item: Any) -> str:
+        if isinstance(item, Var):
+            if item in _WORKERS:
+                return f"{item.name}@launch"
+            self.used[item] = None
+        self.bound.update(_BINDS[type(item)](item) if type(item) in _BINDS else ())
+        if not dataclasses.is_dataclass(item):
+            raise TypeMismatchError(
+                f"{item!r} cannot be part of a structural key",
+                hint="Use numbers, strings, tuples, IR nodes and frozen dataclasses of them as attributes.",
+            )
+        kind = type(item)
+        fields = _MEANING.get(kind)
+        if fields is None:
+            fields = tuple(f.name for f in dataclasses.fields(item) if f.compare and f.name != "source")
+        text = f"{kind.__name__}({','.join(self.refs(getattr(item, name) for name in fields))})"
+        if kind in (Var, Buffer):
+            text += f" #{len(self.lines)}"
+        if text not in self.number:
+            self.number[text] = len(self.lines)
+            self.lines.append(text)
+        return f"%{self.number[text]}"
+
+    def text(self, *roots: Any) -> str:
+        last = self.refs(roots)
+        return "\n".join([*self.lines, *last])
+
+    @property
+    def free(self) -> tuple[Var, ...]:
+        """The variables in what was written that nothing in it binds."""
+        return tuple(v for v in self.used if v not in self.bound)
+
+
+def task_key(task: Task) -> str:
+    """The canonical text of a task. Raises TypeMismatchError for an attribute that has no canonical form, and
+    VerifyError for a symbolic size that is not one of the task's."""
+    return _closed(task, f"the task {task.name!r}")
+
+
+def kernel_key(kernel: Kernel) -> str:
+    """The canonical text of a kernel. Raises VerifyError for a variable that nothing in the kernel defines."""
+    return _closed(kernel, f"the kernel {kernel.name!r}")
+
+
+def structure(item: Expr | Stmt | tuple[Stmt, ...] | Task) -> Structure:
+    """The structure of an expression, of a body, or of a task that names sizes around it."""
+    canon = _Canon()
+    text = canon.text(item)
+    return Structure(text, canon.free)
+
+
+def _closed(item: Task | Kernel, what: str) -> str:
+    """The text of an item that says all about itself: one text is then one meaning, in any process."""
+    canon = _Canon()
+    text = canon.text(item)
+    if canon.free:
+        raise VerifyError(
+            f"{what} names {', '.join(v.name for v in canon.free)}, which it does not take",
+            why="its key would be equal to that of one which names other sizes",
+        )
+    return text

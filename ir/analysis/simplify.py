@@ -1,0 +1,413 @@
+"""Simplification of expressions under known ranges of variables.
+
+Integer index arithmetic goes through a polynomial normal form; quotients and remainders use the ranges:
+
+    (16*i + l) // 16            ->  i                  for l in [0, 16)
+    (n*i + j) % n               ->  j                  for j in [0, n), n symbolic too
+    (16*i + l) // 64            ->  i // 4             for l in [0, 16)
+    (16*i + l) // (16*n)        ->  i // n             for l in [0, 16), n symbolic
+    (n*i + j) // (4*n)          ->  i // 4             for j in [0, n)
+    x // c * c + x % c          ->  x
+    min(i, 7), i < 8            ->  i, true            for i in [0, 8)
+    (64*i + j) ^ k              ->  64*i + (j ^ k)     for k in [0, 64)
+
+Loop extents are taken to be at least one inside their loop, so a symbolic size counts as positive.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.polynomial import Monomial, Poly
+from taskmap.ir.construct import binary, call, cast, compare, const, constant_dim, index, select, unary, value_of
+from taskmap.ir.nodes import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    Intrinsic,
+    LaneReduce,
+    Load,
+    Ramp,
+    Reduce,
+    Scatter,
+    Select,
+    Unary,
+    Var,
+)
+from taskmap.ir.recurrence import Recurrence
+from taskmap.ir.types import i64
+from taskmap.ir.visit import children, rebuild, walk_exprs
+
+Range = tuple[float, float]
+UNBOUNDED: Range = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """p = factor * high + low with 0 <= low < factor, and d = factor * divisor: so p // d = high // divisor."""
+
+    factor: Poly
+    high: Poly
+    low: Poly
+    divisor: Poly
+
+
+@dataclass(slots=True)
+class Simplifier:
+    """Simplifies expressions; ``bind`` and ``bind_range`` say what is known of variables.
+
+    Results are remembered per expression, so one simplifier serves a whole kernel as long as each variable is bound
+    once.
+    """
+
+    extents: dict[Var, Poly] = field(default_factory=dict)
+    ranges: dict[Var, Range] = field(default_factory=dict)
+    values: dict[Var, Expr] = field(default_factory=dict)
+    _memo: dict[Expr, Expr] = field(default_factory=dict)
+    _polys: dict[Expr, Poly] = field(default_factory=dict)
+    _ranges: dict[Expr, Range] = field(default_factory=dict)
+
+    def bind(self, var: Var, extent: Dim) -> None:
+        """``var`` runs over [0, extent); sizes that the extent names, and of which nothing is known, are at least 1."""
+        size = constant_dim(extent)
+        self.ranges[var] = (0, size - 1 if size is not None else math.inf)
+        if size is None:
+            self.extents[var] = poly.to_poly(self(index(extent)))
+            for v in walk_exprs(poly.to_expr(self.extents[var])):
+                if isinstance(v, Var):
+                    self.ranges.setdefault(v, (1, math.inf))
+
+    def bind_range(self, var: Var, bounds: Range) -> None:
+        """``var`` lies in the closed range ``bounds``."""
+        self.ranges[var] = bounds
+
+    def replace(self, var: Var, value: Expr) -> None:
+        """Every use of ``var`` becomes ``value``, which is simplified already."""
+        self.values[var] = value
+
+    def __call__(self, expr: Expr) -> Expr:
+        if isinstance(expr, Const):
+            return expr
+        if isinstance(expr, Var):
+            return self.values.get(expr, expr)
+        known = self._memo.get(expr)
+        if known is None:
+            known = self._memo[expr] = self._simplify(expr)
+        return known
+
+    def dim(self, size: Dim) -> Dim:
+        """A simplified size; an int when it is constant."""
+        if isinstance(size, int):
+            return size
+        simple = self(size)
+        value = value_of(simple)
+        return simple if value is None else int(value)
+
+    def _simplify(self, e: Expr) -> Expr:
+        if isinstance(e, Binary):
+            if e.dtype == i64 and e.lanes == 1 and e.op in _INTEGER:
+                simple = self._integer(e)
+                return e if simple == e else simple
+            a, b = self(e.a), self(e.b)
+            return e if a is e.a and b is e.b else binary(e.op, a, b)
+        if isinstance(e, Compare):
+            return self._compare(e)
+        if isinstance(e, Select):
+            return select(self(e.cond), self(e.a), self(e.b))
+        if isinstance(e, Load):
+            return Load(e.buffer, tuple(self(i) for i in e.indices), e.dtype, e.lanes)
+        if isinstance(e, Call):
+            return call(e.name, *(self(a) for a in e.args), dtype=e.dtype)
+        if isinstance(e, Unary):
+            if e.dtype == i64 and e.lanes == 1 and e.op == "neg":
+                return poly.to_expr(self.poly(e))
+            return unary(e.op, self(e.a))
+        if isinstance(e, Cast):
+            return cast(self(e.a), e.dtype)
+        if isinstance(e, Ramp):
+            return Ramp(self(e.base), self(e.stride), e.lanes)
+        if isinstance(e, Broadcast):
+            return Broadcast(self(e.a), e.lanes, e.dtype)
+        if isinstance(e, LaneReduce):
+            return LaneReduce(e.op, self(e.a), e.dtype)
+        if isinstance(e, Intrinsic):
+            return Intrinsic(e.instruction, tuple(self(a) for a in e.args), e.dtype, e.lanes)
+        if isinstance(e, Reduce):
+            for var, extent in e.axes:
+                self.bind(var, extent)
+            return Reduce(e.op, tuple((v, self.dim(d)) for v, d in e.axes), self(e.body), e.dtype)
+        if isinstance(e, Scatter):
+            for var, extent in e.axes:
+                self.bind(var, extent)
+            axes = tuple((v, self.dim(d)) for v, d in e.axes)
+            here, at = (tuple(self(i) for i in position) for position in (e.here, e.at))
+            return Scatter(e.op, here, self(e.initial), axes, at, self(e.body), e.dtype)
+        if isinstance(e, Recurrence):
+            for var, extent in e.bound:
+                self.bind(var, extent)
+            return rebuild(e, [self(k) for k in children(e)])
+        return e
+
+    def poly(self, e: Expr) -> Poly:
+        """The polynomial of an integer expression with simplified atoms."""
+        if isinstance(e, Const):
+            return poly.constant(int(e.value))
+        if isinstance(e, Var):
+            value = self.values.get(e)
+            return poly.atom(e) if value is None else poly.to_poly(value)
+        known = self._polys.get(e)
+        if known is None:
+            known = self._polys[e] = self._poly(e)
+        return known
+
+    def _poly(self, e: Expr) -> Poly:
+        if isinstance(e, Binary) and e.dtype == i64 and e.lanes == 1:
+            if e.op == "add":
+                return self._joined(poly.add(self.poly(e.a), self.poly(e.b)))
+            if e.op == "sub":
+                return self._joined(poly.add(self.poly(e.a), self.poly(e.b), -1))
+            if e.op == "mul":
+                return self._joined(poly.multiply(self.poly(e.a), self.poly(e.b)))
+        if isinstance(e, Unary) and e.op == "neg":
+            return poly.add({}, self.poly(e.a), -1)
+        simple = self(e)
+        return poly.to_poly(simple)
+
+    def _integer(self, e: Binary) -> Expr:
+        if e.op in ("add", "sub", "mul"):
+            return poly.to_expr(self.poly(e))
+        if e.op in ("floordiv", "tdiv"):
+            return self._quotient(self.poly(e.a), self.poly(e.b))
+        if e.op in ("mod", "tmod"):
+            return self._remainder(self.poly(e.a), self.poly(e.b))
+        if e.op == "xor":
+            return self._exclusive_or(self.poly(e.a), self.poly(e.b))
+        return self._extremum(e.op, self(e.a), self(e.b))
+
+    def _quotient(self, p: Poly, d: Poly) -> Expr:
+        if not d:
+            return binary("floordiv", poly.to_expr(p), 0)
+        whole, rest = poly.divide(p, d)
+        if self._below(rest, d):
+            return poly.to_expr(whole)
+        reduced = self._common_factor(rest, d)
+        if reduced is not None:
+            inner = self._quotient(reduced.high, reduced.divisor)
+            return poly.to_expr(poly.add(whole, poly.to_poly(inner)))
+        inner_e = poly.to_expr(rest)
+        if isinstance(inner_e, Binary) and inner_e.op == "floordiv" and self.poly_range(d)[0] >= 1:
+            size = poly.to_poly(inner_e.b)
+            if self.poly_range(size)[0] >= 1:
+                q = self._quotient(poly.to_poly(inner_e.a), poly.multiply(size, d))
+                return poly.to_expr(poly.add(whole, poly.to_poly(q)))
+        quotient = binary("floordiv", poly.to_expr(rest), poly.to_expr(d))
+        return poly.to_expr(poly.add(whole, poly.to_poly(quotient)))
+
+    def _remainder(self, p: Poly, d: Poly) -> Expr:
+        if not d:
+            return binary("mod", poly.to_expr(p), 0)
+        _, rest = poly.divide(p, d)
+        if self._below(rest, d):
+            return poly.to_expr(rest)
+        reduced = self._common_factor(rest, d)
+        if reduced is not None:
+            inner = poly.to_poly(self._remainder(reduced.high, reduced.divisor))
+            return poly.to_expr(poly.add(reduced.low, poly.multiply(inner, reduced.factor)))
+        size = poly.constant_value(d)
+        if size is not None and size > 0:
+            inner_e = poly.to_expr(rest)
+            if isinstance(inner_e, Binary) and inner_e.op == "mod" and (c := value_of(inner_e.b)) and c % size == 0:
+                return self._remainder(poly.to_poly(inner_e.a), d)
+        return binary("mod", poly.to_expr(rest), poly.to_expr(d))
+
+    def _exclusive_or(self, p: Poly, bits: Poly) -> Expr:
+        """p ^ bits: what of p is a multiple of a power of two above all bits is added afterwards."""
+        low, high = self.poly_range(bits)
+        if low < 0 or math.isinf(high):
+            return binary("xor", poly.to_expr(p), poly.to_expr(bits))
+        size = 1 << int(high).bit_length()
+        above = {m: c // size * size for m, c in p.items() if c // size}
+        rest = poly.add(p, above, -1)
+        if not rest or not bits:
+            return poly.to_expr(poly.add(above, poly.add(rest, bits)))
+        mixed = binary("xor", poly.to_expr(rest), poly.to_expr(bits))
+        return poly.to_expr(poly.add(above, poly.to_poly(mixed)))
+
+    def _common_factor(self, rest: Poly, d: Poly) -> _Reduced | None:
+        """A factor, a number above 1 or a size, that the one-term divisor d > 0 shares with terms of ``rest``, where
+        the other terms together are less than it; or None."""
+        if len(d) != 1:
+            return None
+        ((sizes, scale),) = d.items()
+        if scale < 1 or any(self.range(n)[0] < 1 for n in sizes):
+            return None
+        numbers = sorted({math.gcd(c, scale) for m, c in rest.items() if m}, reverse=True)
+        shared = [n for n in dict.fromkeys(sizes) if any(n in m for m in rest)]
+        for factor in (*(poly.constant(g) for g in numbers if g > 1), *map(poly.atom, shared)):
+            high, low = poly.divide(rest, factor)
+            if high and self._below(low, factor):
+                return _Reduced(factor, high, low, poly.divide(d, factor)[0])
+        return None
+
+    def _joined(self, p: Poly) -> Poly:
+        """p with every c * (x // d) * d + c * (x % d) put back together as c * x; c may have sizes as factors."""
+        for monomial in [m for m in p if any(isinstance(a, Binary) and a.op == "mod" for a in m)]:
+            for mod in dict.fromkeys(a for a in monomial if isinstance(a, Binary) and a.op == "mod"):
+                if monomial not in p:
+                    break
+                others = list(monomial)
+                others.remove(mod)
+                c: Poly = {tuple(others): p[monomial]}
+                quotient = self._quotient(poly.to_poly(mod.a), poly.to_poly(mod.b))
+                scaled = poly.multiply(poly.multiply(poly.to_poly(quotient), poly.to_poly(mod.b)), c)
+                if scaled and all(p.get(m, 0) == v for m, v in scaled.items()):
+                    p = poly.add(p, scaled, -1)
+                    p = poly.add(p, {monomial: p[monomial]}, -1)
+                    p = poly.add(p, poly.multiply(poly.to_poly(mod.a), c))
+        return p
+
+    def _below(self, rest: Poly, d: Poly) -> bool:
+        """Whether 0 <= rest < d is proved."""
+        if not rest:
+            return True
+        low, high = self.poly_range(rest)
+        if low < 0:
+            return False
+        size = poly.constant_value(d)
+        if size is not None and high < size:
+            return True
+        gap = poly.add(poly.add(d, self._symbolic_top(rest), -1), poly.constant(1), -1)
+        return self.poly_range(gap)[0] >= 0
+
+    def _symbolic_top(self, p: Poly) -> Poly:
+        """An upper bound of p as a polynomial in sizes: every variable at its extent minus one."""
+        total: Poly = {}
+        for monomial, coefficient in p.items():
+            total = poly.add(total, self._top_of_term(monomial, coefficient))
+        return total
+
+    def _top_of_term(self, monomial: Monomial, coefficient: int) -> Poly:
+        low = self.poly_range({monomial: 1})[0]
+        if coefficient < 0 and math.isfinite(low) and any(a in self.extents for a in monomial):
+            return poly.constant(coefficient * int(low))
+        if coefficient < 0 or (len(monomial) > 1 and any(self.range(a)[0] < 0 for a in monomial)):
+            return {monomial: coefficient}
+        term = poly.constant(coefficient)
+        for a in monomial:
+            term = poly.multiply(term, self._top_of(a))
+        return term
+
+    def _top_of(self, a: Expr) -> Poly:
+        if isinstance(a, Var) and a in self.extents:
+            return poly.add(self.extents[a], poly.constant(1), -1)
+        high = self.range(a)[1]
+        if math.isfinite(high):
+            return poly.constant(int(high))
+        if isinstance(a, Binary) and a.op == "mod" and self.range(a.b)[0] >= 1:
+            return poly.add(poly.to_poly(a.b), poly.constant(1), -1)
+        return poly.atom(a)
+
+    def poly_range(self, p: Poly) -> Range:
+        """The range of a polynomial by interval arithmetic."""
+        low = high = 0.0
+        for monomial, coefficient in p.items():
+            r: Range = (coefficient, coefficient)
+            for a in monomial:
+                r = _times(r, self.range(a))
+            low, high = low + r[0], high + r[1]
+        return low, high
+
+    def range(self, e: Expr) -> Range:
+        """The closed range in which an integer expression lies; symbolic sizes are at least 1."""
+        if isinstance(e, Const):
+            return (e.value, e.value) if not isinstance(e.value, bool) else (int(e.value), int(e.value))
+        if isinstance(e, Var):
+            return self.ranges.get(e, UNBOUNDED)
+        if isinstance(e, Binary):
+            known = self._ranges.get(e)
+            if known is None:
+                known = self._ranges[e] = self._binary_range(e)
+            return known
+        if isinstance(e, Select):
+            a, b = self.range(e.a), self.range(e.b)
+            return min(a[0], b[0]), max(a[1], b[1])
+        if isinstance(e, Call) and e.name == "checked_index":
+            return 0, self.range(e.args[1])[1] - 1
+        if isinstance(e, Unary) and e.op == "neg":
+            a = self.range(e.a)
+            return -a[1], -a[0]
+        return UNBOUNDED
+
+    def _binary_range(self, e: Binary) -> Range:
+        if e.op in ("add", "sub", "mul"):
+            return self.poly_range(poly.to_poly(e))
+        a, b = self.range(e.a), self.range(e.b)
+        if e.op == "min":
+            return min(a[0], b[0]), min(a[1], b[1])
+        if e.op == "max":
+            return max(a[0], b[0]), max(a[1], b[1])
+        if e.op in ("floordiv", "tdiv") and b[0] >= 1:
+            corners = [_floor(x, y) for x in a for y in b]
+            return min(corners), max(corners)
+        if e.op == "xor" and min(a[0], b[0]) >= 0 and math.isfinite(max(a[1], b[1])):
+            return 0, (1 << int(max(a[1], b[1])).bit_length()) - 1
+        if e.op in ("mod", "tmod") and b[0] >= 1:
+            return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
+        return UNBOUNDED
+
+    def _extremum(self, op: str, a: Expr, b: Expr) -> Expr:
+        if a == b:
+            return a
+        low, high = self.poly_range(poly.add(poly.to_poly(a), poly.to_poly(b), -1))
+        if not (high <= 0 or low >= 0):
+            low, high = (0, math.inf) if self._at_most(b, a) else (-math.inf, 0) if self._at_most(a, b) else (low, high)
+        if high <= 0:
+            return a if op == "min" else b
+        if low >= 0:
+            return b if op == "min" else a
+        return binary(op, a, b)
+
+    def _at_most(self, a: Expr, b: Expr) -> bool:
+        """Whether a <= b follows from symbolic extents."""
+        top = self._symbolic_top(poly.to_poly(a))
+        return self.poly_range(poly.add(poly.to_poly(b), top, -1))[0] >= 0
+
+    def _compare(self, e: Compare) -> Expr:
+        a, b = self(e.a), self(e.b)
+        if a.dtype != i64 or a.lanes != 1:
+            return compare(e.op, a, b)
+        low, high = self.poly_range(poly.add(poly.to_poly(a), poly.to_poly(b), -1))
+        op = e.op
+        if op in ("gt", "ge"):
+            a, b, low, high, op = b, a, -high, -low, {"gt": "lt", "ge": "le"}[op]
+        limit = -1 if op == "lt" else 0
+        if op in ("lt", "le"):
+            one = const(1, i64)
+            if high <= limit or self._at_most(binary("add", a, one) if op == "lt" else a, b):
+                return compare("eq", one, one)
+            if low > limit or self._at_most(b if op == "lt" else binary("add", b, one), a):
+                return compare("ne", one, one)
+        elif low > 0 or high < 0:
+            return compare("ne" if op == "eq" else "eq", const(0, i64), const(0, i64))
+        return compare(op, a, b)
+
+
+_INTEGER = frozenset(("add", "sub", "mul", "floordiv", "mod", "tdiv", "tmod", "min", "max", "xor"))
+
+
+def _times(a: Range, b: Range) -> Range:
+    products = [0.0 if 0 in (x, y) else x * y for x in a for y in b]
+    return min(products), max(products)
+
+
+def _floor(x: float, y: float) -> float:
+    if math.isinf(y):
+        return 0.0 if x >= 0 else -1.0
+    return x if math.isinf(x) else x // y

@@ -1,0 +1,1 @@
+"""The interpreter: what a kernel means, executed."""

@@ -1,0 +1,24 @@
+"""Functions as the hardware approximates them, in numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.functions import function_named
+from taskmap.ir.isa.specs import ApproximationSpec
+
+Array = NDArray[Any]
+
+
+def approximated(spec: ApproximationSpec, x: Array) -> Array:
+    """The nearest f32 to the function of ``x``, f32; subnormal numbers are 0, with their sign."""
+    with np.errstate(all="ignore"):
+        return _normal(function_named(spec.function).reference(_normal(np.asarray(x, np.float32))))
+
+
+def _normal(x: Array) -> Array:
+    small = np.abs(x) < np.finfo(np.float32).tiny
+    return np.asarray(np.where(small, np.copysign(np.float32(0), x), x), np.float32)

@@ -1,0 +1,155 @@
+"""What an instruction does, from its spec and its owners alone: the reference that every way of running it must
+equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.errors import InputError
+from taskmap.ir.interp.approximations import approximated
+from taskmap.ir.interp.definitions import convert
+from taskmap.ir.interp.warp_instructions import atomic, reduce, shuffle, vote
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import (
+    ApproximationSpec,
+    AsyncCopySpec,
+    AtomicSpec,
+    CachedMoveSpec,
+    ConvertSpec,
+    FragmentMoveSpec,
+    MatMulSpec,
+    MatrixMoveSpec,
+    MoveSpec,
+    ShuffleSpec,
+    Spec,
+    TensorMoveSpec,
+    VoteSpec,
+    WarpReduceSpec,
+)
+from taskmap.ir.isa.tma_box import load_box, store_box
+from taskmap.ir.types import DType
+
+Array = NDArray[Any]
+S = TypeVar("S")
+
+
+def distribute(tile: Array, owner: TaskMapping) -> Array:
+    """The registers of all workers, an array (workers, slots), that hold ``tile`` as ``owner`` says."""
+    held = [owner(worker) for worker in range(owner.num_workers)]
+    return np.array([[tile[task] for task in tasks] for tasks in held], tile.dtype)
+
+
+def collect(registers: Array, owner: TaskMapping) -> Array:
+    """The tile that registers (workers, slots) hold. Raises InputError when workers that share an element disagree."""
+    tile = np.zeros(owner.task_shape, registers.dtype)
+    seen: set[tuple[int, ...]] = set()
+    for worker in range(owner.num_workers):
+        for task, value in zip(owner(worker), registers[worker], strict=True):
+            if task in seen and tile[task] != value and not (np.isnan(tile[task]) and np.isnan(value)):
+                raise InputError(f"worker {worker} holds {value} as element {task}, another one {tile[task]}")
+            tile[task] = value
+            seen.add(task)
+    return tile
+
+
+def multiply(c: Array, a: Array, b: Array, dtype: DType) -> Array:
+    """c + a @ b in ``dtype``, that of c, one k after the other, each product and each sum rounded.
+
+    bf16 is float32 that holds bf16 values.
+    """
+    total = c
+    for k in range(a.shape[-1]):
+        term = convert(a[..., :, k, None], dtype) * convert(b[..., k, None, :], dtype)
+        total = convert(total + convert(term, dtype).reshape(c.shape), dtype)
+    return total
+
+
+def execute(instruction: Instruction, *operands: Any) -> Any:
+    """What one instruction makes of its operands, in numpy; bf16 and the floats of tensor instructions are float32.
+
+    Registers of a tile are arrays (workers, slots); operands that no worker owns are whole matrices. By spec:
+
+        MatMul        (c, a, b) -> the new registers of c
+        Move, CachedMove   (elements) -> the same
+        MatrixMove    load: (rows of memory) -> registers; store: (registers) -> rows
+        FragmentMove  the same, of a matrix
+        AsyncCopy     (bytes) or (bytes, how many are copied) -> the bytes that land
+        TensorMove    load: (tensor, box, coordinates, bytes of an element, swizzle) -> shared memory;
+                      others: (tensor, box, coordinates, shared memory, bytes, swizzle) -> tensor
+        Shuffle       (width, values, others) -> values       Vote (votes) -> votes       WarpReduce (values) -> values
+        Atomic        (memory, places, values, ...) -> (memory, what was there)
+        Convert       (values) -> values
+
+    Raises InputError for an instruction that computes and moves nothing, such as a barrier.
+    """
+    meaning = _MEANINGS.get(type(instruction.spec))
+    if meaning is None:
+        raise InputError(f"{instruction} does not compute or move anything")
+    with np.errstate(all="ignore"):
+        return meaning(instruction, *operands)
+
+
+def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
+    spec = cast_spec(instruction, MatMulSpec)
+    owners = (instruction.owner_c, instruction.owner_a, instruction.owner_b)
+    tiles = [x if owner is None else collect(x, owner) for x, owner in zip((c, a, b), owners, strict=True)]
+    result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
+    return result if instruction.owner_c is None else distribute(result, instruction.owner_c)
+
+
+def _held(instruction: Instruction, moved: Array) -> Array:
+    """A tile and its registers."""
+    owner = instruction.owner_c
+    if owner is None:
+        return moved
+    store = isinstance(instruction.spec, MatrixMoveSpec | FragmentMoveSpec) and instruction.spec.store
+    return collect(moved, owner) if store else distribute(moved, owner)
+
+
+def _same(instruction: Instruction, moved: Array) -> Array:
+    return moved
+
+
+def _async_copy(instruction: Instruction, source: Array, copied: int | None = None) -> Array:
+    spec = cast_spec(instruction, AsyncCopySpec)
+    count = spec.bytes if copied is None else copied
+    return np.concatenate([source[:count], np.zeros(spec.bytes - count, source.dtype)])
+
+
+def _tensor_move(instruction: Instruction, *operands: Any) -> Array:
+    spec = cast_spec(instruction, TensorMoveSpec)
+    return load_box(*operands) if spec.kind == "load" else store_box(*operands, add=spec.kind == "add")
+
+
+def _convert(instruction: Instruction, x: Array) -> Array:
+    return convert(x, cast_spec(instruction, ConvertSpec).to)
+
+
+def cast_spec(instruction: Instruction, kind: type[S]) -> S:
+    """The instruction's spec, of this kind. Raises InputError for another."""
+    if not isinstance(instruction.spec, kind):
+        raise InputError(f"{instruction} is no {kind.__name__}")
+    return instruction.spec
+
+
+_MEANINGS: dict[type[Spec], Callable[..., Any]] = {
+    MatMulSpec: _matmul,
+    MoveSpec: _same,
+    CachedMoveSpec: _same,
+    MatrixMoveSpec: _held,
+    FragmentMoveSpec: _held,
+    AsyncCopySpec: _async_copy,
+    TensorMoveSpec: _tensor_move,
+    ShuffleSpec: lambda i, *operands: shuffle(i.spec, *operands),
+    VoteSpec: lambda i, *operands: vote(i.spec, *operands),
+    WarpReduceSpec: lambda i, *operands: reduce(i.spec, *operands),
+    AtomicSpec: lambda i, *operands: atomic(i.spec, *operands),
+    ConvertSpec: _convert,
+    ApproximationSpec: lambda i, x: approximated(i.spec, x),
+}

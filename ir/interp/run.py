@@ -1,0 +1,582 @@
+"""The meaning of a kernel: an interpreter that trusts nothing.
+
+It runs any kernel, lowered or not, in the exact element types, and reports what a processor would not: an index out of
+bounds, a read of something uninitialised, a race, a barrier that not every thread reaches, an output left unwritten.
+Parallel loops, blocks and threads run in an order shuffled by a seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.algebra.digits import Task
+from taskmap.ir.construct import index
+from taskmap.ir.errors import InputError, TaskmapError, VerifyError
+from taskmap.ir.interp.definitions import NUMPY_TYPES, convert
+from taskmap.ir.interp.dispatch import Invocations, may_wait, needs_company
+from taskmap.ir.interp.expressions import Expressions, Frame, Value
+from taskmap.ir.interp.instructions import multiply
+from taskmap.ir.interp.memory import Access, Memory, Storage, adopt, row_major, span
+from taskmap.ir.interp.operands import Meetings
+from taskmap.ir.interp.scheduler import Block, Meeting, Together
+from taskmap.ir.interp.warp_ops import exchanged, value_alone
+from taskmap.ir.isa.specs import BarrierSpec, MbarrierSpec
+from taskmap.ir.nodes import (
+    Allocate,
+    Barrier,
+    Body,
+    Buffer,
+    Dim,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Intrinsic,
+    Invoke,
+    Kernel,
+    Let,
+    LoopKind,
+    MappedFor,
+    MatMul,
+    Move,
+    Region,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+)
+from taskmap.ir.printer import print_body
+from taskmap.ir.visit import children, stmt_exprs, walk_exprs, walk_stmts
+from taskmap.ir.workers import BLOCKS, THREAD
+
+__all__ = ["interpret"]
+
+Array = NDArray[Any]
+Plain = Callable[[Frame], None]
+Meets = Callable[[Frame], Meeting]
+
+
+def interpret(
+    kernel: Kernel, arrays: Mapping[Buffer, Array], dims: Mapping[Var, int] | None = None, *, seed: int = 0
+) -> dict[Buffer, Array]:
+    """Run ``kernel``; the result holds a logical array for each output.
+
+    arrays: for each input a logical array (of the buffer's shape), or its flat storage; the same flat array may serve
+    several buffers, which then alias, and is written in place. An output may be given too, where the kernel updates it;
+    one that is not given starts poisoned, and every element of it must be written. bf16 is float32 with bf16 values.
+    dims: the symbolic sizes. seed: the order of what runs concurrently.
+
+    Raises InputError for missing or wrong inputs, IndexOutOfRangeError and VerifyError for what the kernel does wrong.
+    """
+    missing = [b.name for b in kernel.buffers if b not in arrays and b not in kernel.outputs]
+    missing += [v.name for v in kernel.dims if v not in (dims or {})]
+    if missing:
+        raise InputError(f"kernel {kernel.name!r} is run without {', '.join(missing)}")
+    with np.errstate(all="ignore"):
+        return _Machine(kernel, dict(dims or {}), seed).run(arrays)
+
+
+class _Machine:
+    """One run of one kernel."""
+
+    def __init__(self, kernel: Kernel, dims: dict[Var, int], seed: int) -> None:
+        self.kernel = kernel
+        self.dims: dict[Var, Value] = dict(dims)
+        self.random = random.Random(seed)
+        self.expressions = Expressions(lambda e: value_alone(e, self.expressions))
+        self.invocations = Invocations(self.expressions)
+        self.epochs = itertools.count(1)
+        self.sizes = Frame(self.dims, {}, {})
+        self.on_gpu = bool(kernel.threads)
+        # Threads that wait for each other in other ways than at a barrier of all are ordered in ways not followed here.
+        self.tracks_shared = not any(isinstance(s, Invoke) and _orders(s) for s in walk_stmts(kernel.body))
+
+    def run(self, arrays: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
+        memory: dict[Buffer, Memory] = {}
+        flat: dict[int, Storage] = {}
+        for b in self.kernel.buffers:
+            if b not in arrays:
+                memory[b] = self.new_memory(b, self.sizes)
+                continue
+            shape, strides, offset = self.geometry(b, self.sizes)
+            memory[b] = adopt(b, shape, strides, offset, arrays[b])
+            if arrays[b].ndim == 1:
+                memory[b].storage = flat.setdefault(id(arrays[b]), memory[b].storage)
+        for b in self.kernel.workspace:
+            memory[b] = self.new_memory(b, self.sizes)
+        for b in self.kernel.counters:
+            shape, strides, offset = self.geometry(b, self.sizes)
+            memory[b] = adopt(b, shape, strides, offset, np.zeros(shape, np.int32))
+        for b in self.kernel.own:
+            memory[b].storage.tracked = False  # blocks order themselves by atomics and fences
+        if self.on_gpu:
+            self.run_grid(memory)
+        else:
+            self.plain(self.kernel.body)(Frame(dict(self.dims), memory, {}))
+        for b in self.kernel.outputs:
+            if b not in arrays and (at := memory[b].unwritten()) is not None:
+                raise VerifyError(f"kernel {self.kernel.name!r} leaves {b.name}[{', '.join(map(str, at))}] unwritten")
+        for b in self.kernel.counters:
+            if memory[b].elements().any():
+                raise VerifyError(f"kernel {self.kernel.name!r} does not leave its counters {b.name} at 0")
+        return {b: memory[b].elements() for b in self.kernel.outputs}
+
+    def shuffled(self, items: Iterable[Any]) -> list[Any]:
+        order = list(items)
+        self.random.shuffle(order)
+        return order
+
+    def size(self, dim: Dim, frame: Frame) -> int:
+        return dim if isinstance(dim, int) else int(self.expressions.compile(dim)(frame))
+
+    def geometry(self, b: Buffer, frame: Frame) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        shape = tuple(self.size(d, frame) for d in b.shape)
+        strides = row_major(shape) if b.strides is None else tuple(self.size(s, frame) for s in b.strides)
+        return shape, strides, self.size(b.offset, frame)
+
+    def new_memory(self, b: Buffer, frame: Frame) -> Memory:
+        shape, strides, offset = self.geometry(b, frame)
+        return Memory(b, shape, strides, offset, Storage.uninitialised(span(b, shape, strides, offset), b.dtype))
+
+    # The grid of a GPU kernel: blocks one after the other, threads interleaved at barriers.
+
+    def run_grid(self, memory: dict[Buffer, Memory]) -> None:
+        grid = [self.size(d, self.sizes) for d in self.kernel.grid]
+        launch = next(self.epochs) if len(grid) and np.prod(grid) > 1 else 0
+        body = self.generator(self.kernel.body)
+        for number, block in enumerate(self.shuffled(itertools.product(*map(range, grid)))):
+            shared: dict[Buffer, Memory] = {}
+            frames = []
+            for t in range(self.kernel.threads):
+                names = {**self.dims, THREAD: t, **dict(zip(BLOCKS, block, strict=False))}
+                frame = Frame(names, dict(memory), shared, Access(launch, number, t))
+                frame.private_access = Access(0, t, t)
+                frames.append(frame)
+            self.run_block(frames, body)
+
+    def run_block(self, frames: Sequence[Frame], body: Meets) -> None:
+        """Every thread of a block."""
+        meetings = Meetings()
+
+        def epoch() -> None:
+            number = next(self.epochs) if self.tracks_shared else 0
+            for t, frame in enumerate(frames):
+                frame.shared_access = Access(number, t, t)
+
+        def execute(asked: Together, group: Sequence[int], requests: Sequence[Together]) -> Sequence[Value]:
+            try:
+                if isinstance(asked.site, Intrinsic):
+                    return exchanged(asked.site, [r.args for r in requests])
+                if isinstance(asked.site, MatMul):
+                    self.matmul_together(asked.site, [frames[t] for t in group])
+                    return [None] * len(group)
+                assert isinstance(asked.site, Invoke)
+                self.invocations.together(asked.site, [frames[t] for t in group])
+            except TaskmapError as error:
+                error.at(asked.source)
+                raise
+            return [None] * len(group)
+
+        for frame in frames:
+            frame.meetings = meetings
+        epoch()
+        Block([body(frame) for frame in frames], execute, self.shuffled, epoch).run()
+
+    # Statements, each compiled once to a function of a frame, or to a generator that yields at each barrier.
+
+    def plain(self, body: Body) -> Plain:
+        steps = [self.located(s, _PLAIN[type(s)](self, s)) for s in body]
+        if len(steps) == 1:
+            return steps[0]
+
+        def run(frame: Frame) -> None:
+            for step in steps:
+                step(frame)
+
+        return run
+
+    def located(self, stmt: Stmt, step: Plain) -> Plain:
+        """``step`` with its errors placed at the statement, innermost first."""
+        if isinstance(stmt, (For, MappedFor, If)):
+            return step
+
+        def run(frame: Frame) -> None:
+            try:
+                step(frame)
+            except TaskmapError as error:
+                error.at(getattr(stmt, "source", None) or print_body(stmt))
+                raise
+
+        return run
+
+    def generator(self, body: Body) -> Meets:
+        steps: list[tuple[bool, Callable[[Frame], Any]]] = []
+        for s in body:
+            meets = any(_meets(inner) for inner in walk_stmts(s))
+            steps.append((meets, self.meeting(s) if meets else self.plain((s,))))
+
+        def run(frame: Frame) -> Meeting:
+            for meets, step in steps:
+                if meets:
+                    yield from step(frame)
+                else:
+                    step(frame)
+
+        return run
+
+    def meeting(self, stmt: Stmt) -> Meets:
+        if isinstance(stmt, Barrier):
+
+            def barrier(frame: Frame) -> Meeting:
+                yield stmt
+
+            return barrier
+        values = [e for root in stmt_exprs(stmt) for e in _exchanges(root)]
+        inner = self.inner(stmt)
+        if not values:
+            return inner
+        args = [[self.expressions.compile(a) for a in e.args] for e in values]
+        place = getattr(stmt, "source", None)
+
+        def exchange(frame: Frame) -> Meeting:
+            for e, getters in zip(values, args, strict=True):
+                given = [get(frame) for get in getters]
+                result = yield Together(e, e.instruction.name, e.instruction.workers, given, place)
+                frame.exchanged[id(e)] = result
+            yield from inner(frame)
+
+        return exchange
+
+    def inner(self, stmt: Stmt) -> Meets:
+        """A statement whose own expressions are ready to be evaluated."""
+        if isinstance(stmt, Invoke):
+            return self.invoked(stmt)
+        if isinstance(stmt, MatMul) and stmt.c.buffer.owner is not None:
+            request = Together(stmt, "a product", stmt.c.buffer.owner.num_workers, (), stmt.source)
+
+            def product(frame: Frame) -> Meeting:
+                yield request
+
+            return product
+        if isinstance(stmt, If):
+            cond = self.expressions.compile(stmt.cond)
+            then, orelse = self.generator(stmt.then), self.generator(stmt.orelse)
+
+            def branch(frame: Frame) -> Meeting:
+                yield from (then if cond(frame) else orelse)(frame)
+
+            return branch
+        if not isinstance(stmt, (For, MappedFor)):
+            step = self.plain((stmt,))
+
+            def plain(frame: Frame) -> Meeting:
+                step(frame)
+                return
+                yield  # a generator that never waits
+
+            return plain
+        body = self.generator(stmt.body)
+        rounds = self.rounds(stmt)
+
+        def loop(frame: Frame) -> Meeting:
+            for _ in rounds(frame):
+                yield from body(frame)
+
+        return loop
+
+    def invoked(self, stmt: Invoke) -> Meets:
+        """An instruction for which threads come together, or wait."""
+        waits = self.invocations.waits(stmt)
+        if waits is None:
+            request = Together(stmt, stmt.instruction.name, stmt.instruction.workers, (), stmt.source)
+
+            def together(frame: Frame) -> Meeting:
+                yield request
+
+            return together
+
+        def wait(frame: Frame) -> Meeting:
+            until = waits(frame)
+            if until is not None:
+                yield until
+
+        return wait
+
+    def invoke(self, stmt: Invoke) -> Plain:
+        return self.invocations.alone(stmt)
+
+    def rounds(self, stmt: Stmt) -> Callable[[Frame], Iterator[None]]:
+        """A loop's iterations: sets the loop's variables before each."""
+        if isinstance(stmt, MappedFor):
+            worker, mapping, names = self.expressions.compile(stmt.worker), stmt.mapping, stmt.vars
+
+            tasks = lru_cache(maxsize=None)(mapping)
+
+            def mapped(frame: Frame) -> Iterator[None]:
+                for task in tasks(worker(frame)):
+                    frame.vars.update(zip(names, task, strict=True))
+                    yield
+
+            return mapped
+        assert isinstance(stmt, For)
+        extent, var = self.expressions.compile(stmt.extent), stmt.var
+        parallel = stmt.kind is LoopKind.PARALLEL
+
+        def plain(frame: Frame) -> Iterator[None]:
+            for k in range(extent(frame)):
+                frame.vars[var] = k
+                yield
+
+        def shuffled(frame: Frame) -> Iterator[None]:
+            outer = frame.access
+            epoch = outer.epoch or next(self.epochs)
+            for k in self.shuffled(range(extent(frame))):
+                frame.vars[var] = k
+                if not outer.epoch:
+                    frame.access = Access(epoch, k)
+                yield
+            frame.access = outer
+
+        return shuffled if parallel else plain
+
+    def loop(self, stmt: For | MappedFor) -> Plain:
+        rounds, body = self.rounds(stmt), self.plain(stmt.body)
+
+        def run(frame: Frame) -> None:
+            for _ in rounds(frame):
+                body(frame)
+
+        return run
+
+    def branch(self, stmt: If) -> Plain:
+        cond, then, orelse = self.expressions.compile(stmt.cond), self.plain(stmt.then), self.plain(stmt.orelse)
+        return lambda frame: (then if cond(frame) else orelse)(frame)
+
+    def store(self, stmt: Store) -> Plain:
+        indices = [self.expressions.compile(i) for i in stmt.indices]
+        value, buffer = self.expressions.compile(stmt.value), stmt.buffer
+
+        def run(frame: Frame) -> None:
+            result = value(frame)
+            frame.buffer(buffer).store([i(frame) for i in indices], result, frame.access_to(buffer))
+
+        return run
+
+    def let(self, stmt: Let) -> Plain:
+        value, var = self.expressions.compile(stmt.value), stmt.var
+
+        def run(frame: Frame) -> None:
+            frame.vars[var] = value(frame)
+
+        return run
+
+    def evaluate(self, stmt: Evaluate) -> Plain:
+        value = self.expressions.compile(stmt.value)
+
+        def run(frame: Frame) -> None:
+            value(frame)
+
+        return run
+
+    def allocate(self, stmt: Allocate) -> Plain:
+        b = stmt.buffer
+        together = self.on_gpu and b.scope is Scope.SHARED
+
+        def run(frame: Frame) -> None:
+            if not together:
+                frame.memory[b] = self.new_memory(b, frame)
+                return
+            if b not in frame.shared:
+                frame.shared[b] = self.new_memory(b, frame)
+            frame.memory[b] = frame.shared[b]
+
+        return run
+
+    def barrier(self, stmt: Barrier) -> Plain:
+        raise VerifyError("a barrier stands in a kernel without threads", where=stmt.source)
+
+    def region(self, region: Region) -> Callable[[Frame], tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(start, extents) of a region in a frame."""
+        start = [self.expressions.compile(s) for s in region.start]
+        extents = [self.expressions.compile(index(n)) for n in region.shape]
+        return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) for n in extents))
+
+    def read(self, frame: Frame, b: Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
+        at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
+        flat: Array = frame.buffer(b).load([i.reshape(-1) for i in at], frame.access_to(b), frame.lenient > 0)
+        return flat.reshape(tuple(extents))
+
+    def write(self, frame: Frame, b: Buffer, start: Sequence[int], values: Array) -> None:
+        at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, values.shape, strict=True)), indexing="ij")
+        frame.buffer(b).store([i.reshape(-1) for i in at], values.reshape(-1), frame.access_to(b))
+
+    def move(self, stmt: Move) -> Plain:
+        dst, src = self.region(stmt.dst), self.region(stmt.src)
+        parts = self.parts(stmt)
+
+        def run(frame: Frame) -> None:
+            (to, to_extents), (start, extents) = dst(frame), src(frame)
+            if [n for n in to_extents if n != 1] != [n for n in extents if n != 1]:
+                raise VerifyError(f"a region of {extents} is moved to one of {to_extents}")
+            if parts is None:
+                values = self.read(frame, stmt.src.buffer, start, extents)
+                self.write(frame, stmt.dst.buffer, to, convert(values, stmt.dst.buffer.dtype).reshape(to_extents))
+                return
+            for offset, shape in parts(frame, [n for n in extents if n != 1]):
+                here, there = _spread(offset, shape, to, to_extents), _spread(offset, shape, start, extents)
+                values = self.read(frame, stmt.src.buffer, *there)
+                self.write(frame, stmt.dst.buffer, here[0], convert(values, stmt.dst.buffer.dtype).reshape(here[1]))
+
+        return run
+
+    def parts(self, stmt: Move) -> Callable[[Frame, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
+        """The parts of a copy that one thread does, offset and shape; None when it does all of it."""
+        owners = [r.buffer.owner for r in (stmt.dst, stmt.src) if r.buffer.owner is not None]
+        mapping = stmt.mapping or (owners[0] if owners and self.on_gpu else None)
+        if mapping is None:
+            return None
+        worker = self.expressions.compile(stmt.worker if stmt.worker is not None else THREAD)
+        long = [d for d, n in enumerate(mapping.task_shape) if n != 1]
+        tasks = lru_cache(maxsize=None)(mapping)
+
+        def each(frame: Frame, extents: Sequence[int]) -> Iterator[tuple[Task, Sequence[int]]]:
+            counts = [mapping.task_shape[d] for d in long]
+            if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
+                counts, kept = list(mapping.task_shape), list(range(len(mapping.task_shape)))
+                if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
+                    raise VerifyError(f"{mapping} cannot share out a copy of {list(extents)}")
+            else:
+                kept = long
+            shape = [n // c for n, c in zip(extents, counts, strict=True)]
+            for task in tasks(worker(frame) % mapping.num_workers):
+                yield tuple(task[d] * n for d, n in zip(kept, shape, strict=True)), shape
+
+        return each
+
+    def matmul(self, stmt: MatMul) -> Plain:
+        regions = [(r.buffer, self.region(r)) for r in (stmt.c, stmt.a, stmt.b)]
+        dtype = stmt.c.buffer.dtype
+
+        def run(frame: Frame) -> None:
+            (c, a, b) = (self.read(frame, buffer, *where(frame)) for buffer, where in regions)
+            if a.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
+                raise VerifyError(f"matrices of {a.shape} and {b.shape} do not make one of {c.shape}")
+            self.write(frame, regions[0][0], regions[0][1](frame)[0], multiply(c, a, b, dtype))
+
+        return run
+
+    def matmul_together(self, stmt: MatMul, frames: Sequence[Frame]) -> None:
+        """A product into a tile that several threads hold: every operand is read where it is, each result written by
+        those who hold it."""
+        tiles = []
+        for r in (stmt.c, stmt.a, stmt.b):
+            start, extents = self.region(r)(frames[0])
+            tiles.append(self.gather(frames, r.buffer, start, extents))
+        c, a, b = tiles
+        if a.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
+            raise VerifyError(f"matrices of {a.shape} and {b.shape} do not make one of {c.shape}")
+        result = multiply(c, a, b, stmt.c.buffer.dtype)
+        start, _ = self.region(stmt.c)(frames[0])
+        for frame, at in self.held(frames, stmt.c.buffer, start, result.shape):
+            indices = [s + i for s, i in zip(start, at, strict=True)]
+            frame.buffer(stmt.c.buffer).store(indices, result[at], frame.access_to(stmt.c.buffer))
+
+    def held(
+        self, frames: Sequence[Frame], b: Buffer, start: Sequence[int], shape: Sequence[int]
+    ) -> Iterator[tuple[Frame, tuple[Array, ...]]]:
+        """For each thread the elements of a part of a distributed buffer that it holds, counted from the start."""
+        assert b.owner is not None
+        for frame in frames:
+            tasks = np.array(b.owner(frame.vars[THREAD] % b.owner.num_workers), np.int64).reshape(-1, len(shape))
+            at = tasks - np.array(start, np.int64)
+            inside = np.all((at >= 0) & (at < np.array(shape)), axis=1)
+            if inside.any():
+                yield frame, tuple(at[inside].T)
+
+    def gather(self, frames: Sequence[Frame], b: Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
+        """A part of a buffer that a group of threads sees as one."""
+        if b.owner is None:
+            frame = frames[0]
+            if b.scope in (Scope.GLOBAL, Scope.SHARED):
+                kept = frame.access, frame.shared_access
+                # Read on behalf of all: whoever else writes it meanwhile races, this thread included.
+                frame.access, frame.shared_access = (replace(a, worker=-2) for a in kept)
+                values = self.read(frame, b, start, shape)
+                frame.access, frame.shared_access = kept
+                return values
+            raise VerifyError(f"{b!r} is each thread's own: threads cannot multiply it together")
+        tile = np.zeros(tuple(shape), NUMPY_TYPES[b.dtype.name])
+        for frame, at in self.held(frames, b, start, shape):
+            indices = [s + i for s, i in zip(start, at, strict=True)]
+            tile[at] = frame.buffer(b).load(indices, frame.access_to(b), False)
+        return tile
+
+
+def _meets(s: Stmt) -> bool:
+    """Whether a statement itself makes threads meet or wait."""
+    if (
+        isinstance(s, Barrier)
+        or (isinstance(s, MatMul) and s.c.buffer.owner is not None)
+        or any(_exchanges(root) for root in stmt_exprs(s))
+    ):
+        return True
+    return isinstance(s, Invoke) and (needs_company(s.instruction) or may_wait(s.instruction))
+
+
+def _exchanges(root: Expr) -> list[Intrinsic]:
+    """The expressions that several threads evaluate together, operands first."""
+    found: dict[int, Intrinsic] = {}
+
+    def visit(e: Expr, seen: set[int]) -> None:
+        if id(e) in seen:
+            return
+        seen.add(id(e))
+        for kid in children(e):
+            visit(kid, seen)
+        if isinstance(e, Intrinsic) and e.instruction.workers > 1:
+            found[id(e)] = e
+
+    if any(isinstance(e, Intrinsic) for e in walk_exprs(root)):
+        visit(root, set())
+    return list(found.values())
+
+
+def _orders(s: Invoke) -> bool:
+    """Whether an instruction orders some threads, or copies that nobody waits for here."""
+    spec = s.instruction.spec
+    return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (
+        isinstance(spec, BarrierSpec) and spec.among == "cluster"
+    )
+
+
+def _spread(
+    offset: Sequence[int], shape: Sequence[int], start: Sequence[int], extents: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Start and extents of a part of a region, whose dimensions of one element the part does not mention."""
+    at, size = list(start), [1] * len(extents)
+    for d, o, n in zip([d for d, n in enumerate(extents) if n != 1], offset, shape, strict=True):
+        at[d], size[d] = at[d] + o, n
+    return tuple(at), tuple(size)
+
+
+_PLAIN: dict[type, Callable[[_Machine, Any], Plain]] = {
+    Store: _Machine.store,
+    For: _Machine.loop,
+    MappedFor: _Machine.loop,
+    If: _Machine.branch,
+    Let: _Machine.let,
+    Allocate: _Machine.allocate,
+    Barrier: _Machine.barrier,
+    Evaluate: _Machine.evaluate,
+    Invoke: _Machine.invoke,
+    Move: _Machine.move,
+    MatMul: _Machine.matmul,
+}

@@ -1,0 +1,148 @@
+"""What an instruction of one thread does: copies, mbarriers, atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.errors import VerifyError
+from taskmap.ir.interp.definitions import convert
+from taskmap.ir.interp.memory import Access
+from taskmap.ir.interp.operands import Call, Mbarrier, Operand, unknown
+from taskmap.ir.isa.entry import Place
+from taskmap.ir.isa.specs import (
+    AsyncCopySpec,
+    AtomicSpec,
+    BulkCopySpec,
+    CachedMoveSpec,
+    MbarrierSpec,
+    TensorMoveSpec,
+)
+from taskmap.ir.isa.wgmma_descriptor import swizzled
+from taskmap.ir.nodes import Region, TensorMap
+
+Array = NDArray[Any]
+Coords = tuple[int, ...]
+
+
+def _copy(call: Call) -> None:
+    spec = call.instruction.spec
+    assert isinstance(spec, AsyncCopySpec)
+    to, source = call.memory("w"), call.memory("r")
+    size = to.memory.buffer.dtype.bytes
+    count = spec.bytes // size
+    if to.count != count or source.count != count:
+        raise VerifyError(f"{call.instruction.name} copies {count} elements, not {source.count} to {to.count}")
+    values = np.zeros(count, to.memory.storage.data.dtype)
+    some = int(call.named("bytes")) // size if spec.zero_fill else count
+    if some:
+        values[:some] = source.first(some).load()
+    to.store(values)
+
+
+def _bulk(call: Call) -> None:
+    to, source = call.memory("w"), call.memory("r")
+    count = int(call.named("bytes")) // to.memory.buffer.dtype.bytes
+    to.first(count).store(source.first(count).load())
+    if not call.instruction.spec.store:  # type: ignore[union-attr]  # it is a BulkCopySpec
+        call.mbarrier().change(bytes=-int(call.named("bytes")))
+
+
+def _tensor(call: Call) -> None:
+    spec = call.instruction.spec
+    assert isinstance(spec, TensorMoveSpec)
+    described = call.named("map")
+    assert isinstance(described, TensorMap)
+    tensor = call.frame.buffer(described.buffer)
+    start = [int(call.named(f"c{d}")) for d in reversed(range(spec.rank))]
+    grid = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, described.box, strict=True)), indexing="ij")
+    flat = [g.reshape(-1) for g in grid]
+    shape, strides, offset = call.geometry(described.seen)
+    inside = np.all([(g >= 0) & (g < n) for g, n in zip(flat, shape, strict=True)], axis=0)
+    at = tuple(g[inside] for g in flat)
+    if tensor.buffer.rank != len(shape):  # flattened: by address
+        at = (np.sum([g * step for g, step in zip(at, strides, strict=True)], axis=0) + offset,)
+    box = call.memory("w" if spec.kind == "load" else "r", places=(Place.SHARED,))
+    if box.count != len(inside):
+        raise VerifyError(f"a box of {len(inside)} elements does not fit {box.count} in shared memory")
+    if described.swizzle and box.memory.buffer.rank == 1:  # flattened: addresses, which the copy engine swizzles itself
+        size = described.buffer.dtype.bytes
+        places = [swizzled(int(place) * size, described.swizzle) // size for place in box.at[0]]
+        box = Operand(box.memory, (np.array(places, np.int64),), box.access)
+    if spec.kind == "load":
+        values = np.zeros(len(inside), box.memory.storage.data.dtype)
+        if len(at[0]):
+            values[inside] = tensor.load(at, call.frame.access_to(described.buffer), False)
+        box.store(values)
+        call.mbarrier().change(bytes=-len(inside) * described.buffer.dtype.bytes)
+        return
+    values = box.load()[inside]
+    if spec.kind == "add":
+        values = values + tensor.load(at, Access(), False)
+    tensor.store(at, values, call.frame.access_to(described.buffer) if spec.kind == "store" else Access())
+
+
+def _mbarrier(call: Call) -> None:
+    spec = call.instruction.spec
+    assert isinstance(spec, MbarrierSpec)
+    if spec.remote:
+        raise unknown(call.instruction, call.stmt.source)
+    if spec.action == "init":
+        count = int(call.named("count"))
+        call.frame.meetings.mbarriers[call.mbarrier_place()] = Mbarrier(count, count)
+        return
+    barrier = call.mbarrier()
+    if spec.action == "invalidate":
+        del call.frame.meetings.mbarriers[call.mbarrier_place()]
+    elif spec.action in ("arrive", "arrive_copies"):
+        barrier.change(arrivals=1)
+    elif spec.action == "expect_tx":
+        barrier.bytes += int(call.named("bytes"))
+    elif spec.action == "arrive_expect_tx":
+        barrier.bytes += int(call.named("bytes"))
+        barrier.change(arrivals=1)
+
+
+def _atomic(call: Call) -> None:
+    i = call.index("memory")
+    region = call.stmt.operands[i]
+    assert isinstance(region, Region)
+    spec = call.instruction.spec
+    assert isinstance(spec, AtomicSpec)
+    start, extents = call.given[i]
+    target = call.elements(region.buffer, start, extents)
+    target.access = Access()
+    value = np.asarray(call.named("value")).reshape(-1)
+    target.store(atomically(spec, target.load(), value))
+
+
+def atomically(spec: AtomicSpec, old: Array, value: Array, expected: Array | None = None) -> Array:
+    if spec.op == "cas":
+        return np.where(old == expected, value, old)
+    if spec.op == "exch":
+        return np.broadcast_to(value, old.shape)
+    operations = {
+        "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }  # fmt: skip
+    return convert(np.asarray(operations[spec.op](old, value)), spec.dtype)
+
+
+def _cached(call: Call) -> None:
+    target = call.memory("w")
+    values = np.atleast_1d(np.asarray(call.named("value")))
+    target.store(values)
+
+
+ALONE: dict[type, Callable[[Call], None]] = {
+    AsyncCopySpec: _copy,
+    BulkCopySpec: _bulk,
+    TensorMoveSpec: _tensor,
+    MbarrierSpec: _mbarrier,
+    AtomicSpec: _atomic,
+    CachedMoveSpec: _cached,
+}
+"""By the kind of spec; asynchronous copies land at once."""

@@ -1,0 +1,46 @@
+"""wgmma in the interpreter: operands in shared memory are found through descriptors, as the hardware finds them.
+
+A descriptor's value here is the number under which its block keeps it: which memory, and what the descriptor says. Each
+buffer counts as aligned to 1024 bytes, as code generation aligns it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.ir.errors import VerifyError
+from taskmap.ir.interp.memory import Access, Memory
+from taskmap.ir.isa.wgmma_descriptor import Descriptor
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A descriptor, and the memory in which its addresses lie, in bytes from the memory's start."""
+
+    memory: Memory
+    descriptor: Descriptor
+
+    def matrix(self, rows: int, k: int, access: Access, *, transposed: bool) -> Array:
+        """The operand, (rows, k): of b, its columns are rows. Raises VerifyError for what lies outside the memory, or
+        has not been written; a race with another worker that writes it counts as one of the whole group."""
+        size = self.memory.buffer.dtype.bytes
+        places = [
+            self.descriptor.address(row, column, size, transposed=transposed) // size
+            for row in range(rows)
+            for column in range(k)
+        ]
+        at = np.array(places, np.int64)
+        storage = self.memory.storage
+        if at.max() >= storage.data.size:
+            raise VerifyError(f"a wgmma operand goes beyond {self.memory.buffer!r}")
+        if storage.written is not None and not storage.written[at].all():
+            raise VerifyError(f"a wgmma operand has parts of {self.memory.buffer!r} to which nothing was written")
+        if access.epoch:
+            self.memory.track_read(at, replace(access, worker=-2))
+        return storage.data[at].reshape(rows, k)

@@ -1,0 +1,1 @@
+"""Instructions as data: specs, owners and the table."""

@@ -1,0 +1,168 @@
+"""The form of an entry of the instruction table: ``Instruction``, what it takes, and which targets have it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.errors import InputError
+from taskmap.ir.isa.specs import FragmentMoveSpec, MatMulSpec, MoveSpec, Spec
+from taskmap.ir.target import Target
+from taskmap.ir.types import DType
+
+CPU_ISAS = ("generic", "avx2", "avx512")
+"""The CPU instruction sets of ``Target.isa``, each with all that the ones before it have."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The targets of a kind whose instruction set includes ``isa``."""
+
+    kind: str
+    isa: str
+
+    def __call__(self, target: Target) -> bool:
+        return target.kind == self.kind and _rank(target.isa) >= _rank(self.isa)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.isa} or newer"
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Exactly the GPUs of these instruction sets: what an "a" at the end of a name adds, later ones need not have."""
+
+    isas: tuple[str, ...]
+    kind: str = "cuda"
+
+    def __call__(self, target: Target) -> bool:
+        return target.kind == self.kind and target.isa in self.isas
+
+    def __str__(self) -> str:
+        return " or ".join(f"{self.kind}:{isa}" for isa in self.isas)
+
+
+def at_least(isa: str) -> AtLeast:
+    """The targets that have what ``isa`` has: a CPU's "generic", "avx2", "avx512", or a GPU's "sm_80", "sm_90", ...
+
+    Raises InputError for "sm_90a" and its like, whose additions no newer target needs to have: ``only`` names those.
+    """
+    if re.fullmatch(r"sm_\d+[af]", isa):
+        raise InputError(f"no target is newer than {isa}", why="its additions are its own.", hint=f"only({isa!r})")
+    return AtLeast("cpu" if isa in CPU_ISAS else "cuda", isa)
+
+
+def only(*isas: str) -> Only:
+    """Exactly the GPUs whose instruction set is one of ``isas``: only("sm_90a")."""
+    return Only(isas)
+
+
+def _rank(isa: str) -> int:
+    """Where an instruction set stands among those of its kind."""
+    return CPU_ISAS.index(isa) if isa in CPU_ISAS else int(re.sub(r"\D", "", isa) or 0)
+
+
+class Place(Enum):
+    """Where an operand is. MEMORY is shared or global. A CONSTANT is known when the kernel is compiled."""
+
+    REGISTERS = "registers"
+    SHARED = "shared"
+    GLOBAL = "global"
+    MEMORY = "memory"
+    TENSOR_MAP = "tensor map"
+    VALUE = "value"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An operand of a GPU's instruction, as its device function takes it.
+
+    effect: "r", "w" or "rw", what the instruction does to it. dtypes: element types that it may have; none given: any.
+    count: of registers, the slots of one worker; of a value, its lanes; 0 where a constant says it. bytes: of memory,
+    how many behind one worker's address; 0 where other operands say it. owner: which worker has which element (of
+    memory: holds its address). choices: of a constant, the values that it may have; none given: any.
+    """
+
+    name: str
+    place: Place
+    effect: str = "r"
+    dtypes: tuple[DType, ...] = ()
+    count: int = 1
+    bytes: int = 0
+    owner: TaskMapping | None = None
+    choices: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.place.value}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """One entry of the table, equal only to itself.
+
+    spec: what it does. workers: how many do it together. owner_c, owner_a, owner_b: for each operand of a MatMul, who
+    holds which element in which slot; what is moved is owned by owner_c, and the memory's side of it by owner_a; None
+    for what is in memory, or no tile. targets: those that have it. alignment: what the address of an operand in memory
+    must be a multiple of, in bytes.
+
+    text: how it is written. For a CPU, a C expression for the new c; {a}, {b} and {c} are the operands' registers, a
+    vector of slots, or a scalar for a single slot; the C prelude's types and functions may be used. Empty for what
+    tensor IR says itself: a Move is a load or a store of a ramp. For a GPU, the name of the device function, which
+    ``backend/cuda/device/<family>.cuh`` defines and ``parameters`` describe: constants are its template arguments.
+    result: the type of what it returns; the name of a parameter stands for that one's element type; None: nothing.
+
+    completes: by what the end of an asynchronous instruction is known, "cp_async", "bulk" or "wgmma" for groups,
+    "mbarrier"; "" for one that is over when it is done. opaque: which element a slot of a fragment holds is not told;
+    the owners are then ours, and only instructions of the family may touch the fragment.
+    """
+
+    name: str
+    spec: Spec
+    targets: AtLeast | Only
+    owner_c: TaskMapping | None = None
+    owner_a: TaskMapping | None = None
+    owner_b: TaskMapping | None = None
+    workers: int = 1
+    alignment: int = 1
+    text: str = ""
+    family: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    result: DType | str | None = None
+    completes: str = ""
+    opaque: bool = False
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds, or elements moved, in one instruction; 0 for one that does neither."""
+        spec = self.spec
+        if isinstance(spec, MatMulSpec):
+            return spec.m * spec.n * spec.k
+        return spec.n if isinstance(spec, MoveSpec) else 0
+
+    @property
+    def columns(self) -> int:
+        """n of a MatMul or a Move: how many neighbours it works on; 0 for other instructions."""
+        return self.spec.n if isinstance(self.spec, MatMulSpec | MoveSpec) else 0
+
+    @property
+    def operands(self) -> tuple[tuple[DType, TaskMapping], ...]:
+        """Element type and owner of c, a and b of a MatMul, of what a Move moves: of those that are in registers."""
+        spec = self.spec
+        if isinstance(spec, MatMulSpec):
+            held = ((spec.c, self.owner_c), (spec.a, self.owner_a), (spec.b, self.owner_b))
+        elif isinstance(spec, MoveSpec | FragmentMoveSpec):
+            held = ((spec.dtype, self.owner_c), (spec.dtype, None), (spec.dtype, None))
+        else:
+            return ()
+        return tuple((dtype, owner) for dtype, owner in held if owner is not None)
+
+    @property
+    def effects(self) -> tuple[Parameter, ...]:
+        """The parameters that it writes."""
+        return tuple(p for p in self.parameters if "w" in p.effect)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.spec}, on {self.targets}"

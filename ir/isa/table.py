@@ -1,0 +1,168 @@
+"""The instruction table: what the hardware does in one step, as data.
+
+An instruction is one entry: what it computes (its spec), which worker holds which element of each operand in which slot
+(its owners, task mappings), which targets have it, how its operands must be aligned, and how it is written. Lowering,
+the interpreter and code generation know nothing else about it, so a new instruction is a new entry and nothing more;
+docs/add-an-instruction.md shows one.
+
+    fma_f32x16              c[0, j] += a[0, 0] * b[0, j], j < 16      one worker, whose slots are the lanes of a
+    register
+    mma_m16n8k16_f16_f32    c[i, j] += a[i, k] * b[k, j]              the 32 lanes of a warp, each with its
+    registers
+    ldmatrix_x4             four 8×8 matrices, memory to registers    32 lanes, each with the address of a row
+
+Entries for CPUs are here, those for GPUs in instructions_*.py beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from taskmap.ir.algebra.mapping import repeat
+from taskmap.ir.errors import InputError
+from taskmap.ir.isa.entry import CPU_ISAS, AtLeast, Instruction, Only, Parameter, Place, at_least, only
+from taskmap.ir.isa.specs import MatMulSpec, MoveSpec, Spec
+from taskmap.ir.target import Target
+from taskmap.ir.types import ALL_DTYPES, DType, f32, f64
+from taskmap.ir.util.lazy import lazily
+
+__all__ = [
+    "CPU_INSTRUCTIONS",
+    "CPU_ISAS",
+    "INSTRUCTIONS",
+    "AtLeast",
+    "Found",
+    "Instruction",
+    "MatMulSpec",
+    "MoveSpec",
+    "Only",
+    "Parameter",
+    "Place",
+    "Spec",
+    "at_least",
+    "instruction_named",
+    "instructions_for",
+    "only",
+    "table_of",
+]
+
+
+def _fma(dtype: DType, lanes: int, isa: str) -> Instruction:
+    """A row of an outer product, fused where the target can."""
+    return Instruction(
+        name=f"fma_{dtype}x{lanes}",
+        spec=MatMulSpec(1, lanes, 1, dtype, dtype, dtype),
+        targets=at_least(isa),
+        owner_c=repeat(1, lanes),
+        owner_a=repeat(1, 1),
+        owner_b=repeat(1, lanes),
+        text=f"tm_fma_{dtype}x{lanes}(tm_splat_{dtype}x{lanes}({{a}}), {{b}}, {{c}})",
+    )
+
+
+def _move(dtype: DType, lanes: int, isa: str) -> Instruction:
+    """A vector load or store, at any address."""
+    return Instruction(f"move_{dtype}x{lanes}", MoveSpec(lanes, dtype), at_least(isa), owner_c=repeat(lanes))
+
+
+# Vectors narrower than a register cover the edges of tiles.
+_VECTORS = ((64, "avx512"), (32, "avx2"), (16, "generic"), (8, "generic"), (4, "generic"), (2, "generic"))
+
+CPU_INSTRUCTIONS: tuple[Instruction, ...] = (
+    *(_fma(t, size // t.bytes, isa) for t in (f32, f64) for size, isa in _VECTORS if size // t.bytes > 1),
+    *(_move(t, size // t.bytes, isa) for t in ALL_DTYPES for size, isa in _VECTORS if size // t.bytes > 1),
+)
+"""The instructions of CPUs."""
+
+_gpu_instructions: Callable[[], tuple[Instruction, ...]] = lazily("taskmap.ir.isa.gpu", "gpu_instructions")
+
+if TYPE_CHECKING:
+    INSTRUCTIONS: tuple[Instruction, ...]
+    """Every instruction that taskmap knows. Those of GPUs load when it is first looked at."""
+
+
+def __getattr__(name: str) -> tuple[Instruction, ...]:
+    if name != "INSTRUCTIONS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _all()
+
+
+@lru_cache(maxsize=1)
+def _all() -> tuple[Instruction, ...]:
+    return (*CPU_INSTRUCTIONS, *_gpu_instructions())
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[str, Instruction]:
+    return {entry.name: entry for entry in _all()}
+
+
+def table_of(target: Target) -> tuple[Instruction, ...]:
+    """The entries for the kind of device that ``target`` is."""
+    return CPU_INSTRUCTIONS if target.kind == "cpu" else _all()
+
+
+def instruction_named(name: str) -> Instruction:
+    """The entry of the table called ``name``. Raises InputError for an unknown one."""
+    known = _by_name()
+    if name in known:
+        return known[name]
+    close = get_close_matches(name, known, n=3)
+    raise InputError(f"there is no instruction {name!r}", hint=f"Is one of {', '.join(close)} meant?" if close else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look-up found: instructions, the best first, or the reason why there is none."""
+
+    instructions: tuple[Instruction, ...]
+    reason: str = ""
+
+
+def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterable[Instruction] | None = None) -> Found:
+    """The instructions of ``target`` of which ``spec`` can be made, those that do most at once first.
+
+    An instruction fits when it does the same to elements of the same types and is nowhere larger than the spec; the
+    spec need not be a multiple of it. Those with opaque fragments, of which lowering knows less, come last.
+    """
+    alike = _alike(spec, table_of(target) if table is None else table)
+    if not alike and table is None:
+        alike = _alike(spec, _all())  # that another kind of device has it is worth saying
+    if not alike:
+        return Found((), f"no instruction does {_kind(spec)}.")
+    on_target = [i for i in alike if i.targets(target)]
+    if not on_target:
+        needed = ", ".join(dict.fromkeys(str(i.targets) for i in alike))
+        return Found((), f"{target} has no instruction for {_kind(spec)}: it takes {needed}.")
+    fitting = [i for i in on_target if all(a <= b for a, b in zip(_extents(i.spec), _extents(spec), strict=True))]
+    if not fitting:
+        smallest = min(on_target, key=lambda i: i.work)
+        return Found((), f"{spec} is smaller than the smallest instruction of {target}, {smallest.spec}.")
+    return Found(tuple(sorted(fitting, key=lambda i: (i.opaque, -i.work))))
+
+
+def _alike(spec: MatMulSpec | MoveSpec, table: Iterable[Instruction]) -> list[Instruction]:
+    return [i for i in table if isinstance(i.spec, type(spec)) and _types(i.spec) == _types(spec)]
+
+
+def _types(spec: Spec) -> tuple[DType, ...]:
+    """What is multiplied into what, or moved: three types or one."""
+    if isinstance(spec, MatMulSpec):
+        return spec.a, spec.b, spec.c
+    return (spec.dtype,) if isinstance(spec, MoveSpec) else ()
+
+
+def _extents(spec: Spec) -> tuple[int, ...]:
+    if isinstance(spec, MatMulSpec):
+        return spec.m, spec.n, spec.k
+    return (spec.n,) if isinstance(spec, MoveSpec) else ()
+
+
+def _kind(spec: MatMulSpec | MoveSpec) -> str:
+    if isinstance(spec, MoveSpec):
+        return f"moves of {spec.dtype}"
+    return f"{spec.a} × {spec.b} → {spec.c}"

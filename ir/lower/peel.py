@@ -1,0 +1,145 @@
+"""Interior: a vector whose lanes all lie inside the bounds needs no clamps.
+
+for l in vector(16): y[l] = select(c + l < n, x[min(c + l, n - 1)], 0)     ->
+if n - c - 16 >= 0:  for l in vector(16): y[l] = x[c + l]                  contiguous
+else:                for l in vector(16): y[l] = select(...)               gathered, at the edge only
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.polynomial import Poly
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.construct import compare, const, index, value_of
+from taskmap.ir.nodes import Binary, Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
+from taskmap.ir.types import boolean, i64
+from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs, walk_stmts
+
+_MOST_CLAMPS = 4
+"""With more conditions than this, testing them costs about what a gather does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitInterior:
+    """Vector loops with clamped addresses get a copy without clamps, for where none of them acts."""
+
+    name: str = "split-interior"
+    why_here: str = "after tidy, which leaves the clamps that can act; before vectorise, which gathers through them"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel, its clamped vector loops under a test."""
+
+        def one(s: Stmt) -> Body | None:
+            if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
+                return None
+            clamps = _Clamps(s)
+            clamps.find()
+            if not 0 < len(clamps.slacks) <= _MOST_CLAMPS:
+                return None
+            inside = fresh((replace(s, body=map_body(s.body, expr=clamps.without())),))
+            return (If(clamps.holds(), inside, (s,), s.source),)
+
+        return replace(kernel, body=map_body(kernel.body, one))
+
+
+@dataclass(slots=True)
+class _Clamps:
+    """The clamps in addresses of a vector loop. A clamp's slack, linear in the lane, is how far it is from acting:
+    n - 1 - x for min(x, n - 1). It may also be linear in the loops inside, over the taps of a window say."""
+
+    loop: For
+    simplifier: Simplifier = field(default_factory=Simplifier)
+    slacks: list[Poly] = field(default_factory=list)
+    inner: set[Var] = field(init=False)
+    extents: dict[Var, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = [s for s in walk_stmts(self.loop.body) if isinstance(s, (For, Let))]
+        self.inner = {s.var for s in named}
+        loops = [(s.var, value_of(s.extent)) for s in (self.loop, *named) if isinstance(s, For)]
+        self.extents = {v: int(n) for v, n in loops if n is not None}
+
+    def find(self) -> None:
+        """Collect them, each once."""
+
+        def note(e: Expr) -> Expr | None:
+            found = self.slack(e)
+            if found is None:
+                return None
+            if found[0] not in self.slacks:
+                self.slacks.append(found[0])
+            return found[1]
+
+        strip = expr_map(note)
+        for e in walk_exprs(self.loop.body):
+            if isinstance(e, Load):
+                for i in e.indices:
+                    strip(i)
+
+    def slack(self, e: Expr) -> tuple[Poly, Expr] | None:
+        """The slack of a clamp of an index and that index; None for every other expression."""
+        if not isinstance(e, Binary) or e.op not in ("min", "max") or e.dtype != i64 or e.lanes != 1:
+            return None
+        for clamped, bound in ((e.a, e.b), (e.b, e.a)):
+            if self.is_fixed(bound):
+                room = bound - clamped if e.op == "min" else clamped - bound
+                p = self.simplifier.poly(room)
+                return (p, clamped) if self.step(p) else None
+        return None
+
+    def step(self, p: Poly) -> int | None:
+        """By how much p grows from lane to lane; None where that is not constant, or p is not linear in a loop inside,
+        or changes inside otherwise."""
+        moving = [v for v in self.extents if v is self.loop.var or v in self.inner]
+        if not all(atom in moving or self.is_fixed(atom) for monomial in p for atom in monomial):
+            return None
+        if any(poly.degree_of(p, v) is None for v in moving):
+            return None
+        return poly.degree_of(p, self.loop.var)
+
+    def is_fixed(self, e: Expr) -> bool:
+        """Whether e is the same for all lanes and throughout the loop."""
+        return not any(x is self.loop.var or x in self.inner or isinstance(x, Load) for x in walk_exprs(e))
+
+    def holds(self) -> Expr:
+        """No clamp acts on any lane. A slack is linear, so it is least in the first lane or in the last; so with the
+        loops inside."""
+        total: Expr = const(True, boolean)
+        for p in self.slacks:
+            worst = {v: index(0 if (poly.degree_of(p, v) or 0) > 0 else n - 1) for v, n in self.extents.items()}
+            least = self.simplifier(substitute(poly.to_expr(p), worst))
+            total = total & compare("ge", least, index(0))
+        return total
+
+    def without(self) -> Callable[[Expr], Expr]:
+        """The map that takes the clamps away, and decides the comparisons that they decide."""
+
+        def one(e: Expr) -> Expr | None:
+            found = self.slack(e)
+            if found is not None and found[0] in self.slacks:
+                return found[1]
+            if isinstance(e, Compare) and e.a.dtype == i64 and e.lanes == 1 and e.op in AT_LEAST:
+                known = self.simplifier.poly(AT_LEAST[e.op](e.a, e.b))
+                if any(_at_least(known, p) for p in self.slacks):
+                    return const(True, boolean)
+            return None
+
+        return expr_map(one)
+
+
+def _at_least(p: Poly, q: Poly) -> bool:
+    """Whether p is q or q and something more, wherever they are evaluated."""
+    more = poly.constant_value(poly.add(p, q, -1))
+    return more is not None and more >= 0
+
+
+AT_LEAST: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "ge": lambda a, b: a - b,
+    "gt": lambda a, b: a - b - 1,
+    "le": lambda a, b: b - a,
+    "lt": lambda a, b: b - a - 1,
+}
+"""A comparison holds where this is at least zero."""

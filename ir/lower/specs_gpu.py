@@ -1,0 +1,559 @@
+"""Specs of a GPU's threads become loops of instructions.
+
+Move with a mapping        each worker's chunks, in one vector access each, or by cp.async
+Move of register tiles     ldmatrix or stmatrix where the tile is held as they hold it, else vectors of what a thread
+                           holds side by side
+MatMul into register tiles by a tensor instruction that holds its result as the tile is held: the operands' fragments
+                           are loaded from shared memory once for each step along k; or else one multiply-add after the
+                           other for the elements that a thread holds
+
+Specs of what a thread has for itself are left to LowerSpecs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.digits import DigitMap
+from taskmap.ir.algebra.mapping import TaskMapping, repeat
+from taskmap.ir.algebra.quotient import along, quotient
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import call, cast, constant_dim, index, index_of
+from taskmap.ir.errors import LoweringError
+from taskmap.ir.isa.entry import Instruction, Place
+from taskmap.ir.isa.specs import AsyncCopySpec, MatMulSpec, MatrixMoveSpec
+from taskmap.ir.isa.table import INSTRUCTIONS, instructions_for
+from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, long_dims, matrices
+from taskmap.ir.lower.instructions import torn
+from taskmap.ir.nodes import (
+    Body,
+    Buffer,
+    Expr,
+    Kernel,
+    LoopKind,
+    MatMul,
+    Move,
+    Region,
+    Scope,
+    Stmt,
+)
+from taskmap.ir.target import Target
+from taskmap.ir.types import DType, f32, f64
+from taskmap.ir.visit import map_body
+from taskmap.ir.workers import THREAD
+
+_WARP = 32
+_WIDEST = 16
+"""Bytes that one thread can load or store at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LowerGpuSpecs:
+    """Move and MatMul that threads carry out together become instructions of the target."""
+
+    target: Target
+    table: tuple[Instruction, ...] = INSTRUCTIONS
+    name: str = "lower-gpu-specs"
+    before: str = "specs say which worker does what by a mapping, or by the owners of register tiles"
+    after: str = "the specs that are left are each thread's own"
+    why_here: str = "before registers are distributed and addresses replace indices, in which regions are given"
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """The same kernel. Raises LoweringError for what no instruction, and no loop of threads, can do."""
+        if not kernel.threads:
+            return kernel
+        lowering = _Lowering(self.target, self.table, kernel.threads)
+        body = map_body(kernel.body, lowering.stmt)
+        return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowering:
+    target: Target
+    table: tuple[Instruction, ...]
+    threads: int
+
+    def stmt(self, s: Stmt) -> Body | None:
+        if isinstance(s, Move):
+            if s.mapping is not None:
+                return self.shared_out(s, s.mapping)
+            if _owner(s.dst) is not None or _owner(s.src) is not None:
+                return self.distributed(s)
+        if isinstance(s, MatMul) and _owner(s.c) is not None:
+            return self.product(s)
+        return None
+
+    def worker(self, count: int, size: int = 1) -> Expr:
+        """The number of this thread's group of ``size`` threads, among ``count`` that a mapping has."""
+        group = THREAD if size == 1 else THREAD // size
+        return group if count * size >= self.threads else group % count
+
+    # Copies
+
+    def shared_out(self, s: Move, mapping: TaskMapping) -> Body:
+        """Each task of the mapping is a chunk of the regions."""
+        b = Builder(s.source)
+        shape = _shape(s.dst)
+        long = [d for d, n in enumerate(shape) if n != 1]
+        tasks = mapping.task_shape
+        if len(tasks) != len(long) or any(shape[d] % t for d, t in zip(long, tasks, strict=False)):
+            raise LoweringError(
+                f"{mapping} cannot share out a copy of {list(shape)}",
+                where=s.source,
+                why=f"its {list(tasks)} tasks are no whole chunks of it.",
+            )
+        chunk = {d: shape[d] // t for d, t in zip(long, tasks, strict=True)}
+        worker = index_of(s.worker) if s.worker is not None else self.worker(mapping.num_workers)
+        with b.mapped([f"i{d}" for d in range(len(tasks))], mapping, worker) as at:
+            starts = {d: i * chunk[d] for d, i in zip(long, at, strict=True)}
+            outer = long[:-1]
+            with b.grid([f"e{d}" for d in outer], [chunk[d] for d in outer], LoopKind.UNROLLED) as inner:
+                for d, i in zip(outer, inner, strict=True):
+                    starts[d] = starts[d] + i
+                last = chunk[long[-1]] if long else 1
+                self.chunk(b, s, starts, long, last)
+        return b.body()
+
+    def chunk(self, b: Builder, s: Move, starts: dict[int, Expr], long: Sequence[int], count: int) -> None:
+        """``count`` neighbours along the last long dimension."""
+        size = s.dst.buffer.dtype.bytes
+        if s.asynchronous and self.target.capability >= 80:
+            instruction = self.async_copy(s, count * size)
+            extents = [count if long and d == long[-1] else 1 for d in range(len(s.dst.shape))]
+            b.invoke(instruction, _part(s.dst, starts, extents), _part_like(s.src, s.dst, starts, count, long))
+            return
+        step = min(count, max(1, _WIDEST // max(size, s.src.buffer.dtype.bytes)))
+        step &= -step
+        while count % step:
+            step //= 2
+        with b.loop("v", count // step, LoopKind.UNROLLED) as v, b.loop("l", step, LoopKind.VECTOR) as lane:
+            at = dict(starts)
+            if long:
+                at[long[-1]] = at[long[-1]] + v * step + lane
+            self.element(b, s, at)
+
+    def element(self, b: Builder, s: Move, at: dict[int, Expr]) -> None:
+        here = [start + at.get(d, index(0)) for d, start in enumerate(s.dst.start)]
+        there = [start + o for start, o in zip(s.src.start, _spread(s.src, s.dst, at), strict=True)]
+        b.store(s.dst.buffer, here, cast(s.src.buffer[tuple(there)], s.dst.buffer.dtype))
+
+    def async_copy(self, s: Move, bytes: int) -> Instruction:
+        places = s.dst.buffer.scope, s.src.buffer.scope
+        if places != (Scope.SHARED, Scope.GLOBAL) or s.dst.buffer.dtype != s.src.buffer.dtype:
+            raise LoweringError(
+                f"{s.src.buffer!r} cannot be copied to {s.dst.buffer!r} asynchronously",
+                where=s.source,
+                why="cp.async copies from global to shared memory, and converts nothing.",
+            )
+        for i in self.table:
+            if isinstance(i.spec, AsyncCopySpec) and i.spec == AsyncCopySpec(bytes) and i.targets(self.target):
+                return i
+        raise LoweringError(
+            f"chunks of {bytes} bytes cannot be copied asynchronously",
+            where=s.source,
+            why=f"{self.target} copies 4, 8 or 16 bytes at once.",
+            hint="Choose a mapping whose tasks are 16 bytes.",
+        )
+
+    def distributed(self, s: Move) -> Body:
+        """Each thread moves what it holds."""
+        held = s.dst if _owner(s.dst) is not None else s.src
+        owner = _owner(held)
+        assert owner is not None
+        if _owner(s.dst) is None or _owner(s.src) is None:
+            by_matrices = self.matrices(s, held, owner)
+            if by_matrices is not None:
+                return by_matrices
+        whole = _shape(held) == owner.task_shape and all(constant_dim(x) == 0 for x in held.start)
+        if not whole:
+            raise LoweringError(
+                f"a part of {held.buffer!r} cannot be moved",
+                where=s.source,
+                why="which thread holds which element is told for the whole tile.",
+                hint="Move the whole tile, or loop over owner.on(thread).",
+            )
+        b = Builder(s.source)
+        lanes, outer = self.neighbours(s, held, owner)
+        names = [f"i{d}" for d in range(len(owner.task_shape))]
+        with (
+            b.mapped(names, outer, self.worker(owner.num_workers)) as at,
+            b.loop("l", lanes, LoopKind.VECTOR) as lane,
+        ):
+            offsets: dict[int, Expr] = dict(enumerate((*at[:-1], at[-1] * lanes + lane)))
+            self.element(b, s, offsets if held is s.dst else _renamed(held, s.dst, offsets))
+        return b.body()
+
+    def neighbours(self, s: Move, held: Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
+        """How many elements that a thread holds side by side are side by side in memory too, and whose they are."""
+        other = s.src if held is s.dst else s.dst
+        size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
+        lanes = _WIDEST // size
+        ones = [1] * (len(owner.task_shape) - 1)
+        long = [d for d, n in enumerate(other.shape) if constant_dim(n) != 1]
+        while lanes > 1:
+            outer = quotient(owner, repeat(*ones, lanes))
+            if outer is not None and long and (_owner(other) is not None or not torn(other, long[-1], lanes)):
+                if _owner(other) is None or quotient(_owner(other), repeat(*ones, lanes)):
+                    return lanes, outer
+            lanes //= 2
+        return 1, owner
+
+    def matrices(self, s: Move, held: Region, owner: TaskMapping) -> Body | None:
+        """ldmatrix or stmatrix, a tile of matrices after the other."""
+        other = s.src if held is s.dst else s.dst
+        if other.buffer.scope is not Scope.SHARED or other.buffer.dtype != held.buffer.dtype:
+            return None
+        if owner.num_workers % _WARP:
+            return None
+        store = held is s.src
+        found = self.matrix_move(held, owner, other, store)
+        if found is None:
+            return None
+        instruction, shape = found
+        tiles = _tiles_of(owner, shape)
+        if tiles is None:
+            return None
+        b = Builder(s.source)
+        worker = self.worker(tiles.num_workers, _WARP)
+        with b.mapped([f"t{d}" for d in range(len(shape))], tiles, worker) as at:
+            offsets = {d: i * n for d, (i, n) in enumerate(zip(at, shape, strict=True))}
+            mine = _part(held, offsets, shape)
+            memory = _part(other, _renamed(held, other, offsets), _extents_like(other, held, shape))
+            b.invoke(instruction, *((memory, mine) if store else (mine, memory)))
+        return b.body()
+
+    def matrix_move(
+        self, held: Region, owner: TaskMapping, memory: Region, store: bool
+    ) -> tuple[Instruction, tuple[int, ...]] | None:
+        """The instruction that moves most matrices of a register tile at once, and the tile that it moves."""
+        size = held.buffer.dtype.bytes
+        specs = [i for i in self.table if isinstance(i.spec, MatrixMoveSpec) and i.targets(self.target)]
+        fitting = [i for i in specs if i.spec.bytes == size and i.spec.store == store]  # type: ignore[union-attr]
+        for instruction in sorted(fitting, key=lambda i: -i.spec.count):  # type: ignore[union-attr]
+            shape = self.matrix_tile(instruction, held, owner, memory)
+            if shape is not None:
+                return instruction, shape
+        return None
+
+    def matrix_tile(
+        self, instruction: Instruction, held: Region, owner: TaskMapping, memory: Region
+    ) -> tuple[int, ...] | None:
+        spec = instruction.spec
+        assert isinstance(spec, MatrixMoveSpec)
+        expected = next(p.owner for p in instruction.parameters if p.place is Place.REGISTERS)
+        assert expected is not None
+        for shape in _tile_shapes(_shape(held), spec.count, spec.columns):
+            tile = fragment(owner, shape, _WARP)
+            found = matrices(tile, expected, spec.count) if isinstance(tile, Fragment) else None
+            if found is None:
+                continue
+            dims = dict(zip(long_dims(_shape(held)), long_dims(_shape(memory)), strict=True))
+            if found.along in dims and not torn(memory, dims[found.along], spec.columns, 16 // held.buffer.dtype.bytes):
+                return shape
+        return None
+
+    # Products
+
+    def product(self, s: MatMul) -> Body:
+        """c in the registers of several threads."""
+        owner = _owner(s.c)
+        assert owner is not None
+        if _shape(s.c) != owner.task_shape or any(constant_dim(x) != 0 for x in s.c.start):
+            raise LoweringError(
+                f"a product cannot be added to a part of {s.c.buffer!r}",
+                where=s.source,
+                why="which thread computes which element is told for the whole tile.",
+            )
+        reasons: list[str] = []
+        m, n = _shape(s.c)[-2:]
+        k = constant_dim(s.a.shape[-1])
+        if k is not None:
+            spec = MatMulSpec(m, n, k, s.a.buffer.dtype, s.b.buffer.dtype, s.c.buffer.dtype)
+            found = instructions_for(self.target, spec, self.table)
+            if found.reason:
+                reasons.append(found.reason)
+            for instruction in found.instructions:
+                if instruction.workers != _WARP or instruction.opaque or instruction.completes:
+                    continue
+                body = self.by_warps(s, instruction, reasons)
+                if body is not None:
+                    return body
+        if _owner(s.a) is not None or _owner(s.b) is not None:
+            raise LoweringError(
+                f"no instruction multiplies {s.a.buffer!r} by {s.b.buffer!r} into {s.c.buffer!r}",
+                where=s.source,
+                why="\n".join(dict.fromkeys(reasons)) or "their sizes do not fit.",
+                hint="Hold the tiles as the instruction's owners say, or put the operands into shared memory.",
+            )
+        return self.one_by_one(s, owner)
+
+    def one_by_one(self, s: MatMul, owner: TaskMapping) -> Body:
+        """Every thread adds up the elements that it holds."""
+        b = Builder(s.source)
+        dtype = s.c.buffer.dtype
+        with b.loop("k", index_of(s.a.shape[-1])) as k:
+            names = [f"i{d}" for d in range(len(owner.task_shape))]
+            with b.mapped(names, owner, self.worker(owner.num_workers)) as at:
+                i, j = at[-2:]
+                x, y = (r.buffer[_at(r, o, p)] for r, o, p in ((s.a, i, k), (s.b, k, j)))
+                b.store(s.c.buffer, at, _multiply_add(cast(x, dtype), cast(y, dtype), s.c.buffer[tuple(at)]))
+        return b.body()
+
+    def by_warps(self, s: MatMul, instruction: Instruction, reasons: list[str]) -> Body | None:
+        """Tiles of c by a warp's instruction; None, with a reason, where c is not held as its result is."""
+        spec, owner = instruction.spec, _owner(s.c)
+        assert isinstance(spec, MatMulSpec)
+        assert owner is not None
+        assert instruction.owner_c is not None
+        shape = _shape(s.c)
+        k = constant_dim(s.a.shape[-1])
+        if shape[-2] % spec.m or shape[-1] % spec.n or k is None or k % spec.k:
+            reasons.append(f"{shape[-2]}×{shape[-1]}×{k} is not made of whole {spec.m}×{spec.n}×{spec.k}.")
+            return None
+        tiles = quotient(owner, instruction.owner_c)
+        if tiles is None:
+            reasons.append(f"{s.c.buffer!r} is held by {owner}, and {instruction.name} by {instruction.owner_c}.")
+            return None
+        rows, columns = along(tiles, 0), along(tiles, 1)
+        assert rows is not None
+        assert columns is not None
+        b = Builder(s.source)
+        warp = b.let("warp", self.worker(tiles.num_workers, _WARP))
+        left = _Operand(s.a, spec.a, (spec.m, spec.k), instruction.owner_a, rows, 0)
+        right = _Operand(s.b, spec.b, (spec.k, spec.n), instruction.owner_b, columns, 1)
+        for operand in (left, right):
+            if not operand.is_ready(reasons):
+                return None
+        in_registers = _owner(s.a) is not None or _owner(s.b) is not None
+        with b.loop(
+            "k", k // spec.k, LoopKind.UNROLLED if in_registers or k // spec.k <= 4 else LoopKind.SERIAL
+        ) as step:
+            fragments = [self.fragments(b, operand, warp, step) for operand in (left, right)]
+            with (
+                b.loop("m", rows.num_slots, LoopKind.UNROLLED) as i,
+                b.loop("n", columns.num_slots, LoopKind.UNROLLED) as j,
+            ):
+                row, column = _task(rows, warp, i)[0] * spec.m, _task(columns, warp, j)[1] * spec.n
+                b.invoke(
+                    instruction,
+                    region(s.c.buffer, (row, column), (spec.m, spec.n)),
+                    fragments[0](i),
+                    fragments[1](j),
+                )
+        return b.body()
+
+    def fragments(self, b: Builder, operand: _Operand, warp: Expr, step: Expr) -> Callable[[Expr], Region]:
+        """The fragments of an operand for one step along k: where they are, after what loads them."""
+        r, shape = operand.region, operand.shape
+        k_dim = 1 - operand.dim
+        if _owner(r) is not None:
+
+            def held(slot: Expr) -> Region:
+                at = [index(0), index(0)]
+                at[operand.dim] = _task(operand.tiles, warp, slot)[operand.dim] * shape[operand.dim]
+                at[k_dim] = step * shape[k_dim]
+                return region(r.buffer, [x + o for x, o in zip(r.start, at, strict=True)], shape)
+
+            return held
+        count = operand.tiles.num_slots
+        tiles = repeat(count, 1) if operand.dim == 0 else repeat(1, count)
+        assert operand.owner is not None
+        owner = tiles * operand.owner
+        buffer = b.allocate("fragment", operand.dtype, owner.task_shape, Scope.REGISTER, owner=owner)
+        self.load_fragments(b, operand, buffer, owner, warp, step)
+
+        def loaded(slot: Expr) -> Region:
+            at = [index(0), index(0)]
+            at[operand.dim] = slot * shape[operand.dim]
+            return region(buffer, at, shape)
+
+        return loaded
+
+    def load_fragments(
+        self, b: Builder, operand: _Operand, buffer: Buffer, owner: TaskMapping, warp: Expr, step: Expr
+    ) -> None:
+        r, shape, dim = operand.region, operand.shape, operand.dim
+        whole = region(buffer, (0, 0), buffer.shape)
+        matrix = None
+        if r.buffer.scope is Scope.SHARED and r.buffer.dtype == operand.dtype:
+            matrix = self.matrix_move(whole, owner, _two_dims(r), store=False)
+        per = matrix[1][dim] // shape[dim] if matrix is not None else 1
+        if matrix is not None and (per == 0 or matrix[1][1 - dim] != shape[1 - dim] or not operand.neighbours(per)):
+            matrix, per = self.single(operand, buffer, owner), 1
+        with b.loop("t", operand.tiles.num_slots // per, LoopKind.UNROLLED) as t:
+            slot = t * per
+            at = [index(0), index(0)]
+            at[dim] = _task(operand.tiles, warp, slot)[dim] * shape[dim]
+            at[1 - dim] = step * shape[1 - dim]
+            here = [index(0), index(0)]
+            here[dim] = slot * shape[dim]
+            if matrix is not None:
+                source = _last_two(r, at, matrix[1])
+                b.invoke(matrix[0], region(buffer, here, matrix[1]), source)
+                return
+            assert operand.owner is not None
+            with b.mapped(("i", "j"), operand.owner, THREAD % _WARP) as (i, j):
+                x = r.buffer[_at(r, at[0] + i, at[1] + j)]
+                b.store(buffer, (here[0] + i, here[1] + j), cast(x, operand.dtype))
+
+    def single(
+        self, operand: _Operand, buffer: Buffer, owner: TaskMapping
+    ) -> tuple[Instruction, tuple[int, ...]] | None:
+        """The move of one fragment's matrices."""
+        memory = _two_dims(operand.region)
+        assert operand.owner is not None
+        one = region(replace(buffer, shape=operand.shape, owner=operand.owner), (0, 0), operand.shape)
+        found = self.matrix_move(one, operand.owner, memory, store=False)
+        return found if found is not None and found[1] == operand.shape else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A factor: its region, how its fragments are held, and which tiles along ``dim`` each warp needs, in order."""
+
+    region: Region
+    dtype: DType
+    shape: tuple[int, int]
+    owner: TaskMapping | None
+    tiles: TaskMapping
+    dim: int
+
+    def is_ready(self, reasons: list[str]) -> bool:
+        """Whether fragments can be had: of registers, only if they are held as the instruction wants them."""
+        owner = _owner(self.region)
+        if owner is None or self.owner is None:
+            return self.owner is not None
+        held = fragment(owner, (*[1] * (len(owner.task_shape) - 2), *self.shape), _WARP)
+        if isinstance(held, Fragment) and is_held_as(held, self.shape, self.owner) and len(owner.task_shape) == 2:
+            return True
+        reasons.append(f"{self.region.buffer!r} is held by {owner}, and the instruction's operand by {self.owner}.")
+        return False
+
+    def neighbours(self, count: int) -> bool:
+        """Whether ``count`` tiles that follow each other in a warp's order are neighbours."""
+        if count == 1:
+            return True
+        part = self.tiles.parts[0]
+        assert isinstance(part, DigitMap)
+        last = part.slots[-1] if part.slots else None
+        return last is not None and last.stride == 1 and last.extent % count == 0
+
+
+def _at(r: Region, i: Expr, j: Expr) -> tuple[Expr, ...]:
+    """The indices of an element of a region's last two dimensions."""
+    return (*r.start[:-2], r.start[-2] + i, r.start[-1] + j)
+
+
+def _multiply_add(x: Expr, y: Expr, total: Expr) -> Expr:
+    """x * y + total, rounded once where it is a float that a GPU computes with."""
+    return call("fma", x, y, total) if total.dtype in (f32, f64) else total + x * y
+
+
+def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
+    """The task of a worker in a slot, both symbolic."""
+    part = mapping.parts[0]
+    assert isinstance(part, DigitMap)
+    digits = radix.split(slot, [d.extent for d in part.slots])
+    return tuple(index_of(i) for i in part.indices(worker, digits))
+
+
+def _tiles_of(owner: TaskMapping, shape: tuple[int, ...]) -> TaskMapping | None:
+    """Which warp holds which tiles, in the order of its slots."""
+    count = 1
+    for n in shape:
+        count *= n
+    for inner in _inner_mappings(owner, shape):
+        found = quotient(owner, inner)
+        if found is not None:
+            return found
+    return None
+
+
+def _inner_mappings(owner: TaskMapping, shape: tuple[int, ...]) -> list[TaskMapping]:
+    """What a mapping does inside a tile of ``shape``: its digits whose strides lie inside it."""
+    part = owner.parts[0] if len(owner.parts) == 1 else None
+    if not isinstance(part, DigitMap):
+        return []
+    workers, slots = (_inside(digits, shape) for digits in (part.workers, part.slots))
+    return [TaskMapping(shape, (DigitMap(shape, workers, slots),), f"a part of {owner}")]
+
+
+def _inside(digits: tuple, shape: tuple[int, ...]) -> tuple:  # type: ignore[type-arg]
+    kept = []
+    for d in digits:
+        if d.stride >= shape[d.dim]:
+            continue
+        extent = min(d.extent, shape[d.dim] // d.stride) if d.stride else d.extent
+        kept.append(replace(d, extent=extent))
+    return tuple(kept)
+
+
+def _tile_shapes(whole: tuple[int, ...], count: int, columns: int) -> list[tuple[int, ...]]:
+    """Tiles of ``count`` matrices of 8 by ``columns`` elements, or turned, along the two long dimensions."""
+    long = [d for d, n in enumerate(whole) if n != 1]
+    if len(long) != 2:
+        return []
+    shapes = []
+    for p, q in ((8, columns), (columns, 8)):
+        for down in (1, 2, 4):
+            if count % down == 0:
+                shape = list(whole)
+                shape[long[0]], shape[long[1]] = p * down, q * (count // down)
+                if shape[long[0]] <= whole[long[0]] and shape[long[1]] <= whole[long[1]]:
+                    shapes.append(tuple(shape))
+    return list(dict.fromkeys(shapes))
+
+
+def _owner(r: Region) -> TaskMapping | None:
+    return r.buffer.owner if r.buffer.scope in (Scope.REGISTER, Scope.FRAGMENT) else None
+
+
+def _shape(r: Region) -> tuple[int, ...]:
+    shape = tuple(constant_dim(n) for n in r.shape)
+    if None in shape:
+        raise LoweringError(f"threads cannot share out a part of {r.buffer!r}", why="its size is symbolic.")
+    return shape  # type: ignore[return-value]  # no None is in it
+
+
+def _part(r: Region, offsets: dict[int, Expr], extents: Sequence[int]) -> Region:
+    start = tuple(x + offsets[d] if d in offsets else x for d, x in enumerate(r.start))
+    return Region(r.buffer, start, tuple(extents))
+
+
+def _renamed(of: Region, to: Region, offsets: dict[int, Expr]) -> dict[int, Expr]:
+    """Offsets along the dimensions of one region as offsets along those of another of the same shape."""
+    here = [d for d, n in enumerate(of.shape) if constant_dim(n) != 1]
+    there = [d for d, n in enumerate(to.shape) if constant_dim(n) != 1]
+    return {t: offsets[h] for h, t in zip(here, there, strict=True) if h in offsets}
+
+
+def _spread(to: Region, of: Region, offsets: dict[int, Expr]) -> list[Expr]:
+    renamed = _renamed(of, to, offsets)
+    return [renamed.get(d, index(0)) for d in range(len(to.shape))]
+
+
+def _part_like(r: Region, like: Region, offsets: dict[int, Expr], count: int, long: Sequence[int]) -> Region:
+    renamed = _renamed(like, r, offsets)
+    last = max(renamed, default=len(r.shape) - 1)
+    return _part(r, renamed, [count if d == last else 1 for d in range(len(r.shape))])
+
+
+def _extents_like(r: Region, like: Region, shape: Sequence[int]) -> list[int]:
+    here = [d for d, n in enumerate(like.shape) if constant_dim(n) != 1]
+    there = [d for d, n in enumerate(r.shape) if constant_dim(n) != 1]
+    extents = [1] * len(r.shape)
+    for h, t in zip(here, there, strict=True):
+        extents[t] = shape[h]
+    return extents
+
+
+def _two_dims(r: Region) -> Region:
+    return Region(r.buffer, r.start, (*[1] * (len(r.shape) - 2), *r.shape[-2:]))
+
+
+def _last_two(r: Region, at: Sequence[Expr], shape: Sequence[int]) -> Region:
+    lead = len(r.start) - 2
+    start = (*r.start[:lead], *(x + o for x, o in zip(r.start[lead:], at, strict=True)))
+    return Region(r.buffer, start, (*[1] * lead, *shape))

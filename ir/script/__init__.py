@@ -1,0 +1,1 @@
+"""Script: a Python function read into IR."""

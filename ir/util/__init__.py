@@ -1,0 +1,1 @@
+"""Two helpers that no package owns."""

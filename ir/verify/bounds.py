@@ -1,0 +1,164 @@
+"""The rule that accesses stay inside their buffers, and the list of those that could not be proved to.
+
+An access is refused when it is certainly wrong: every value of an index lies outside, or the index is linear in loop
+variables of known extents that nothing conditions, and its largest or smallest value, which it takes, lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.analysis.bounds import LANES, Facts, Interval
+from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.nodes import (
+    Body,
+    Buffer,
+    Dim,
+    Expr,
+    For,
+    If,
+    Invoke,
+    Kernel,
+    Let,
+    Load,
+    MappedFor,
+    MatMul,
+    Move,
+    Region,
+    Stmt,
+    Store,
+    Var,
+)
+from taskmap.ir.printer import print_expr
+from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.visit import stmt_exprs, walk_exprs
+from taskmap.ir.workers import worker_extents
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is known at a statement, and the loop variables that take all their values there."""
+
+    facts: Facts
+    free: frozenset[Var]
+    certain: bool = True
+
+    def loop(self, var: Var, extent: Dim) -> _Place:
+        size = constant_dim(extent)
+        known = size is not None and size > 0
+        free = self.free | {var} if known else self.free
+        return _Place(self.facts.below(var, extent), free, self.certain and known)
+
+    def assume(self, cond: Expr, holds: bool) -> _Place:
+        return _Place(self.facts.assume(cond, holds), frozenset(), False)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One dimension of an access, with its verdict: True proved inside, False certainly outside, None unknown."""
+
+    buffer: Buffer
+    dimension: int
+    index: Expr
+    inside: bool | None
+    stmt: Stmt
+    interval: Interval
+
+    def __str__(self) -> str:
+        size = self.buffer.shape[self.dimension]
+        extent = print_expr(size) if isinstance(size, Expr) else str(size)
+        return (
+            f"index {print_expr(self.index)} of dimension {self.dimension} of {self.buffer.name} "
+            f"lies in {_text(self.interval)}, and the extent is {extent}"
+        )
+
+
+def _text(i: Interval) -> str:
+    lo = str(i.lo) if math.isfinite(i.lo) else "-∞"
+    hi = str(i.hi) if math.isfinite(i.hi) else "∞"
+    return f"[{lo}, {hi}]"
+
+
+def accesses(kernel: Kernel) -> Iterator[Access]:
+    """Every dimension of every access of a kernel, in program order, with its verdict."""
+    facts = Facts()
+    for dim in kernel.dims:
+        facts = facts.within(dim, Interval(0, math.inf))
+    place = _Place(facts, frozenset())
+    for var, extent in worker_extents(kernel).items():
+        place = place.loop(var, extent)
+    # A symbolic size leaves it open whether anything runs at all, but an index may still be wrong whenever it does.
+    yield from _body(kernel.body, place)
+
+
+def _body(body: Body, place: _Place) -> Iterator[Access]:
+    for stmt in body:
+        for root in stmt_exprs(stmt):
+            yield from _loads(stmt, root, place)
+        if isinstance(stmt, Store):
+            yield from _access(stmt, stmt.buffer, stmt.indices, place)
+        elif isinstance(stmt, Let):
+            place = _Place(place.facts.define(stmt.var, stmt.value), place.free, place.certain)
+        elif isinstance(stmt, For):
+            yield from _body(stmt.body, place.loop(stmt.var, stmt.extent))
+        elif isinstance(stmt, MappedFor):
+            inner = place
+            for var, extent in zip(stmt.vars, stmt.mapping.task_shape, strict=False):
+                inner = inner.loop(var, extent)
+            yield from _body(stmt.body, inner)
+        elif isinstance(stmt, If):
+            yield from _body(stmt.then, place.assume(stmt.cond, True))
+            yield from _body(stmt.orelse, place.assume(stmt.cond, False))
+        elif isinstance(stmt, Move):
+            yield from _regions(stmt, (stmt.dst, stmt.src), place)
+        elif isinstance(stmt, MatMul):
+            yield from _regions(stmt, (stmt.c, stmt.a, stmt.b), place)
+        elif isinstance(stmt, Invoke):
+            yield from _regions(stmt, stmt.regions, place)
+
+
+def _loads(stmt: Stmt, root: Expr, place: _Place) -> Iterator[Access]:
+    """Loads of an expression. Both sides of a select are evaluated, so its condition proves nothing."""
+    for e in walk_exprs(root):
+        if isinstance(e, Load):
+            yield from _access(stmt, e.buffer, e.indices, place)
+
+
+def _regions(stmt: Stmt, regions: Sequence[Region], place: _Place) -> Iterator[Access]:
+    for r in regions:
+        yield from _access(stmt, r.buffer, r.start, place)
+        last = [s + (n - 1) for s, n in zip(r.start, r.shape, strict=True)]
+        yield from _access(stmt, r.buffer, [index(e) for e in last], place)
+
+
+def _access(stmt: Stmt, buffer: Buffer, indices: Sequence[Expr], place: _Place) -> Iterator[Access]:
+    for d, (i, size) in enumerate(zip(indices, buffer.shape, strict=False)):
+        interval = place.facts.poly_range(place.facts.poly(i))
+        yield Access(buffer, d, i, _verdict(i, size, interval, place), stmt, interval)
+
+
+def _verdict(i: Expr, size: Dim, interval: Interval, place: _Place) -> bool | None:
+    facts = place.facts
+    if facts.at_most(index(0), i) and facts.at_most(i + 1, index(size)):
+        return True
+    extent = constant_dim(size)
+    if interval.hi < 0 or (extent is not None and interval.lo >= extent):
+        return False
+    outside = interval.lo < 0 or (extent is not None and interval.hi >= extent)
+    return False if outside and _is_reached(i, place) else None
+
+
+def _is_reached(i: Expr, place: _Place) -> bool:
+    """Whether the ends of the interval of ``i`` are values that it takes."""
+    p = place.facts.poly(i)
+    linear = all(len(m) <= 1 for m in p)
+    return place.certain and linear and all(v in place.free or v in LANES for m in p for v in m)
+
+
+def bounds(kernel: Kernel) -> Iterator[Flaw]:
+    """No access is certainly out of bounds."""
+    for access in accesses(kernel):
+        if access.inside is False:
+            yield Flaw(f"{access}.", access.stmt)

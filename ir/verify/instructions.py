@@ -1,0 +1,208 @@
+"""Rules about invoked instructions: what they are given, and that all who execute one together reach it together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.construct import constant_dim, index, value_of
+from taskmap.ir.isa.entry import Instruction, Parameter, Place
+from taskmap.ir.isa.specs import ShuffleSpec, VoteSpec
+from taskmap.ir.nodes import (
+    Body,
+    Compare,
+    Expr,
+    For,
+    If,
+    Intrinsic,
+    Invoke,
+    Kernel,
+    Let,
+    Load,
+    MappedFor,
+    Region,
+    Scope,
+    Stmt,
+    TensorMap,
+    Var,
+)
+from taskmap.ir.types import i64
+from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.visit import map_expr, stmt_exprs, substitute, walk_exprs, walk_stmts
+from taskmap.ir.workers import THREAD
+
+_SCOPES = {
+    Place.REGISTERS: (Scope.REGISTER, Scope.FRAGMENT),
+    Place.SHARED: (Scope.SHARED,),
+    Place.GLOBAL: (Scope.GLOBAL,),
+    Place.MEMORY: (Scope.SHARED, Scope.GLOBAL),
+}
+
+
+def operands(kernel: Kernel) -> Iterator[Flaw]:
+    """An instruction is given one operand for each of its parameters, of its place and type."""
+    for s in walk_stmts(kernel.body):
+        if isinstance(s, Invoke):
+            yield from (Flaw(why, s) for why in _given(s.instruction, s.operands))
+        for root in stmt_exprs(s):
+            for e in walk_exprs(root):
+                if isinstance(e, Intrinsic) and e.instruction.targets.kind == "cuda":
+                    yield from (Flaw(why, s) for why in _given(e.instruction, e.args))
+
+
+def _given(instruction: Instruction, given: tuple[Region | Expr | TensorMap, ...]) -> Iterator[str]:
+    if instruction.targets.kind != "cuda":
+        yield f"{instruction.name} is no instruction of a GPU: it is written by lowering, from a product or a copy."
+        return
+    if len(given) != len(instruction.parameters):
+        yield f"{instruction.name} takes {len(instruction.parameters)} operands, not {len(given)}."
+        return
+    for parameter, operand in zip(instruction.parameters, given, strict=True):
+        why = _flaw(parameter, operand)
+        if why:
+            yield f"{instruction.name}: {parameter.name} {why}."
+
+
+def _flaw(parameter: Parameter, operand: Region | Expr | TensorMap) -> str | None:
+    place = parameter.place
+    if place is Place.TENSOR_MAP:
+        return None if isinstance(operand, TensorMap) else "is a tensor map, not a value"
+    if isinstance(operand, TensorMap):
+        return f"is in {place.value}, not a tensor map"
+    if place is Place.CONSTANT:
+        known = value_of(operand) if isinstance(operand, Expr) else None
+        if known is None:
+            return "has to be known when compiling"
+        allowed = parameter.choices
+        return f"is one of {', '.join(map(str, allowed))}, not {known}" if allowed and known not in allowed else None
+    if place is Place.VALUE:
+        if not isinstance(operand, Expr):
+            return "is a value, not a part of a buffer"
+        return _wrong_type(parameter, operand.dtype)
+    if not isinstance(operand, (Region, Load)):
+        return f"is in {place.value}, not a value"
+    if operand.buffer.scope not in _SCOPES[place]:
+        return f"is in {place.value}, and {operand.buffer.name} is {operand.buffer.scope.value}"
+    return _wrong_type(parameter, operand.buffer.dtype)
+
+
+def _wrong_type(parameter: Parameter, dtype: object) -> str | None:
+    if not parameter.dtypes or dtype in parameter.dtypes:
+        return None
+    return f"is {' or '.join(map(str, parameter.dtypes))}, not {dtype}"
+
+
+def collectives(kernel: Kernel) -> Iterator[Flaw]:
+    """All threads that execute an instruction together reach it together: what decides about it differs between such
+    groups only, not inside one."""
+    if not kernel.threads:
+        for s in walk_stmts(kernel.body):
+            if isinstance(s, Invoke):
+                yield Flaw("the kernel has no threads.", s)
+        return
+    for workers in sorted({w for s in walk_stmts(kernel.body) for w in _workers(s)}):
+        if kernel.threads % workers:
+            yield Flaw(f"the block has {kernel.threads} threads, which are not whole groups of {workers}.")
+        yield from _Groups(workers).body(kernel.body, None)
+
+
+def _workers(s: Stmt) -> Iterator[int]:
+    """How many threads execute each instruction of a statement together, where several do."""
+    if isinstance(s, Invoke) and s.instruction.workers > 1:
+        yield s.instruction.workers
+    for root in stmt_exprs(s):
+        for e in walk_exprs(root):
+            if isinstance(e, Intrinsic) and e.instruction.workers > 1:
+                yield e.instruction.workers
+
+
+class _Groups:
+    """What may differ inside a group of ``size`` neighbouring threads."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.values: dict[Var, Expr] = {}
+        self.varying: set[Var] = set()
+        self.group, self.lane = Var("group"), Var("lane")
+        self.simplifier = Simplifier()
+        self.simplifier.bind(self.lane, size)
+        self.simplifier.bind_range(self.group, (0, float("inf")))
+
+    def differs(self, e: Expr) -> bool:
+        known: Mapping[Var, Expr] = {**self.values, THREAD: self.group * self.size + self.lane}
+        for x in walk_exprs(map_expr(self.simplifier(substitute(e, known)), self.without_lane)):
+            if x is self.lane or (isinstance(x, Var) and x in self.varying):
+                return True
+            if isinstance(x, Load) and x.buffer.scope not in (Scope.GLOBAL, Scope.SHARED):
+                return True
+            if isinstance(x, Intrinsic) and not _is_agreed(x, self.size):
+                return True
+        return False
+
+    def without_lane(self, e: Expr) -> Expr | None:
+        """A comparison with a multiple of the group's size holds for a whole group or for nobody in it:
+        group * 32 + lane < 64 is group * 32 < 64, since a lane is below 32."""
+        if not isinstance(e, Compare) or e.lanes != 1 or e.a.dtype != i64:
+            return None
+        gap = poly.add(poly.to_poly(e.a), poly.to_poly(e.b), -1)
+        sign = gap.pop((self.lane,), 0)
+        if (e.op, sign) not in (("lt", 1), ("ge", 1), ("le", -1), ("gt", -1)):
+            return None
+        whole = all(c % self.size == 0 and self.lane not in m for m, c in gap.items())
+        return Compare(e.op, poly.to_expr(gap), index(0), 1) if whole else None
+
+    def body(self, body: Body, inside: str | None) -> Iterator[Flaw]:
+        for s in body:
+            if inside and self.size in _workers(s):
+                yield Flaw(f"{self.size} threads execute it together, and it stands under {inside}.", s)
+            if isinstance(s, Let):
+                if self.differs(s.value):
+                    self.varying.add(s.var) if not s.value.dtype.is_int else self.name(s)
+            elif isinstance(s, If):
+                around = "a condition that differs between them" if self.differs(s.cond) else inside
+                yield from self.body(s.then, around)
+                yield from self.body(s.orelse, around)
+            elif isinstance(s, For):
+                uneven = self.differs(s.extent)
+                if uneven or inside:
+                    self.varying.add(s.var)
+                yield from self.body(s.body, "a loop that differs between them" if uneven else inside)
+            elif isinstance(s, MappedFor):
+                if self.differs(s.worker):
+                    self.varying.update(s.vars)
+                yield from self.body(s.body, inside)
+
+    def name(self, s: Let) -> None:
+        """What a Let names may differ, but not every expression of it does: thread // 32 of a warp."""
+        if any(isinstance(x, (Load, Intrinsic)) for x in walk_exprs(s.value)):
+            self.varying.add(s.var)
+        else:
+            self.values[s.var] = substitute(s.value, self.values)
+
+
+def _is_agreed(e: Intrinsic, size: int) -> bool:
+    """Whether every thread of a group gets the same result, where the arguments do not differ: of a vote among all of a
+    warp that the group is part of, or of one lane's value, which is that of all."""
+    spec = e.instruction.spec
+    if isinstance(spec, ShuffleSpec):
+        return spec.how == "idx"
+    return isinstance(spec, VoteSpec) and spec.how in ("any", "all", "ballot") and size <= 32
+
+
+def maps(kernel: Kernel) -> Iterator[Flaw]:
+    """A tensor map is of a parameter in global memory, has an extent for each of its dimensions, and at most five."""
+    for m in kernel.maps:
+        if m.buffer not in kernel.buffers:
+            yield Flaw(f"the tensor map {m.name} is of {m.buffer!r}, which is not a parameter.")
+        if len(m.box) != m.seen.rank or not 1 <= len(m.box) <= 5:
+            yield Flaw(f"the box {m.box} of {m.name} does not fit {m.seen!r}.")
+        if m.swizzle not in (0, 32, 64, 128):
+            yield Flaw(f"{m.name} is swizzled over {m.swizzle} bytes, not over 0, 32, 64 or 128.")
+        elif m.swizzle and (known := constant_dim(m.box[-1])) and known * m.buffer.dtype.bytes > m.swizzle:
+            yield Flaw(f"a row of {m.name} is {known * m.buffer.dtype.bytes} bytes, more than are swizzled.")
+    known_maps = set(kernel.maps)
+    for s in walk_stmts(kernel.body):
+        for o in s.operands if isinstance(s, Invoke) else ():
+            if isinstance(o, TensorMap) and o not in known_maps:
+                yield Flaw(f"the tensor map {o.name} is not an argument of the kernel.", s)

@@ -1,0 +1,97 @@
+"""The verifier: a table of rules that every kernel keeps, and one more table for kernels that have been lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.errors import VerifyError
+from taskmap.ir.lower.pipeline import Step
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.printer import print_body
+from taskmap.ir.verify import instructions as invoke
+from taskmap.ir.verify import structure, types
+from taskmap.ir.verify.bounds import Access, accesses, bounds
+from taskmap.ir.verify.violation import Flaw
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule by name; ``check`` yields a flaw for each place that breaks it. Its docstring says what the rule is."""
+
+    name: str
+    check: Callable[[Kernel], Iterable[Flaw]]
+
+
+RULES = (
+    Rule("launch", structure.launch),
+    Rule("definitions", structure.definitions),
+    Rule("outputs", structure.outputs),
+    Rule("types", types.types),
+    Rule("lanes", types.lanes),
+    Rule("ranks", types.ranks),
+    Rule("control", types.control),
+    Rule("reductions", types.reductions),
+    Rule("regions", types.regions),
+    Rule("buffers", types.buffers),
+    Rule("vector loops", structure.vector_loops),
+    Rule("parallel loops", structure.parallel_loops),
+    Rule("workers", structure.workers),
+    Rule("barriers", structure.barriers),
+    Rule("operands", invoke.operands),
+    Rule("collectives", invoke.collectives),
+    Rule("tensor maps", invoke.maps),
+    Rule("bounds", bounds),
+)
+"""What holds of every kernel, before and after every pass. Bounds come last: they rely on the rest."""
+
+LOWERED = (
+    Rule("lowered", structure.lowered),
+    Rule("registers", structure.registers),
+)
+"""What holds besides once lowering is done."""
+
+
+def flaws(kernel: Kernel, rules: Sequence[Rule] = RULES) -> Iterator[tuple[Rule, Flaw]]:
+    """Every place where ``kernel`` breaks a rule, rule by rule."""
+    for rule in rules:
+        for flaw in rule.check(kernel):
+            yield rule, flaw
+
+
+def verify(kernel: Kernel, rules: Sequence[Rule] = RULES) -> None:
+    """Raises VerifyError for the first rule that ``kernel`` breaks, with the statement that breaks it."""
+    for rule, flaw in flaws(kernel, rules):
+        raise _error(kernel, rule, flaw)
+
+
+def verify_lowered(kernel: Kernel) -> None:
+    """Raises VerifyError for the first rule of lowered kernels that ``kernel`` breaks."""
+    verify(kernel, LOWERED)
+
+
+def _error(kernel: Kernel, rule: Rule, flaw: Flaw) -> VerifyError:
+    text = print_body(flaw.stmt).splitlines()[0] if flaw.stmt else None
+    source = getattr(flaw.stmt, "source", None) or (None if flaw.stmt else kernel.source)
+    why = flaw.why if source is None or text is None else f"in {text}\n{flaw.why}"
+    return VerifyError(f"kernel {kernel.name!r} breaks the rule of {rule.name}", where=source or text, why=why)
+
+
+def unproved(kernel: Kernel) -> list[Access]:
+    """The accesses that could be proved neither inside nor outside their buffers."""
+    return [access for access in accesses(kernel) if access.inside is None]
+
+
+def verify_each(rules: Sequence[Rule] = RULES) -> Callable[[Step], None]:
+    """An observer of a pipeline that verifies what comes out of every pass, and names the pass that broke a rule."""
+
+    def observe(step: Step) -> None:
+        if not step.changed:
+            return
+        try:
+            verify(step.after, rules)
+        except VerifyError as error:
+            error.hint = f"It was in order before the pass {step.by.name!r}, number {step.place}."
+            raise
+
+    return observe

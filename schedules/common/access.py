@@ -1,0 +1,145 @@
+"""How a task walks through memory: the step of every access along every axis, and which axes can be merged into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.polynomial import Poly
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.lower.flatten import address, strides_of
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Var
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs, walk_stmts
+from taskmap.schedules.common.inline import Reader, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store: its position in terms of the axes, and the step of its address along each axis as a
+    polynomial, None where it is not linear in the axis."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    steps: tuple[Poly | None, ...]
+
+    def step(self, axis: int) -> int | None:
+        """The constant step along an axis in elements, or None."""
+        p = self.steps[axis]
+        return None if p is None else poly.constant_value(p)
+
+
+def accesses(
+    task: Task,
+    axes: Sequence[Var],
+    extents: Sequence[Dim],
+    outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+    more: Callable[[Values], None] = lambda values: None,
+    readers: Mapping[Buffer, Reader] | None = None,
+) -> list[Access]:
+    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and
+    whatever ``more`` evaluates; tensors that have ``readers`` are not computed again."""
+    simplifier = Simplifier()
+    for axis, extent in zip(axes, extents, strict=True):
+        simplifier.bind(axis, extent)
+    builder = Builder()
+    values = Values(task, builder, simplifier, dict(readers or {}))
+    found: list[tuple[Buffer, tuple[Expr, ...]]] = []
+    for buffer, where in outputs:
+        values.at(buffer, where)
+        found.append((buffer, where))
+    more(values)
+    body = builder.body()
+    local = {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}
+    found += [(e.buffer, e.indices) for e in walk_exprs(body) if isinstance(e, Load)]
+    found = [(b, where) for b, where in found if b not in local and b.scope is Scope.GLOBAL]
+    return [Access(b, where, tuple(_step(simplifier.poly(address(b, where)), v) for v in axes)) for b, where in found]
+
+
+def _step(p: Poly, axis: Var) -> Poly | None:
+    step: Poly = {}
+    for monomial, coefficient in p.items():
+        if axis in monomial:
+            rest = list(monomial)
+            rest.remove(axis)
+            if axis in rest:
+                return None
+            step[tuple(rest)] = coefficient
+        elif any(axis in walk_exprs(a) for a in monomial if not isinstance(a, Var)):
+            return None
+    return step
+
+
+def same_count(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes are known to have equally many elements."""
+    simplifier = Simplifier()
+    p, q = (simplifier.poly(index(product(shape))) for shape in (a, b))
+    return p == q
+
+
+def require_count(task: Task, outputs: Sequence[Buffer], shape: Sequence[Dim]) -> None:
+    """Raises ScheduleError when an output has another number of elements than the ``shape`` that a schedule walks."""
+    for out in outputs:
+        if not same_count(out.shape, shape):
+            raise ScheduleError(
+                f"output {out!r} of {task.name!r} has another number of elements than the domain of its kernel",
+                why=f"the domain is [{', '.join(map(str, shape))}].",
+                hint="Put it into a kernel of its own.",
+            )
+
+
+def storage_order(buffer: Buffer) -> list[int]:
+    """The axes of a buffer from the largest step in memory to the smallest; equal steps keep their order."""
+
+    def step(d: int) -> tuple[bool, int]:
+        stride = constant_dim(strides_of(buffer)[d])
+        return (stride is not None, -(stride or 0))
+
+    return sorted(range(buffer.rank), key=step)
+
+
+def memory_order(task: Task, buffer: Buffer) -> list[int]:
+    """The axes of a tensor from the largest step in memory to the smallest: its own memory, or where it has none, that
+    of the input which it follows along most of its axes."""
+    if buffer in task.inputs or buffer in task.outputs:
+        return storage_order(buffer)
+    axes = tuple(Var(f"i{d}") for d in range(buffer.rank))
+
+    def read(values: Values) -> None:
+        values.at(buffer, axes)
+
+    walks = accesses(task, axes, buffer.shape, (), read)
+    best = max(walks, key=lambda w: sum(bool(p) for p in w.steps), default=None)
+    if best is None or not all(p is not None and (not p or poly.constant_value(p) is not None) for p in best.steps):
+        return storage_order(buffer)
+    return sorted(range(buffer.rank), key=lambda d: -abs(best.step(d) or 0))
+
+
+def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[Access]) -> list[list[int]]:
+    """Neighbouring axes in runs that every access crosses as if they were one; axes of extent 1 are left out.
+
+    Two axes merge when each access steps over the outer one by extent(inner) times its step over the inner one.
+    """
+    simplifier = Simplifier()
+    runs: list[list[int]] = []
+    for axis in order:
+        if constant_dim(shape[axis]) == 1:
+            continue
+        if runs and all(_continues(w, runs[-1][-1], axis, shape, simplifier) for w in walks):
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
+
+
+def _continues(walk: Access, outer: int, inner: int, shape: Sequence[Dim], simplifier: Simplifier) -> bool:
+    far, near = walk.steps[outer], walk.steps[inner]
+    if far is None or near is None:
+        return False
+    size = shape[inner]
+    extent = poly.constant(size) if isinstance(size, int) else simplifier.poly(size)
+    return far == poly.multiply(near, extent)

@@ -1,0 +1,209 @@
+"""What a convolution's template needs to know: its geometry, read from the stage.
+
+A transposed convolution of stride s is s ordinary ones in each dimension, one for each remainder of the output's
+position: each reads the image with stride 1, through every s-th element of the kernel, mirrored. Source: Shi et al.,
+"Is the deconvolution layer the same as a convolutional layer?" (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from typing import cast as typed
+
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
+from taskmap.ir.lower.flatten import strides_of
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Var
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.sampled_equality import agree
+
+DIMENSIONS = 3
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One dimension of a window, for the output positions ``first``, ``first + every``, ...
+
+    Position ``first + q * every`` meets, under tap t of ``taps``, the element ``q * stride + t * dilation + shift`` of
+    the image and the element ``tap + t * tap_step`` of the kernel.
+    """
+
+    first: int
+    every: int
+    taps: int
+    tap: int
+    tap_step: int
+    stride: int
+    dilation: int
+    shift: int
+
+    def count(self, out: Dim) -> Dim:
+        """How many positions of an output dimension of extent ``out`` it has."""
+        return ceil_div(out - self.first, self.every)
+
+    @property
+    def last(self) -> int:
+        """The shift of the last tap."""
+        return self.shift + (self.taps - 1) * self.dilation
+
+
+def phases(kernel: int, stride: int, padding: int, dilation: int, transposed: bool) -> tuple[Phase, ...]:
+    """The phases of one dimension: one, or ``stride`` of a transposed convolution."""
+    if not transposed:
+        return (Phase(0, 1, kernel, 0, 1, stride, dilation, -padding),)
+    found = []
+    for first in range(stride):
+        # Output o = q * stride + first meets tap k at element (o + padding - k * dilation) / stride, if that is whole.
+        taps = [k for k in range(kernel) if (first + padding - k * dilation) % stride == 0]
+        if not taps:
+            found.append(Phase(first, stride, 0, 0, 0, 1, 1, 0))
+            continue
+        step = taps[1] - taps[0] if len(taps) > 1 else stride
+        shift = (first + padding - taps[-1] * dilation) // stride
+        found.append(Phase(first, stride, len(taps), taps[-1], -step, 1, max(1, step * dilation // stride), shift))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution stage over (planes, rows, columns); one of fewer dimensions has a single plane, or row.
+
+    ``x`` and ``w`` are the tensors it loads. Channels are per group, and static as the kernel is; the batch, the image
+    and the output may be symbolic. ``order``: of each spatial dimension of the tensors, which of the three it is here.
+    """
+
+    stage: Stage
+    reduce: Reduce
+    x: Buffer
+    w: Expr
+    batch: Dim
+    groups: int
+    channels: int
+    out_channels: int
+    image: tuple[Dim, ...]
+    out: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    phases: tuple[tuple[Phase, ...], ...]
+    order: tuple[int, ...]
+
+    @property
+    def depthwise(self) -> bool:
+        """One channel in and one out per group."""
+        return self.groups > 1 and self.channels == 1 and self.out_channels == 1
+
+    def steps(self, d: int) -> Dim:
+        """How many positions the first phase of a dimension, which has most, has."""
+        return self.phases[d][0].count(self.out[d])
+
+    def low(self, d: int) -> int:
+        """The smallest shift of a dimension."""
+        return min(p.shift for p in self.phases[d] if p.taps)
+
+    def reach(self, d: int) -> int:
+        """How many elements of the image the taps of one position span, in all phases together."""
+        return max(p.last for p in self.phases[d] if p.taps) - self.low(d) + 1
+
+    def spatial(self, place: Sequence[T]) -> tuple[T, ...]:
+        """What stands for (plane, row, column), in the order of the tensors' own dimensions."""
+        return tuple(place[d] for d in self.order)
+
+    def axes(self, n: Expr, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
+        """The stage's axes at an output position (plane, row, column)."""
+        return dict(zip(self.stage.axes, (n, channel, *self.spatial(position)), strict=True))
+
+    def taps(self, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
+        """The summed axes at one element (plane, row, column) of the kernel."""
+        return dict(zip((v for v, _ in self.reduce.axes), (channel, *self.spatial(position)), strict=True))
+
+
+def find_convolution(task: Task) -> Convolution | None:
+    """The convolution that anchors a task, if it is one with static channels and a static kernel."""
+    if task.anchor is None:
+        return None
+    stage = task.stages[task.anchor]
+    attrs = dict(stage.attrs)
+    reduces = [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
+    if "dilation" not in attrs or len(reduces) != 1 or len(stage.axes) not in (3, 4, 5):
+        return None
+    (fold,) = reduces
+    loads = [e for e in walk_exprs(fold.body) if isinstance(e, Load)]
+    factors = [e for e in walk_exprs(fold.body) if getattr(e, "op", "") == "mul" and e.dtype.is_float]
+    if len(loads) != 2 or len(fold.axes) != len(stage.axes) - 1 or not factors:
+        return None
+    x = loads[0].buffer
+    order = _order(x.shape[2:], stage.shape[2:])
+    groups = typed(int, attrs["groups"])
+    channels, *kernel = (constant_dim(d) or 0 for _, d in fold.axes)
+    out_channels = constant_dim(stage.shape[1]) or 0
+    if not channels or not out_channels or not all(kernel) or constant_dim(x.shape[1]) is None:
+        return None
+
+    def three(values: object, fill: int) -> tuple[int, ...]:
+        made = [fill] * DIMENSIONS
+        for d, value in zip(order, typed("tuple[int, ...]", values), strict=True):
+            made[d] = value
+        return tuple(made)
+
+    window = zip(
+        three(kernel, 1),
+        three(attrs["stride"], 1),
+        three(attrs["padding"], 0),
+        three(attrs["dilation"], 1),
+        strict=True,
+    )
+    conv = Convolution(
+        stage, fold, x, factors[0].b, stage.shape[0], groups,  # type: ignore[attr-defined]  # a multiplication has b
+        channels=channels, out_channels=out_channels // groups,
+        image=three(x.shape[2:], 1), out=three(stage.shape[2:], 1), kernel=three(kernel, 1),
+        phases=tuple(phases(*one, transposed=bool(attrs.get("transposed"))) for one in window),
+        order=order,
+    )  # fmt: skip
+    return conv if _slides(conv, loads[0], attrs) else None
+
+
+def _order(image: Sequence[Dim], out: Sequence[Dim]) -> tuple[int, ...]:
+    """Which of planes, rows and columns each dimension is: the last that has more than one position is the columns,
+    which the innermost loops run over."""
+    first = DIMENSIONS - len(out)
+    single = [constant_dim(n) == constant_dim(m) == 1 for n, m in zip(image, out, strict=True)]
+    ordered = sorted(range(len(out)), key=lambda d: not single[d])
+    return tuple(first + ordered.index(d) for d in range(len(out)))
+
+
+def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
+    """Whether ``x`` is read where the window of a convolution lies, held inside the image, tried on samples: what the
+    attributes say is what the template does."""
+    stage, (channel, *taps) = conv.stage, (v for v, _ in conv.reduce.axes)
+    simplifier = Simplifier()
+    for v, size in (*zip(stage.axes, stage.shape, strict=True), *conv.reduce.axes):
+        simplifier.bind(v, size)
+    batch, out_channel, *out = stage.axes
+    expected = [batch, out_channel // conv.out_channels * conv.channels + channel]
+    strides, paddings, dilations = (typed("tuple[int, ...]", attrs[k]) for k in ("stride", "padding", "dilation"))
+    for o, k, n, s, p, d in zip(out, taps, x.buffer.shape[2:], strides, paddings, dilations, strict=True):
+        position = (o + p - k * d) // s if attrs.get("transposed") else o * s + k * d - p
+        expected.append(maximum(minimum(position, index(n) - 1), 0))
+    return len(x.indices) == len(expected) and agree(x.indices, expected, simplifier, x.buffer.shape)
+
+
+def is_matrix_product(conv: Convolution) -> bool:
+    """Whether each output position needs one position of the image only, and all of its channels."""
+    return conv.groups == 1 and all(len(p) == 1 and p[0].taps == 1 and p[0].shift == 0 for p in conv.phases)
+
+
+def is_planar(conv: Convolution) -> bool:
+    """Whether a column step is the contiguous one in the input's memory."""
+    steps = [constant_dim(s) for s in strides_of(conv.x)]
+    column = conv.order.index(DIMENSIONS - 1)
+    return steps[2 + column] == 1 and constant_dim(conv.x.shape[1]) != 1
+
+
+def positions(count: int, height: int) -> list[tuple[int, int, int]]:
+    """(first, how many, size): tiles of ``height`` that cover ``count`` positions, the rest in one smaller tile."""
+    whole, rest = divmod(count, height)
+    parts = [(0, whole, height)] if whole else []
+    return [*parts, (whole * height, 1, rest)] if rest else parts

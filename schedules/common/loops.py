@@ -1,0 +1,119 @@
+"""Loop shapes that every CPU schedule uses: vector loops with their tail, and enough parallel iterations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.nodes import Dim, Expr, LoopKind
+from taskmap.schedules.common.inline import Values
+
+Element = Callable[[Expr, Values, int, Expr], None]
+"""What a vector loop does: body(index, values, width, lane)."""
+
+
+def vector_loop(
+    b: Builder,
+    name: str,
+    extent: Dim,
+    lanes: int,
+    values: Values,
+    body: Element,
+    kind: LoopKind = LoopKind.SERIAL,
+) -> None:
+    """body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time; the rest in halving widths, or one by one
+    when the extent is symbolic. The body stands in a vector loop of ``width`` over ``lane``, or in none (1 and 0)."""
+    size = constant_dim(extent)
+    if size is not None:
+        start = 0
+        for count, width in column_groups(size, lanes):
+            _vectors(b, name, start, count, width, values, body, kind if start == 0 else LoopKind.SERIAL)
+            start += count * width
+        return
+    whole = index(extent) // lanes
+    if lanes > 1:
+        _vectors(b, name, 0, whole, lanes, values, body, kind)
+    rest = index(extent) - whole * lanes if lanes > 1 else index(extent)
+    with b.loop(f"{name}_tail", rest) as i:
+        values.bind(i, lanes if lanes > 1 else extent)
+        body(i + whole * lanes if lanes > 1 else i, values.nested(), 1, index(0))
+
+
+def _vectors(
+    b: Builder, name: str, start: int, count: Dim, width: int, values: Values, body: Element, kind: LoopKind
+) -> None:
+    """``count`` vectors of ``width`` lanes from ``start`` on."""
+    if width == 1:
+        with b.loop(f"{name}_tail", count) as i:
+            values.bind(i, count)
+            body(i + start, values.nested(), 1, index(0))
+        return
+    with b.loop(name, count, kind) as i:
+        values.bind(i, count)
+        inner = values.nested()
+        with b.loop(f"{name}_lane", width, LoopKind.VECTOR) as lane:
+            inner.bind(lane, width)
+            body(i * width + lane + start, inner, width, lane)
+
+
+def each_column(b: Builder, values: Values, groups: Sequence[tuple[int, int]]) -> Iterator[tuple[Expr, Values]]:
+    """(column, values) inside the loops over vectors and lanes of each of ``groups`` (as ``column_groups``), in turn:
+    what the body of a ``for`` over them emits stands in these loops."""
+    start = 0
+    for vectors, width in groups:
+        with b.loop("vector", vectors) as v, b.loop("lane", width, lane_kind(width)) as lane:
+            values.bind(v, vectors)
+            inside = values.nested()
+            inside.bind(lane, width)
+            yield v * width + lane + start, inside
+        start += vectors * width
+
+
+def lane_kind(width: int) -> LoopKind:
+    """How a loop over the lanes of a vector of ``width`` runs: one lane is no vector."""
+    return LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
+
+
+def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
+    """Columns as (number of vectors, lanes) groups of falling width: 40 columns are two vectors of 16 and one of 8."""
+    groups: list[tuple[int, int]] = []
+    width = lanes
+    while columns:
+        count, columns = divmod(columns, width)
+        if count:
+            groups.append((count, width))
+        width //= 2
+    return groups
+
+
+@contextmanager
+def parallel_grid(
+    b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Values, parallel: bool, enough: int
+) -> Iterator[tuple[Expr, ...]]:
+    """Nested loops, the outer ones collapsed into one parallel loop until it has ``enough`` iterations; a symbolic
+    extent may be 1."""
+    if not extents:
+        yield ()
+        return
+    fused = 1
+    while fused < len(extents) and math.prod(constant_dim(n) or 1 for n in extents[:fused]) < enough:
+        fused += 1
+    total = product(extents[:fused])
+    with b.loop("task", total, LoopKind.PARALLEL if parallel else LoopKind.SERIAL) as t:
+        values.bind(t, total)
+        outer: list[Expr] = []
+        for d in range(fused):
+            inner = product(extents[d + 1 : fused])
+            position = index(t) // inner if d + 1 < fused else index(t)
+            where = values.simplifier(position % extents[d] if d else position)
+            if constant_dim(total) is None:  # a division by a symbolic size is worth doing once
+                where = b.let(names[d], where)
+                values.bind(where, extents[d])
+            outer.append(where)
+        with b.grid(list(names[fused:]), [index(e) for e in extents[fused:]]) as rest:
+            for v, e in zip(rest, extents[fused:], strict=True):
+                values.bind(v, e)
+            yield (*outer, *rest)

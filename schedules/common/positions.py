@@ -1,0 +1,61 @@
+"""Positions in tensors that have equally many elements: equal row-major numbers are the same position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import index, product
+from taskmap.ir.nodes import Buffer, Dim, Expr
+from taskmap.schedules.common.inline import Values
+
+
+def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major rank."""
+    if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
+        return tuple(axes)
+    return unflatten(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
+
+
+def flatten(position: Sequence[tuple[Expr, Dim]]) -> Expr:
+    """The row-major number of a position, given as (index, extent) of each axis."""
+    flat: Expr = index(0)
+    for at, size in position:
+        flat = flat * size + at
+    return flat
+
+
+def unflatten(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
+    """The position in ``shape`` that has the row-major number ``flat``."""
+    where: list[Expr] = []
+    for d, size in enumerate(shape):
+        at = flat // product(shape[d + 1 :])
+        where.append(at % size if d else at)
+    return tuple(where)
+
+
+def _same(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are known to be equal, however they are written."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return a is b or Simplifier().poly(index(a)) == Simplifier().poly(index(b))
+
+
+def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr], values: Values) -> list[Expr]:
+    """The position in ``domain`` of merged axes: ``at`` numbers the elements of each run of axes."""
+    where = [index(0)] * domain.rank
+    for run, number in zip(runs, at, strict=True):
+        for d, axis in enumerate(run):
+            step = number // product([domain.shape[a] for a in run[d + 1 :]])
+            where[axis] = values.simplifier(step % domain.shape[axis] if d else step)
+    return where
+
+
+def store_outputs(
+    b: Builder, values: Values, domain: Buffer, position: Sequence[Expr], outputs: Sequence[Buffer]
+) -> None:
+    """Compute every output at a position of the domain, and store it."""
+    for out in outputs:
+        place = tuple(values.simplifier(i) for i in positions_in(out, domain, position))
+        b.store(out, place, values.at(out, place))

@@ -1,0 +1,112 @@
+"""A recurrence's states between its steps, and what one step makes of one unit: the same on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, constant_dim, index
+from taskmap.ir.nodes import Buffer, Expr, Scope, Var
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.recurrence_domain import Pass, RecurrenceFrame
+
+At = tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class Memory:
+    """The states, [copies, *lead, width] each: two copies of one that is read while the next is made. ``kept``: the
+    phases that a later pass reads, [*lead, width]. ``now`` and ``next`` number the copies that a step reads and writes.
+    """
+
+    frame: RecurrenceFrame
+    b: Builder
+    scope: Scope
+    lead: tuple[int, ...]
+    width: int
+    states: list[Buffer] = field(default_factory=list)
+    kept: dict[int, Buffer] = field(default_factory=dict)
+    now: Expr = field(default_factory=lambda: index(0))
+    next: Expr = field(default_factory=lambda: index(0))
+
+    def __post_init__(self) -> None:
+        frame, place = self.frame, (*self.lead, self.width)
+        final = frame.passes[-1].phases
+        for k, state in enumerate(frame.e.states):
+            copies = 1 if frame.e.after[k] in final and not frame.is_summed(state) else 2
+            self.states.append(self.b.allocate("state", state.dtype, (copies, *place), self.scope))
+        for phase, buffer in enumerate(frame.e.phases):
+            if frame.state_of(phase) is None and frame.is_kept(phase):
+                self.kept[phase] = self.b.allocate("phase", buffer.dtype, place, self.scope)
+
+    def turn(self, values: Values, step: Expr) -> None:
+        """Number the copies for a step."""
+        self.now = self.b.let("now", values.simplifier(step % 2))
+        values.bind_value(self.now, 1)
+        self.next = self.b.let("next", values.simplifier(1 - self.now))
+        values.bind_value(self.next, 1)
+
+    def read(self, buffer: Buffer, at: At) -> Expr:
+        """An element of a state before the step, or of a phase of an earlier pass."""
+        e = self.frame.e
+        if buffer in e.states:
+            k = e.states.index(buffer)
+            return self._state(k, self.now, at)
+        phase = e.phases.index(buffer)
+        if phase in self.kept:
+            return self.kept[phase][at]
+        k = e.after.index(phase)
+        return self._state(k, self.next, at)
+
+    def begin(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+        """The states of one unit before the first step; ``known``: its position on the recurrence's axes."""
+        for state, initial in zip(self.states, self.frame.e.initial, strict=True):
+            self.b.store(state, (0, *at), values.expand(initial, dict(known)))
+
+    def clear(self, at: At) -> None:
+        """Zeros for the states of a unit that fills the last panel, before the first step."""
+        for state in self.states:
+            self.b.store(state, (0, *at), cast(0.0, state.dtype))
+
+    def step(self, values: Values, part: Pass, at: At, known: Mapping[Var, Expr], result: bool = True) -> None:
+        """All phases of a pass at one unit: evaluated, then stored, in the result too if ``result``. The step is
+        ``known`` too."""
+        e, made = self.frame.e, dict[int, Expr]()
+
+        def element(buffer: Buffer, position: At) -> Expr:
+            phase = e.phases.index(buffer) if buffer in e.phases else -1
+            return made[phase] if phase in made else self.read(buffer, (*at[:-1], position[-1]))
+
+        for buffer in e.own:
+            values.readers[buffer] = lambda position, buffer=buffer: element(buffer, position)  # type: ignore[misc]
+        for phase in part.phases:
+            made[phase] = self.b.let(e.phases[phase].name, values.expand(e.values[phase], dict(known)))
+        for phase, value in made.items():
+            if phase in self.kept:
+                self.b.store(self.kept[phase], at, value)
+            for k in (k for k, after in enumerate(e.after) if after == phase):
+                self.b.store(self.states[k], (self._copy(k, self.next), *at), value)
+            if result and phase == e.after[0]:
+                self._put(values.simplifier(values.expand(e.row, dict(known))), known, value)
+
+    def put(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+        """The result's element of one unit after a step."""
+        row = values.simplifier(values.expand(self.frame.e.row, dict(known)))
+        self._put(row, known, self._state(0, self.next, at))
+
+    def end(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+        """The states of one unit after the last step."""
+        for k in range(len(self.states)):
+            self._put(values.simplifier(index(self.frame.e.steps) + k), known, self._state(k, self.now, at))
+
+    def _state(self, k: int, turn: Expr, at: At) -> Expr:
+        position = (self._copy(k, turn), *at)
+        return self.states[k][position]
+
+    def _copy(self, k: int, turn: Expr) -> Expr:
+        return turn if constant_dim(self.states[k].shape[0]) == 2 else index(0)
+
+    def _put(self, row: Expr, known: Mapping[Var, Expr], value: Expr) -> None:
+        out = self.frame.stage.out
+        self.b.store(out, (row, *(known[v] for v, _ in self.frame.e.axes)), cast(value, out.dtype))

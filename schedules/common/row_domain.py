@@ -1,0 +1,189 @@
+"""Where the stages of a row task stand relative to a row: what a schedule of rows needs, on any target.
+
+A row is the set of elements that the task's reductions fold (``Rows``). A *wide* tensor has an element for every
+element of the rows, a narrow one an element for every row. The *level* of a stage is the number of reductions, one
+after the other, that it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.construct import const, constant_dim, index, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Load, Reduce, Var
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.access import Access, accesses, memory_order, merged_axes, require_count, same_count
+from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.positions import flatten, positions_in, unflatten
+from taskmap.schedules.common.sampled_equality import agree
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The iteration domain of a row task: ``wide`` is a tensor over all of it, ``folded`` the axes that make a row."""
+
+    wide: Buffer
+    folded: tuple[int, ...]
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes that number the rows."""
+        return tuple(d for d in range(self.wide.rank) if d not in self.folded)
+
+
+def same_shape(a: Buffer, b: Buffer) -> bool:
+    """Whether two tensors have the same sizes, symbolic ones in the same form."""
+    return len(a.shape) == len(b.shape) and all(x is y or x == y for x, y in zip(a.shape, b.shape, strict=True))
+
+
+def rows_of(stage: Stage, e: Reduce) -> Rows | None:
+    """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an
+    index.
+    """
+    summed = dict(e.axes)
+    kept = {v: size for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
+    for x in walk_exprs(e.body):
+        if not isinstance(x, Load):
+            continue
+        places = [(i, size) for i, size in zip(x.indices, x.buffer.shape, strict=True) if constant_dim(size) != 1]
+        wanted = [(v, n) for v, n in summed.items() if constant_dim(n) != 1]
+        folded = [(i, n) for i, n in places if i in summed]
+        others = [(i, n) for i, n in places if i not in summed]
+        if _same_axes(folded, wanted) and _same_axes(others, list(kept.items())):
+            return Rows(x.buffer, tuple(d for d, i in enumerate(x.indices) if i in summed))
+    return None
+
+
+def _same_axes(a: Sequence[tuple[Expr, Dim]], b: Sequence[tuple[Expr, Dim]]) -> bool:
+    """Whether both walk the same variables, in the same order, to the same ends."""
+    return len(a) == len(b) and all(i is j and (m is n or m == n) for (i, m), (j, n) in zip(a, b, strict=True))
+
+
+def find_frame(task: Task) -> Rows | None:
+    """The rows of a task whose reductions all fold the same axes of tensors of one shape, wherever in memory these
+    axes lie; None when it has none such."""
+    found: Rows | None = None
+    for stage in task.stages:
+        for e in reductions_of(stage):
+            rows = rows_of(stage, e)
+            if rows is None or (found and (rows.folded != found.folded or not same_shape(rows.wide, found.wide))):
+                return None
+            found = found or rows
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RowFrame:
+    """A row task and its rows; ``at`` in every method is a position in ``rows.wide``."""
+
+    task: Task
+    rows: Rows
+
+    def levels(self) -> dict[Buffer, int]:
+        """For each stage, how many reductions must be finished before it can be computed."""
+        level: dict[Buffer, int] = {}
+        reducing = {s.out: bool(reductions_of(s)) for s in self.task.stages}
+        for stage in self.task.stages:
+            needs = [e.buffer for e in walk_exprs(stage.body) if isinstance(e, Load) and e.buffer in level]
+            level[stage.out] = max((level[n] + reducing[n] for n in needs), default=0)
+        return level
+
+    def is_wide(self, buffer: Buffer) -> bool:
+        """Whether a tensor has an element for every element of the rows."""
+        return same_count(buffer.shape, self.rows.wide.shape)
+
+    def axes(self) -> tuple[Var, ...]:
+        """Fresh variables for the axes of the wide tensor."""
+        return tuple(Var(f"i{d}") for d in range(self.rows.wide.rank))
+
+    def walks(self, axes: tuple[Var, ...], stages: Sequence[Stage] | None = None) -> list[Access]:
+        """Every access to memory in terms of ``axes``, made to store the wide outputs among ``stages`` (default: all)
+        and for what they fold. The results of reductions are known, and not folded again."""
+        wide = self.rows.wide
+        chosen = self.task.stages if stages is None else stages
+        outs = [
+            (s.out, positions_in(s.out, wide, axes))
+            for s in chosen
+            if s.out in self.task.outputs and self.is_wide(s.out) and not reductions_of(s)
+        ]
+        known = {s.out: _constant(s.out) for s in self.task.stages if reductions_of(s)}
+
+        def bodies(values: Values) -> None:
+            for stage in chosen:
+                for e in reductions_of(stage):
+                    values.expand(e.body, {**self.at_row(stage, axes), **self.in_fold(e, axes)})
+
+        return accesses(self.task, axes, wide.shape, outs, bodies, known)
+
+    def runs(self, walks: Sequence[Access]) -> list[list[int]]:
+        """The folded axes in storage order, merged where every access allows it; the last run is contiguous."""
+        wide = self.rows.wide
+        order = [d for d in memory_order(self.task, wide) if d in self.rows.folded]
+        return merged_axes(order, wide.shape, walks) or [[order[-1]]]
+
+    def kept(self) -> list[int]:
+        """The axes that number the rows, in storage order."""
+        return [d for d in memory_order(self.task, self.rows.wide) if d in self.rows.kept]
+
+    def at_row(self, stage: Stage, at: Sequence[Expr]) -> dict[Var, Expr]:
+        """The axes of a narrow stage: its element that has the row's number."""
+        wide = self.rows.wide.shape
+        kept = [(at[d], wide[d]) for d in self.rows.kept if constant_dim(wide[d]) != 1]
+        own = [d for d, size in enumerate(stage.shape) if constant_dim(size) != 1]
+        found: list[Expr] = [index(0)] * len(stage.axes)
+        sizes = [([stage.shape[d]], [n]) for d, (_, n) in zip(own, kept, strict=False)]
+        if len(own) == len(kept) and all(same_count(a, n) for a, n in sizes):
+            for d, (i, _) in zip(own, kept, strict=True):
+                found[d] = i
+            return dict(zip(stage.axes, found, strict=True))
+        require_count(self.task, [stage.out], [n for _, n in kept])
+        return dict(zip(stage.axes, unflatten(flatten(kept), stage.shape), strict=True))
+
+    def in_fold(self, e: Reduce, at: Sequence[Expr]) -> dict[Var, Expr]:
+        """The summed axes of a reduction."""
+        wide = self.rows.wide.shape
+        places = iter(at[d] for d in self.rows.folded if constant_dim(wide[d]) != 1)
+        return {v: index(0) if constant_dim(n) == 1 else next(places) for v, n in e.axes}
+
+    def in_wide(self, buffer: Buffer, where: Sequence[Expr]) -> list[Expr]:
+        """The position in the wide tensor of an element of another wide one."""
+        wide = self.rows.wide
+        if same_shape(buffer, wide):
+            return list(where)
+        return list(unflatten(flatten(list(zip(where, buffer.shape, strict=True))), wide.shape))
+
+    def require_row(
+        self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Values
+    ) -> None:
+        """Raises ScheduleError when a stage is read at another position than the one at hand."""
+        found, expected = (tuple(values.simplifier(i) for i in at) for at in (where, here))
+        if found != expected and not agree(found, expected, values.simplifier, shape):
+            raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
+
+
+def _constant(buffer: Buffer) -> Reader:
+    zero = const(0, buffer.dtype)
+    return lambda where: zero
+
+
+def reductions_of(stage: Stage) -> list[Reduce]:
+    """The reductions in a stage's definition."""
+    return [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
+
+
+def is_exact(e: Expr, task: Task) -> bool:
+    """Whether evaluating ``e`` twice gives the same bits, however a compiler rounds: nothing in it is rounded."""
+    for x in walk_exprs(e):
+        if isinstance(x, Load) and x.buffer in task.producers and not is_exact(task.producers[x.buffer].body, task):
+            return False
+        if isinstance(x, (Call, Reduce)) or (isinstance(x, Binary) and x.dtype.is_float and x.op not in ("min", "max")):
+            return False
+    return True
+
+
+def row_length(rows: Rows) -> Dim:
+    """How many elements a row has."""
+    return product([rows.wide.shape[d] for d in rows.folded])

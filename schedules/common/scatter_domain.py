@@ -1,0 +1,78 @@
+"""How the positions of a scatter depend on its source: what a schedule of it needs, on any target.
+
+    out = initial; for n, e: out[index[n], e] += source[n, e]
+
+A dimension of the result that is an axis of the source (here e) is *followed*: different elements along it never meet,
+so it can be shared out. The other dimensions are *data*. Elements that meet come in the order of the source's remaining
+axes (here n), whichever way the followed ones are walked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Dim, Expr, Scatter, Var
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.inline import combine
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterFrame:
+    """``stage`` is the scatter ``e``; ``followed`` maps a dimension of the result to the number of a source axis."""
+
+    task: Task
+    stage: Stage
+    e: Scatter
+    followed: dict[int, int]
+
+    @property
+    def data(self) -> list[int]:
+        """The dimensions of the result at positions that are data."""
+        return [d for d in range(len(self.stage.shape)) if d not in self.followed]
+
+    @property
+    def walked(self) -> list[int]:
+        """The axes of the source that no dimension of the result follows, in their order."""
+        return [k for k in range(len(self.e.axes)) if k not in self.followed.values()]
+
+    def extent(self, d: int) -> Dim:
+        """How far the source goes along a followed dimension of the result; not beyond it."""
+        return self.e.axes[self.followed[d]][1]
+
+    def covers(self, d: int) -> bool:
+        """Whether the source is known to go all along a followed dimension."""
+        mine, whole = self.extent(d), self.stage.shape[d]
+        known = constant_dim(mine)
+        return mine is whole or mine == whole or (known is not None and known == constant_dim(whole))
+
+    def is_decided_by(self, d: int) -> bool:
+        """Whether the position along some data dimension depends on a followed one."""
+        var = self.e.axes[self.followed[d]][0]
+        return any(x is var for k in self.data for x in walk_exprs(self.e.at[k]))
+
+    def step(self, old: Expr, new: Expr) -> Expr:
+        """An element of the result after one more of the source."""
+        return new if self.e.op == "last" else combine(self.e.op, old, new)
+
+    def reads(self) -> Dim:
+        """How many elements of the source there are for each position of the followed dimensions."""
+        return product([self.e.axes[k][1] for k in self.walked])
+
+
+def find_scatter(task: Task) -> ScatterFrame | None:
+    """The scatter of a task, or None where it has none. Raises ScheduleError when it is not the task's one result."""
+    stage = next((s for s in task.stages if isinstance(s.body, Scatter)), None)
+    if stage is None or not isinstance(stage.body, Scatter):
+        return None
+    if task.outputs != (stage.out,):
+        raise ScheduleError(f"the scatter {stage.label!r} of {task.name!r} is not its only output")
+    e = stage.body
+    numbers: dict[Var, int] = {var: k for k, (var, _) in enumerate(e.axes)}
+    followed: dict[int, int] = {}
+    for d, at in enumerate(e.at):
+        if isinstance(at, Var) and at in numbers and numbers[at] not in followed.values():
+            followed[d] = numbers[at]
+    return ScatterFrame(task, stage, e, followed)

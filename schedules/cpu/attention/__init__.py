@@ -1,0 +1,1 @@
+"""Attention on a CPU: one pass over keys and values per block of queries."""

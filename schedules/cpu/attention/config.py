@@ -1,0 +1,125 @@
+"""Configurations of the CPU's attention template: what is free, what fits, and what is chosen untuned."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.target import Target
+from taskmap.schedules.common.attention_match import Attention
+from taskmap.schedules.common.stack_limit import STACK_BYTES
+from taskmap.schedules.cpu.matmul.config import registers
+from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tiles
+
+_MOST = 200
+_QUERIES = 256
+_UNKNOWN_QUERIES = 64
+_FEW_QUERIES = 32
+_KEYS = 256
+_STATE_BYTES = 512 << 10
+"""What a block's keys and sums may take of the stack."""
+_IDLE = 1.1
+"""How much longer than its share the busiest core may work before queries are cut further: each cut transposes the keys
+again."""
+_TEXT = re.compile(r"queries=(\d{1,9}), keys=(\d{1,9}), tile=(\d{1,4})x(\d{1,4})v")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """``queries`` and ``keys`` of a block, and the register tile of both products."""
+
+    queries: int
+    keys: int
+    tile: Tile
+
+    def __str__(self) -> str:
+        return f"queries={self.queries}, keys={self.keys}, tile={self.tile.rows}x{self.tile.vectors}v"
+
+
+def default(a: Attention, target: Target) -> AttentionConfig:
+    """The configuration that is used untuned."""
+    lanes = target.lanes(4)
+    queries, keys = constant_dim(a.queries), constant_dim(a.keys)
+    longest = max(lanes, min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)) // lanes * lanes))
+    even = min(128, longest) if keys is None else -(-keys // -(-keys // longest))
+    rows = _UNKNOWN_QUERIES if queries is None else _queries(a, queries, target)
+    tile = choose_tile(rows, -(-even // lanes) * lanes, target, lanes)
+    if queries is not None and rows < queries:
+        rows = -(-rows // tile.rows) * tile.rows
+    return AttentionConfig(rows, even, tile)
+
+
+def _queries(a: Attention, queries: int, target: Target) -> int:
+    """Queries of a block: as many as keep all cores busy."""
+    heads = constant_dim(product(a.stage.shape[:2])) or 1
+    rows = queries
+    for parts in range(-(-queries // _QUERIES), -(-queries // _FEW_QUERIES) + 1):
+        rows = -(-queries // parts)
+        tasks = heads * -(-queries // rows)
+        if -(-tasks // target.cores) * target.cores <= tasks * _IDLE:
+            break
+    return rows
+
+
+def read_config(text: str) -> AttentionConfig | None:
+    """The configuration whose ``str`` is ``text``; None when there is none."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return None
+    queries, keys, rows, vectors = (int(digits) for digits in found.groups())
+    return AttentionConfig(queries, keys, Tile(rows, vectors))
+
+
+def validity(config: AttentionConfig, a: Attention, target: Target) -> str | None:
+    """Why ``config`` cannot compute ``a`` on ``target``; None when it can."""
+    tile = config.tile
+    if min(config.queries, config.keys, tile.rows, tile.vectors) < 1:
+        return "every size is at least 1"
+    needed, have = registers(tile, target), target.vector_registers
+    if needed > have:
+        return f"a tile of {tile.rows} queries × {tile.vectors} vectors takes {needed} registers, and there are {have}"
+    for name, most, asked in (("queries", a.queries, config.queries), ("keys", a.keys, config.keys)):
+        known = constant_dim(most)
+        if known is not None and asked > known:
+            return f"there are {known} {name}, not {asked}"
+    taken = state_bytes(config, a, target)
+    if taken > STACK_BYTES:
+        return f"keys, scores and sums of {taken} bytes do not fit a thread's stack"
+    return None
+
+
+def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
+    """What a task keeps beside the arrays: keys transposed, the scores of a tile, and a sum, a maximum and a weight for
+    each query; the products of a tile on their way."""
+    lanes = target.lanes(4)
+    columns = -(-config.keys // lanes) * lanes
+    height = min(config.tile.rows, config.queries)
+    kept = height if constant_dim(a.keys) == config.keys else config.queries
+    tile = height * config.tile.vectors * lanes
+    return 4 * (a.depth * columns + height * columns + kept * (a.width + 2) + 2 * tile)
+
+
+def space(a: Attention, target: Target) -> tuple[AttentionConfig, ...]:
+    """At most 200 configurations, the default first; all others are valid."""
+    first = default(a, target)
+    queries = _sizes(first.queries, constant_dim(a.queries), 16)
+    keys = _sizes(first.keys, constant_dim(a.keys), 2 * target.lanes(4))
+    found = (
+        AttentionConfig(-(-q // tile.rows) * tile.rows if q != constant_dim(a.queries) else q, k, tile)
+        for tile in dict.fromkeys((first.tile, *tiles(target)))
+        for k in keys
+        for q in queries
+    )
+    valid = dict.fromkeys(c for c in found if validity(c, a, target) is None)
+    return tuple(dict.fromkeys([first, *valid]))[:_MOST]
+
+
+def _sizes(first: int, most: int | None, least: int) -> list[int]:
+    """The default, powers of two times the least, and all."""
+    found = [first]
+    size = least
+    while size < (most or 1024):
+        found.append(size)
+        size *= 2
+    return list(dict.fromkeys([*found, *([most] if most else [])]))

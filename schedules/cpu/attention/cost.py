@@ -1,0 +1,86 @@
+"""What a configuration of the CPU's attention template costs, in cycles, from the target's numbers alone.
+
+A task transposes each block of keys once, and each tile of queries passes over it: a product, exponentials, another
+product. The transposed keys, the scores of a tile and the values are met again from the nearest cache that holds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.target import Target
+from taskmap.schedules.common.loops import column_groups
+from taskmap.schedules.cpu.attention.config import AttentionConfig
+from taskmap.schedules.cpu.support.balance import blocks
+from taskmap.schedules.cpu.support.rates import FREE, L2_BYTES, L3_BYTES, TASK, TILE, USABLE, beside, busiest, step
+
+_EXP = 14.0
+"""Cycles of the exponentials of one vector, with the loads and stores around them."""
+_SCORE = 2.0
+"""Cycles of what is made of one vector of products."""
+_ROW = 40.0
+"""Cycles around the softmax of one query: folding vectors, rescaling."""
+_TURN = 1.2
+"""Cycles of one element of a key on its way to where it lies transposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The sizes of an attention as numbers: ``tasks`` is batch × heads."""
+
+    tasks: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    causal: bool
+
+
+def cycles(config: AttentionConfig, a: Lengths, target: Target) -> float:
+    """Cycles of the busiest core."""
+    first = 0
+    work = []
+    for rows in blocks(a.queries, config.queries):
+        work.append(_task(config, a, target, first, rows))
+        first += rows
+    return busiest(work, a.tasks, target)
+
+
+def _task(config: AttentionConfig, a: Lengths, target: Target, first: int, rows: int) -> float:
+    """One block of queries, from ``first`` on."""
+    lanes = target.lanes(4)
+    tiles = blocks(rows, min(config.tile.rows, config.queries))
+    total = TASK
+    for begin in range(0, a.keys, config.keys):
+        if a.causal and begin >= first + rows:
+            break
+        count = min(config.keys, a.keys - begin)
+        total += a.depth * count * _TURN + TASK
+        resident = 4 * (a.depth * config.keys + config.keys * a.width)
+        again = FREE if resident <= target.l1 * USABLE else L2_BYTES if resident <= target.l2 * USABLE else L3_BYTES
+        top = first
+        for height in tiles:
+            seen = min(max(top + height - begin, 0), config.keys) if a.causal else config.keys
+            top += height
+            if seen:
+                total += _tile(config, a, lanes, height, seen, again)
+    return total
+
+
+def _tile(config: AttentionConfig, a: Lengths, lanes: int, height: int, seen: int, again: float) -> float:
+    """One tile of queries against ``seen`` keys."""
+    width = config.tile.vectors * lanes
+    vectors = -(-seen // lanes)
+    scores = a.depth * _steps(seen, width, lanes, height)
+    values = seen * _steps(a.width, width, lanes, height)
+    moved = 4 * seen * (a.depth + a.width) / again
+    softmax = height * (vectors * (_EXP + _SCORE) + _ROW)
+    single = config.keys >= a.keys
+    rescale = 0 if single else height * a.width / lanes * 2
+    return beside(scores + values, moved) + softmax + rescale + 2 * TILE
+
+
+def _steps(columns: int, width: int, lanes: int, height: int) -> float:
+    """Multiply-adds of one term of all sums of a tile."""
+    whole, rest = divmod(columns, width)
+    return whole * step(height, width // lanes) + sum(step(height, v) for v, _ in column_groups(rest, lanes))

@@ -1,0 +1,318 @@
+"""One block of queries of an attention: its tiles against a block of keys, as in ``template``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import (
+    call,
+    cast,
+    ceil_div,
+    const,
+    constant_dim,
+    eq,
+    index,
+    lane_reduce,
+    load,
+    maximum,
+    minimum,
+    ramp,
+    select,
+)
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import f32
+from taskmap.schedules.common.access import accesses
+from taskmap.schedules.common.attention_match import Attention
+from taskmap.schedules.common.convolution_geometry import positions
+from taskmap.schedules.common.epilogue import Epilogue
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import column_groups, each_column, lane_kind
+from taskmap.schedules.cpu.matmul.microkernel import Tile, emit_tile
+
+
+@dataclass(slots=True)
+class QueryBlock:
+    """``rows`` queries from ``first`` on, of head ``h`` of batch ``n``.
+
+    It meets blocks of ``keys`` keys one after the other; ``single``: there is one only, so that a tile of queries is
+    finished as soon as it has met it. A core's own memory: the keys transposed, the scores of one tile, and per query
+    (of the block, or of the tile when single) the sum of values, the maximum score and the sum of weights.
+    """
+
+    task: Task
+    a: Attention
+    target: Target
+    tile: Tile
+    b: Builder
+    n: Expr
+    h: Expr
+    first: Expr
+    rows: int
+    keys: int
+    single: bool
+    keys_t: Buffer = field(init=False)
+    scores: Buffer = field(init=False)
+    sums: Buffer = field(init=False)
+    top: Buffer = field(init=False)
+    total: Buffer = field(init=False)
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        return self.target.lanes(4)
+
+    @property
+    def columns(self) -> int:
+        """Keys of a block, rounded up to whole vectors."""
+        return -(-self.keys // self.lanes) * self.lanes
+
+    @property
+    def height(self) -> int:
+        """Queries of a tile."""
+        return min(self.tile.rows, self.rows)
+
+    def allocate(self) -> None:
+        """Reserve the core's own memory."""
+        b, a = self.b, self.a
+        kept = self.height if self.single else self.rows
+        carried = None if self.single else 0.0
+        self.keys_t = b.allocate("keys_t", f32, (a.depth, self.columns))
+        self.scores = b.allocate("scores", f32, (self.height, self.columns))
+        self.sums = b.allocate("sums", f32, (kept, a.width), init=carried)
+        self.top = b.allocate("top", f32, (kept,), init=None if self.single else -math.inf)
+        self.total = b.allocate("total", f32, (kept,), init=carried)
+
+    def meet(self, values: Values, key: Expr) -> None:
+        """Every tile of queries against the keys from ``key`` on."""
+        self.transpose_keys(values.nested(), key)
+        for top, tiles, height in positions(self.rows, self.height):
+            with self.b.loop("tile", tiles) as i0:
+                inside = values.nested()
+                inside.bind(i0, tiles)
+                row = inside.simplifier(i0 * height + top)
+                step = _QueryTile(self, inside.simplifier(self.first + row), row, height, key)
+                with self.b.when(inside.simplifier(step.query < self.a.queries)):
+                    self.emit(inside, step)
+
+    def emit(self, values: Values, tile: _QueryTile) -> None:
+        """A tile of queries against those keys of a block that exist, and that a causal mask lets it see."""
+        keys = self.a.keys
+        seen: Expr = index(self.keys)
+        if constant_dim(keys) is None:
+            seen = minimum(seen, index(keys) - tile.key)
+        if self.a.causal:
+            seen = minimum(seen, tile.query + tile.height - tile.key)
+        if constant_dim(seen) is not None:
+            tile.emit(values.nested(), None)
+            return
+        seen = self.b.let("seen", values.simplifier(seen))
+        if not self.a.causal:
+            tile.emit(values.nested(), seen)
+            return
+        with self.b.when(values.simplifier(seen > 0)):
+            tile.emit(values.nested(), seen)
+
+    def transpose_keys(self, values: Values, key: Expr) -> None:
+        """Keys become columns; beyond the last key they repeat it. Lanes run over what is contiguous in memory."""
+        b, a = self.b, self.a
+        if self.keys_are_columns():
+            with b.loop("d", a.depth) as d:
+                values.bind(d, a.depth)
+                for j, inside in each_column(b, values, column_groups(self.columns, self.lanes)):
+                    row = inside.simplifier(minimum(key + j, index(a.keys) - 1))
+                    b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
+            return
+        with b.loop("key", index(self.columns)) as j:
+            values.bind(j, self.columns)
+            row = values.simplifier(minimum(key + j, index(a.keys) - 1))
+            for d, inside in each_column(b, values, column_groups(a.depth, self.lanes)):
+                b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
+
+    def keys_are_columns(self) -> bool:
+        """Whether neighbouring keys, rather than a key's elements, lie side by side in memory."""
+        axes = (*self.a.stage.axes[:2], Var("key"), Var("d"))
+        extents = (*self.a.stage.shape[:2], self.a.keys, self.a.depth)
+        here = replace(self, n=axes[0], h=axes[1])
+
+        def read(values: Values) -> None:
+            here.head(self.a.k, axes[2:], values)
+
+        walks = accesses(self.task, axes, extents, (), read)
+        return any(w.step(2) == 1 for w in walks) and not any(w.step(3) == 1 for w in walks)
+
+    def head(self, operand: Load, position: Sequence[Expr], values: Values) -> Expr:
+        """An element of q, k or v: ``position`` replaces its last two indices, batch and head stay as defined."""
+        known = dict(zip(self.a.stage.axes[:2], (self.n, self.h), strict=True))
+        outer = [values.expand(i, known) for i in operand.indices[:2]]
+        return cast(values.at(operand.buffer, (*outer, *position)), f32)
+
+    def finish(self, values: Values, row: Expr, rows: int) -> None:
+        """out = o / l, and whatever follows, for the ``rows`` queries from number ``row`` on, where they exist."""
+        a, b = self.a, self.b
+        kept = index(0) if self.single else row
+        with b.loop("query", rows) as i:
+            values.bind(i, rows)
+            inside = values.nested()
+            query = inside.simplifier(self.first + row + i)
+            with b.when(inside.simplifier(query < a.queries)):
+                total = b.let("l", self.total[kept + i])
+                scale = b.let("scale", const(1.0, f32) / select(eq(total, const(0.0, f32)), const(1.0, f32), total))
+                for d, local in each_column(b, inside, column_groups(a.width, self.lanes)):
+                    position = dict(zip(a.stage.axes, (self.n, self.h, query, d), strict=True))
+                    result = cast(self.sums[kept + i, d] * scale, a.stage.out.dtype)
+                    Epilogue(self.task, a.stage, a.dot, b).replace(local, result, position)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueryTile:
+    """``height`` queries, from ``query`` on, which is number ``row`` of the block, against the keys from ``key`` on."""
+
+    block: QueryBlock
+    query: Expr
+    row: Expr
+    height: int
+    key: Expr
+
+    @property
+    def kept(self) -> Expr:
+        """Where the tile's first query stands in what is kept per query."""
+        return index(0) if self.block.single else self.row
+
+    def emit(self, values: Values, seen: Expr | None) -> None:
+        """All that a tile does with a block of keys; ``seen``: how many keys of the block any of its queries sees."""
+        columns = self.multiply_keys(values.nested(), seen)
+        self.soften(values.nested(), columns)
+        self.multiply_values(values.nested(), seen)
+        if self.block.single:
+            self.block.finish(values.nested(), self.row, self.height)
+
+    def multiply_keys(self, values: Values, seen: Expr | None) -> Dim:
+        """scores = score(q kᵀ), minus infinity beyond the last key. Returns how many columns were computed."""
+        t = self.block
+        columns, width = t.columns, t.tile.vectors * t.lanes
+        if seen is None:
+            for begin, many, groups in _panels(columns, width, t.lanes):
+                with t.b.loop("panel", many) as p:
+                    values.bind(p, many)
+                    self.panel(values.nested(), values.simplifier(p * width + begin), groups)
+            return columns
+        whole = columns // width
+        reached = t.b.let("reached", values.simplifier(minimum(ceil_div(seen, width), whole)))
+        values.bind_value(reached, whole)
+        with t.b.loop("panel", reached) as p:
+            values.bind(p, whole)
+            self.panel(values.nested(), values.simplifier(p * width), [(t.tile.vectors, t.lanes)])
+        rest = columns - whole * width
+        if rest:
+            with t.b.when(values.simplifier(seen > whole * width)):
+                self.panel(values.nested(), index(whole * width), column_groups(rest, t.lanes))
+        return t.b.let("columns", values.simplifier(minimum(ceil_div(seen, width) * width, columns)))
+
+    def panel(self, values: Values, column: Expr, groups: list[tuple[int, int]]) -> None:
+        """Scores of the keys from ``column`` of the block on."""
+        t, a = self.block, self.block.a
+        out = t.b.allocate("tile", f32, (self.height, sum(v * w for v, w in groups)))
+
+        def left(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+            query = local.simplifier(minimum(self.query + i, index(a.queries) - 1))
+            return t.head(a.q, (query, at[0]), local)
+
+        def right(at: Sequence[Expr], j: Expr, local: Values) -> Expr:
+            return t.keys_t[at[0], column + j]
+
+        emit_tile(t.b, values, self.height, groups, [a.depth], left, right, out, f32)
+        self.score(values, out, column, groups)
+
+    def score(self, values: Values, out: Buffer, column: Expr, groups: list[tuple[int, int]]) -> None:
+        """What the operator's definition makes of the products in ``out``."""
+        t, b, a = self.block, self.block.b, self.block.a
+        with b.loop("row", self.height) as i:
+            values.bind(i, self.height)
+            query = values.simplifier(minimum(self.query + i, index(a.queries) - 1))
+            for j, inside in each_column(b, values, groups):
+                key = self.key + column + j
+                held = inside.simplifier(minimum(key, index(a.keys) - 1))
+                inside.folded = {**inside.folded, id(a.dot): out[i, j]}
+                known = dict(zip(a.stage.axes[:3], (t.n, t.h, query), strict=True))
+                value = cast(inside.expand(a.score, {**known, a.key: held}), f32)
+                exists = inside.simplifier(key < a.keys)
+                within = inside.simplifier((column + j) < t.keys)
+                b.store(t.scores, (i, column + j), select(exists & within, value, const(-math.inf, f32)))
+
+    def soften(self, values: Values, columns: Dim) -> None:
+        """Scores become weights relative to the maximum, a running one with what was summed before rescaled to it."""
+        t, b, lanes = self.block, self.block.b, self.block.lanes
+        minus = const(-math.inf, f32)
+        vectors = values.simplifier.dim(index(columns) // lanes)
+        with b.loop("query", self.height) as i:
+            values.bind(i, self.height)
+            kept = self.kept + i
+            best = b.allocate("best", f32, (lanes,), Scope.REGISTER)
+            added = b.allocate("added", f32, (lanes,), Scope.REGISTER)
+            with b.loop("lane", lanes, lane_kind(lanes)) as lane:
+                values.bind(lane, lanes)
+                b.store(best, lane, minus)
+                b.store(added, lane, 0.0)
+                with b.loop("vector", index(vectors)) as v:
+                    values.bind(v, t.columns // lanes)
+                    b.store(best, lane, maximum(best[lane], t.scores[i, v * lanes + lane]))
+            every = (ramp(0, 1, lanes),) if lanes > 1 else (index(0),)
+            here = lane_reduce("max", load(best, every))
+            top = b.let("m", here if t.single else maximum(t.top[kept], here))
+            safe = b.let("safe", select(eq(top, minus), const(0.0, f32), top))
+            with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
+                values.bind(v, t.columns // lanes)
+                weight = b.let("p", call("exp", t.scores[i, v * lanes + lane] - safe))
+                b.store(t.scores, (i, v * lanes + lane), weight)
+                b.store(added, lane, added[lane] + weight)
+            sum_here = lane_reduce("sum", load(added, every))
+            if t.single:
+                b.store(t.total, kept, sum_here)
+            else:
+                shrink = b.let("shrink", call("exp", t.top[kept] - safe))
+                b.store(t.total, kept, t.total[kept] * shrink + sum_here)
+                b.store(t.top, kept, top)
+                self.rescale(values, kept, shrink)
+
+    def rescale(self, values: Values, kept: Expr, shrink: Expr) -> None:
+        """What a query has summed, made relative to its new maximum."""
+        t, b = self.block, self.block.b
+        for d, _ in each_column(b, values, column_groups(t.a.width, t.lanes)):
+            b.store(t.sums, (kept, d), t.sums[kept, d] * shrink)
+
+    def multiply_values(self, values: Values, seen: Expr | None) -> None:
+        """sums += weights v."""
+        t, b, a = self.block, self.block.b, self.block.a
+        width = t.tile.vectors * t.lanes
+        terms: Dim = t.keys if seen is None else values.simplifier.dim(minimum(seen, t.keys))
+        for begin, many, groups in _panels(a.width, width, t.lanes):
+            with b.loop("panel", many) as p:
+                inside = values.nested()
+                inside.bind(p, many)
+                out = b.allocate("tile", f32, (self.height, sum(v * w for v, w in groups)))
+                d0 = p * width + begin
+
+                def left(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+                    return t.scores[i, at[0]]
+
+                def right(at: Sequence[Expr], j: Expr, local: Values, d0: Expr = d0) -> Expr:
+                    row = local.simplifier(minimum(self.key + at[0], index(a.keys) - 1))
+                    return t.head(a.v, (row, d0 + j), local)
+
+                emit_tile(b, inside, self.height, groups, [terms], left, right, out, f32)
+                with b.loop("row", self.height) as i:
+                    for d, _ in each_column(b, inside, groups):
+                        place = (self.kept + i, d0 + d)
+                        b.store(t.sums, place, out[i, d] if t.single else t.sums[place] + out[i, d])
+
+
+def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """(first column, how many, vector groups): panels of ``width`` columns, then what is left in one."""
+    whole, rest = divmod(columns, width)
+    parts = [(0, whole, [(width // lanes, lanes)])] if whole else []
+    return [*parts, (whole * width, 1, column_groups(rest, lanes))] if rest else parts

@@ -1,0 +1,79 @@
+"""The attention template: softmax(scores) v without ever holding all scores, in blocks of queries and keys.
+
+    parallel over (batch, head, block of queries):
+        for each block of keys:
+            transpose the keys
+            for each tile of queries:
+                s = scores of the tile             microkernel
+                m' = max(m, rows of s);  p = exp(s - m');  rescale what was summed by exp(m - m')
+                l = l + sum of p;  o = o + p v     microkernel
+        out = o / l
+
+A tile's scores stay in the first-level cache. Where one block holds all keys, a tile is finished at once and nothing
+is rescaled. What a score is (scale, mask, causality) comes from the operator's definition; the template only supplies
+the product q k. Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
+"FlashAttention" (2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, index, minimum
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Dim, Kernel
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import f32
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.attention_match import Attention, find_attention
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import parallel_grid
+from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
+from taskmap.schedules.cpu.attention.query_block import QueryBlock
+from taskmap.schedules.cpu.support.kernels import kernel_of
+
+
+def schedule_attention(task: Task, target: Target, config: AttentionConfig | None = None) -> Kernel | None:
+    """The template's kernel with ``config``, else with the default; None for a task that is not anchored by attention
+    or not in f32, f16 or bf16. Raises ScheduleError with the reason when ``config`` does not fit."""
+    found = find_attention(task)
+    if found is None or found.dot.dtype != f32:
+        return None
+    require_count(task, task.outputs, found.stage.shape)
+    if config is None:
+        config = default(found, target)
+    elif reason := validity(config, found, target):
+        raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+    return _Template(task, found, target, config).kernel()
+
+
+@dataclass(slots=True)
+class _Template:
+    task: Task
+    a: Attention
+    target: Target
+    config: AttentionConfig
+    b: Builder = field(default_factory=Builder)
+
+    def kernel(self) -> Kernel:
+        a, b, rows, keys = self.a, self.b, self.config.queries, self.config.keys
+        values = Values(self.task, b)
+        batch, heads, queries, _ = a.stage.shape
+        extents = [batch, heads, ceil_div(queries, rows)]
+        with parallel_grid(b, ["batch", "head", "block"], extents, values, True, 1 << 62) as (n, h, block):
+            inside = values.nested()
+            first = inside.simplifier(block * rows)
+            blocks: Dim = ceil_div(a.keys, keys)
+            step = QueryBlock(self.task, a, self.target, self.config.tile, b, n, h, first, rows, keys, blocks == 1)
+            step.allocate()
+            if a.causal:
+                reach = inside.simplifier(minimum(index(blocks), (first + (rows + keys - 1)) // keys))
+                blocks = b.let("blocks", reach)
+            with b.loop("keys", index(blocks)) as kb:
+                inside.bind(kb, ceil_div(a.keys, keys))
+                step.meet(inside.nested(), inside.simplifier(kb * keys))
+            if not step.single:
+                step.finish(inside, index(0), rows)
+        return kernel_of(self.task, b, f"cpu.attention({self.config})")

@@ -1,0 +1,224 @@
+"""Configurations of the CPU's convolution template: what is free, what fits, and what is chosen untuned.
+
+Heights of tiles come from the registers, blocks of rows and of channels from powers of two and the number of cores:
+the space of an image of 57 columns is that of one of 56.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.nodes import Binary, Cast, Dim, Load
+from taskmap.ir.target import Target
+from taskmap.ir.types import compute_type
+from taskmap.schedules.common.convolution_geometry import Convolution, is_matrix_product
+from taskmap.schedules.common.stack_limit import STACK_BYTES
+from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
+from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.matmul.config import registers
+from taskmap.schedules.cpu.matmul.microkernel import WRITTEN_OUT, Tile, choose_tile, tile_cost, tiles
+from taskmap.schedules.cpu.support.balance import blocks, makespan
+
+_MOST = 200
+_HEIGHTS = 4
+"""Heights of tiles that are tried for each width."""
+_FEWEST_SUMS = 8
+_SUMS_WRITTEN_OUT = 16
+"""Sums of a tile whose rounds over the channels are written out: the registers of more would be put away in memory."""
+_SAMPLES = (8, 28, 100)
+"""Extents that stand for a symbolic one when block sizes are chosen; for a batch, 1 and the number of cores."""
+_LONGEST_ROW = 64
+_TEXT = re.compile(
+    r"tile=(\d{1,4})x(\d{1,4})v, block=(\d{1,6})x(\d{1,6}), panels=(\d{1,6}), neighbours=(image|weights)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionConfig:
+    """``tile``: the register tile, neighbouring columns × vectors of output channels. ``rows``, ``columns``: output
+    positions of a strip. ``panels``: of output channels (as many as a tile has) that one task computes. ``neighbours``:
+    what consecutive tasks have in common, the image or the weights.
+    """
+
+    tile: Tile
+    rows: int
+    columns: int
+    panels: int
+    neighbours: str = "image"
+
+    def width(self, lanes: int) -> int:
+        """Channels of a panel."""
+        return self.tile.vectors * lanes
+
+    def __str__(self) -> str:
+        tile = f"tile={self.tile.rows}x{self.tile.vectors}v"
+        return f"{tile}, block={self.rows}x{self.columns}, panels={self.panels}, neighbours={self.neighbours}"
+
+
+def read_config(text: str) -> ConvolutionConfig | None:
+    """The configuration whose ``str`` is ``text``; None when there is none."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return None
+    height, vectors, rows, columns, panels = (int(digits) for digits in found.groups()[:5])
+    return ConvolutionConfig(Tile(height, vectors), rows, columns, panels, found[6])
+
+
+def element_bytes(c: Convolution) -> int:
+    """Of an element as it is summed, in bytes."""
+    return compute_type(c.reduce.dtype).bytes
+
+
+def depth(c: Convolution) -> int:
+    """Input channels of a strip; none where the image is read where it lies."""
+    return 0 if is_matrix_product(c) else c.channels
+
+
+def packed_width(c: Convolution) -> int | None:
+    """The width of the panels in which the weights lie, None where they lie otherwise."""
+    w = c.w
+    while isinstance(w, Cast):
+        w = w.a
+    if not isinstance(w, Load) or not isinstance(w.indices[-1], Binary) or w.indices[-1].op != "mod":
+        return None
+    return constant_dim(w.buffer.shape[-1])
+
+
+def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str | None:
+    """Why ``config`` cannot compute ``c`` on ``target``; None when it can, as the default always can."""
+    tile, size = config.tile, element_bytes(c)
+    width = config.width(target.lanes(size))
+    if min(tile.rows, tile.vectors, config.rows, config.columns, config.panels) < 1:
+        return "every size is at least 1"
+    needed, have = registers(tile, target), target.vector_registers
+    if needed > have:
+        return f"a tile of {tile.rows} columns × {tile.vectors} vectors takes {needed} registers, and there are {have}"
+    packed = packed_width(c)
+    if packed is not None and packed != width and config != default(c, target):
+        return f"the weights lie in panels of {packed} channels, and the tile has {width}"
+    panels = -(-c.out_channels // width)
+    if config.panels > panels:
+        return f"a group has {panels} panels of {width} channels, not {config.panels}"
+    for name, most, asked in (("rows", c.steps(1), config.rows), ("columns", c.steps(2), config.columns)):
+        known = constant_dim(most)
+        if known is not None and asked > known:
+            return f"there are {known} {name} of output, not {asked}"
+    if config.columns % tile.rows and config.columns != constant_dim(c.steps(2)):
+        return f"blocks of {config.columns} columns are not whole tiles of {tile.rows}"
+    strip = Strip(c, config.rows, config.columns, depth(c)).size * size
+    if strip > STACK_BYTES:
+        return f"a strip of {strip} bytes does not fit a thread's stack"
+    return None
+
+
+def default(c: Convolution, target: Target) -> ConvolutionConfig:
+    """The configuration that is used untuned: that for which the busiest core has the least to do, counting vector
+    multiply-adds, the filling of strips, and weights that must come from beyond the second-level cache.
+
+    Columns are cut only where a strip of one row is too large, or where their number is not known.
+    """
+    size, cores = element_bytes(c), target.cores
+    lanes = target.lanes(size)
+    extent: Dim = product([c.batch, *c.out]) if is_matrix_product(c) else c.steps(2)
+    tile = choose_tile(extent, c.out_channels, target, lanes)
+    if 0 < depth(c) <= WRITTEN_OUT:
+        tile = Tile(min(tile.rows, _SUMS_WRITTEN_OUT // tile.vectors), tile.vectors)
+    width = tile.vectors * lanes
+    panels = -(-c.out_channels // width)
+    k = c.channels * math.prod(c.kernel)
+    batch = constant_dim(c.batch)
+    images = [
+        min(min(n, 4 * cores) * min(c.groups, 4 * cores) * (constant_dim(c.steps(0)) or 1), 16 * cores)
+        for n in ((1, cores) if batch is None else (batch,))
+    ]
+    streamed = k * width * size / 16 if k * c.out_channels * 4 > target.l2 else 0.0
+    budget = 2 * STRIP_BYTES // size
+    columns = block_columns(c, tile, budget)
+    steps = constant_dim(c.steps(1))
+    samples = _SAMPLES if steps is None else (steps,)
+
+    def cost(rows: int, chunk: int, extent: int, images: int) -> float:
+        fill = Strip(c, rows, columns, depth(c)).size / 8
+        per_panel = columns * k * width / lanes
+        parts = blocks(panels, chunk)
+        work = [fill + p * (r * per_panel + streamed) for r in blocks(extent, rows) for p in parts]
+        return makespan(work * images, cores) / extent
+
+    most = min(steps or 16, 512)
+    fitting = [r for r in range(1, most + 1) if r == 1 or Strip(c, r, columns, depth(c)).size <= budget]
+    chunks = sorted({panels, -(-panels // cores), -(-panels // (2 * cores)), 1}, reverse=True)
+    choices = ((r, p) for p in chunks for r in reversed(fitting))
+
+    def in_all(choice: tuple[int, int]) -> float:
+        return sum(cost(*choice, extent, n) for extent in samples for n in images)
+
+    rows, chunk = min(choices, key=in_all)
+    return ConvolutionConfig(tile, rows, columns, chunk)
+
+
+def block_columns(c: Convolution, tile: Tile, budget: int) -> int:
+    """Columns of a strip of ``budget`` elements: all of them, or as many whole tiles as fit."""
+    known = constant_dim(c.steps(2))
+    one = Strip(c, 1, 1, c.channels)
+    if known is not None and Strip(c, 1, known, c.channels).size <= 2 * budget:
+        return known
+    most = max(1, _LONGEST_ROW // tile.rows) if known is None else known // tile.rows + 1
+    step = max(1, c.phases[2][0].stride * one.planes * one.height * c.channels)
+    fitting = (2 * budget - one.size) // step // tile.rows
+    return max(1, min(most, fitting)) * tile.rows
+
+
+def space(c: Convolution, target: Target) -> tuple[ConvolutionConfig, ...]:
+    """At most 200 configurations, the default first; all others are valid."""
+    first = default(c, target)
+    found = dict.fromkeys(x for x in _candidates(first, c, target) if validity(x, c, target) is None)
+    return tuple(dict.fromkeys([first, *found]))[:_MOST]
+
+
+def _candidates(first: ConvolutionConfig, c: Convolution, target: Target) -> Iterator[ConvolutionConfig]:
+    """Tiles × rows with the default's chunks first, so that what is cut off at the end is the least likely."""
+    size = element_bytes(c)
+    lanes, budget = target.lanes(size), 2 * STRIP_BYTES // size
+    found = [(tile, block_columns(c, tile, budget)) for tile in _tiles(first, c, target)]
+    for neighbours in ("image", "weights"):
+        for tile, columns in found:
+            panels = -(-c.out_channels // (tile.vectors * lanes))
+            chunks = (panels, -(-panels // target.cores), -(-panels // (2 * target.cores)), 1)
+            for rows in _row_blocks(first, c):
+                for chunk in dict.fromkeys(chunks):
+                    if neighbours == "image" or chunk < panels:
+                        yield ConvolutionConfig(tile, rows, columns, chunk, neighbours)
+
+
+def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Tile]:
+    """For each width that the weights allow, the heights that cover a row of output with the least work."""
+    lanes = target.lanes(element_bytes(c))
+    packed = packed_width(c)
+    widths = {t.vectors for t in tiles(target)} if packed is None else {-(-packed // lanes)}
+    extent = constant_dim(c.steps(2)) or _LONGEST_ROW
+    found = [first.tile]
+    for vectors in sorted(widths):
+        heights = [
+            Tile(h, vectors)
+            for h in range(1, min(24, extent) + 1)
+            if registers(Tile(h, vectors), target) <= target.vector_registers
+            and (h * vectors >= _FEWEST_SUMS or h == extent)
+        ]
+        heights.sort(key=lambda t: (tile_cost(extent, c.out_channels, t, lanes), -t.rows))
+        found += heights[:_HEIGHTS]
+    return list(dict.fromkeys(found))
+
+
+def _row_blocks(first: ConvolutionConfig, c: Convolution) -> list[int]:
+    """Blocks of the default's rows, of 1, 2, 4, ... rows, and of all of them."""
+    most = constant_dim(c.steps(1)) or 64
+    found = [first.rows]
+    size = 1
+    while size < most:
+        found.append(size)
+        size *= 2
+    return list(dict.fromkeys([*found, most]))

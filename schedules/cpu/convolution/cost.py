@@ -1,0 +1,201 @@
+"""What a configuration of the CPU's convolution templates costs, in cycles, from the target's numbers alone.
+
+A tile takes what its multiply-adds take, or what weights and image take on their way from the cache in which they are
+found, whichever is more; to this come the filling of strips and the edges of blocks. The busiest core decides, and so
+what a core computes one after the other: neighbours that share the image find their strip's lines near, those that
+share weights find these. Working sets as in "Automatic Scheduling of Image Processing Pipelines", chapter 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Dim
+from taskmap.ir.target import Target
+from taskmap.schedules.common.convolution_geometry import Convolution, Phase, is_planar, positions
+from taskmap.schedules.common.loops import column_groups
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, depth, element_bytes
+from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
+from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.matmul.config import registers
+from taskmap.schedules.cpu.support.balance import blocks
+from taskmap.schedules.cpu.support.rates import (
+    FREE,
+    L2_BYTES,
+    L3_BYTES,
+    MEMORY_BYTES,
+    TASK,
+    TILE,
+    USABLE,
+    beside,
+    busiest,
+    step,
+)
+
+_UNKNOWN = 56
+"""What stands for a size that is known only when the kernel runs."""
+_COPY = 2.0
+"""Cycles of loading and storing one vector of a strip."""
+_RUN = 6.0
+"""Cycles around each run of neighbours that is copied into a strip."""
+_FINISH = 1.5
+"""Cycles of a vector of results on its way through the epilogue."""
+_SHORT = 8
+_ROOMY, _CROWDED = 24, 0.025
+"""Where fewer than so many channels are summed innermost, the compiler writes that sum out, and each register beyond
+some makes it wait for more of what it has put away."""
+_COPY_NEAR, _COPY_FAR = 4.0, 6.0
+"""Cycles of a vector on its way into the strip of a depthwise convolution, in the first-level cache or beyond it, and
+for the multiply-adds out of it."""
+_OUTPUT, _CHANNELS = 5.0, 95.0
+"""Cycles of a vector of a depthwise convolution's results, and around all results of a vector of channels."""
+_DEPTHWISE_TASK = 400.0
+
+
+def convolution_cycles(config: ConvolutionConfig, c: Convolution, target: Target) -> float:
+    """Cycles of the busiest core for ``c`` with ``config``; symbolic sizes count as 56."""
+    rows, columns = blocks(_size(c.steps(1)), config.rows), blocks(_size(c.steps(2)), config.columns)
+    places = [(r, q) for r in rows for q in columns]
+    of_chunk = [
+        {at: _Dense(config, c, target, at[0], at[1], last).cycles() for at in dict.fromkeys(places)}
+        for last in (False, True)
+    ]
+    chunks = -(-_panels(config, c, target) // config.panels)
+    costs = [of_chunk[n + 1 == chunks] for n in range(chunks)]
+    repeats = _size(c.batch, 1) * c.groups * _size(c.steps(0))
+    if config.neighbours == "image":
+        return busiest([cost[at] for at in places for cost in costs], repeats, target)
+    return busiest([cost[at] for cost in costs for _ in range(repeats) for at in places], 1, target)
+
+
+def _panels(config: ConvolutionConfig, c: Convolution, target: Target) -> int:
+    return -(-c.out_channels // config.width(target.lanes(element_bytes(c))))
+
+
+def _size(d: Dim, otherwise: int = _UNKNOWN) -> int:
+    return constant_dim(d) or otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class _Dense:
+    """One task: a block of positions, the panels of one chunk (``last``: the one with the edge)."""
+
+    config: ConvolutionConfig
+    c: Convolution
+    target: Target
+    rows: int
+    columns: int
+    last: bool
+
+    @property
+    def bytes(self) -> int:
+        return element_bytes(self.c)
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.bytes)
+
+    @property
+    def strip(self) -> Strip:
+        return Strip(self.c, self.config.rows, self.config.columns, depth(self.c), is_planar(self.c))
+
+    def cycles(self) -> float:
+        c, width = self.c, self.config.width(self.lanes)
+        panels = _panels(self.config, c, self.target)
+        count = panels - (panels - 1) // self.config.panels * self.config.panels if self.last else self.config.panels
+        rest = c.out_channels - (panels - 1) * width
+        whole = [(self.config.tile.vectors, self.lanes)]
+        total = TASK + self.fill()
+        for n in range(count):
+            edge = self.last and n + 1 == count and rest < width
+            total += self.panel(column_groups(rest, self.lanes) if edge else whole, panels)
+        return total
+
+    def fill(self) -> float:
+        return fill(self.strip, self.lanes, self.bytes, self.far()) if depth(self.c) else 0.0
+
+    def far(self) -> float:
+        """Bytes per cycle of what is in no core's cache."""
+        c = self.c
+        image = _size(c.batch, 1) * c.groups * c.channels * math.prod(_size(d) for d in c.image)
+        out = _size(c.batch, 1) * c.groups * c.out_channels * math.prod(_size(d) for d in c.out)
+        return L3_BYTES if (image + out + self.weights) * self.bytes <= self.target.l3 * USABLE else MEMORY_BYTES
+
+    @property
+    def weights(self) -> int:
+        return self.c.groups * self.c.out_channels * self.c.channels * math.prod(self.c.kernel)
+
+    def panel(self, groups: list[tuple[int, int]], panels: int) -> float:
+        """All positions of the block for one panel of output channels."""
+        c, tile = self.c, self.config.tile
+        width = sum(v * w for v, w in groups)
+        l2 = self.target.l2 * USABLE
+        strip = self.strip.size * self.bytes if depth(c) else 0
+        time = 0.0
+        for phase in _all_phases(c):
+            k = math.prod(p.taps for p in phase) * c.channels
+            weights = k * width * self.bytes
+            used = weights * (self.config.panels if self.config.neighbours == "weights" else panels)
+            first = L2_BYTES if used + strip <= l2 else self.far()
+            slower = 1.0
+            if c.channels < _SHORT:
+                slower += _CROWDED * max(0, registers(tile, self.target) - _ROOMY)
+            multiply = [slower * k * sum(step(height, v) for v, _ in groups) for height in range(tile.rows + 1)]
+            row = 0.0
+            for _, many, height in positions(self.columns, tile.rows):
+                seen = phase[0].taps * phase[1].taps * ((height - 1) * phase[2].stride + phase[2].taps)
+                image = seen * c.channels * self.bytes
+                again = FREE if weights + image <= self.target.l1 * USABLE else L2_BYTES
+                again = again if weights + strip <= l2 else self.far()
+                read = image * len(groups) / (L2_BYTES if strip > self.target.l1 * USABLE else FREE)
+                end = TILE + height * sum(v for v, _ in groups) * _FINISH
+                row += many * (beside(multiply[height], weights / again + read) + end)
+            height = min(tile.rows, self.columns)
+            time += self.rows * row + max(0.0, weights / first - multiply[height])
+        return time
+
+
+def _all_phases(c: Convolution) -> list[tuple[Phase, ...]]:
+    return list(itertools.product(*c.phases))
+
+
+def fill(strip: Strip, lanes: int, size: int, far: float) -> float:
+    """Cycles of copying a strip from where the image lies, with vectors along what is contiguous in both."""
+    runs = strip.planes * strip.height * (strip.channels if strip.planar else strip.width)
+    run = strip.width if strip.planar else strip.channels
+    vectors = sum(count for count, _ in column_groups(run, lanes))
+    return runs * (max(vectors * _COPY, run * size / far) + _RUN)
+
+
+def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) -> float:
+    """Cycles of the busiest core for a depthwise ``c`` with ``config``; symbolic sizes count as 56."""
+    size = element_bytes(c)
+    parts = blocks(c.groups, config.channels)
+    places = [
+        (rows, columns)
+        for rows in blocks(_size(c.steps(1)), config.rows)
+        for columns in blocks(_size(c.steps(2)), config.columns)
+    ]
+    strips = {part: Strip(c, config.rows, config.columns, part) for part in {*parts}}
+    costs = {
+        (at, part): _depthwise_block(c, target, *at, part, strip, size)
+        for at in {*places}
+        for part, strip in strips.items()
+    }
+    work = [costs[at, part] for at in places for part in parts]
+    return busiest(work, _size(c.batch, 1) * _size(c.steps(0)), target)
+
+
+def _depthwise_block(
+    c: Convolution, target: Target, rows: int, columns: int, channels: int, strip: Strip, size: int
+) -> float:
+    """One task. Tiles of any height hide their latency behind each other, so a height costs nothing by itself."""
+    vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))
+    near = strip.size * size <= target.l1 * USABLE
+    copied = strip.planes * strip.height * strip.width * vectors * (_COPY_NEAR if near else _COPY_FAR)
+    outputs = vectors * rows * columns
+    work = sum(math.prod(p.taps for p in phase) * outputs + outputs * _OUTPUT for phase in _all_phases(c))
+    return copied + work + vectors * _CHANNELS + _DEPTHWISE_TASK

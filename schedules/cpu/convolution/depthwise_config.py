@@ -1,0 +1,121 @@
+"""Configurations of the CPU's template of depthwise convolutions: what is free, what fits, what is chosen untuned."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.target import Target
+from taskmap.schedules.common.convolution_geometry import Convolution
+from taskmap.schedules.common.stack_limit import STACK_BYTES
+from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
+from taskmap.schedules.cpu.convolution.config import element_bytes
+from taskmap.schedules.cpu.convolution.input_tile import Strip
+
+_MOST = 200
+_COLUMNS = 64
+_ROWS = 8
+_HEIGHTS = (2, 4, 6, 8, 12)
+_TEXT = re.compile(r"columns=(\d{1,4}), block=(\d{1,6})x(\d{1,6}), channels=(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseConfig:
+    """``height``: neighbouring columns whose sums are in registers at once. ``rows``, ``columns``: output positions of
+    a strip. ``channels``: of a strip."""
+
+    height: int
+    rows: int
+    columns: int
+    channels: int
+
+    def __str__(self) -> str:
+        return f"columns={self.height}, block={self.rows}x{self.columns}, channels={self.channels}"
+
+
+def read_depthwise(text: str) -> DepthwiseConfig | None:
+    """The configuration whose ``str`` is ``text``; None when there is none."""
+    found = _TEXT.fullmatch(text)
+    return None if found is None else DepthwiseConfig(*(int(digits) for digits in found.groups()))
+
+
+def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) -> str | None:
+    """Why ``config`` cannot compute ``c`` on ``target``; None when it can."""
+    if min(config.height, config.rows, config.columns, config.channels) < 1:
+        return "every size is at least 1"
+    # A sum each, an element of the strip and a weight: beyond that, sums go to memory and come back.
+    if config.height + 2 > target.vector_registers:
+        return f"{config.height} sums, an element and a weight do not fit {target.vector_registers} registers"
+    if config.channels > c.groups:
+        return f"there are {c.groups} channels, not {config.channels}"
+    for name, most, asked in (("rows", c.steps(1), config.rows), ("columns", c.steps(2), config.columns)):
+        known = constant_dim(most)
+        if known is not None and asked > known:
+            return f"there are {known} {name} of output, not {asked}"
+    strip = Strip(c, config.rows, config.columns, config.channels).size * element_bytes(c)
+    if strip > STACK_BYTES:
+        return f"a strip of {strip} bytes does not fit a thread's stack"
+    return None
+
+
+def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
+    """The configuration that is used untuned."""
+    size, cores = element_bytes(c), target.cores
+    lanes = target.lanes(size)
+    columns = constant_dim(c.steps(2)) or _COLUMNS
+    known = constant_dim(c.steps(1))
+    rows = _ROWS if known is None else strip_rows(c, known, columns, size, cores)
+    channels = c.groups
+    count = -(-(known or _COLUMNS) // rows)
+    if count < cores and c.groups >= 2 * lanes * cores:
+        channels = -(-c.groups // lanes // (2 * cores)) * lanes
+    while columns > _COLUMNS and Strip(c, 1, columns, lanes).size * size > 2 * STRIP_BYTES:
+        columns = -(-columns // 2)
+    shortest = rows if known is None else 1
+    fitting = 2 * STRIP_BYTES // (Strip(c, shortest, columns, 1).size * size)
+    channels = min(channels, max(1, fitting // lanes) * lanes)
+    if known is not None and (part := _channels_of_image(c, known, columns, lanes, cores)):
+        rows, channels = known, part
+    height = min(columns, 8 if target.vector_registers >= 32 else 4)
+    return DepthwiseConfig(height, rows, columns, channels)
+
+
+def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, cores: int) -> int:
+    """How many channels of the whole image a strip should hold, 0 where that is too few: then no row is copied twice,
+    and the strip is still in a near cache when its columns are read."""
+    fitting = STRIP_BYTES // 2 // (Strip(c, rows, columns, 1).size * element_bytes(c))
+    if fitting < 4 * lanes:
+        return 0
+    least = -(-c.groups // fitting)
+    parts = -(-least // cores) * cores
+    return min(c.groups, -(-c.groups // parts // lanes) * lanes)
+
+
+def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ...]:
+    """At most 200 configurations, the default first; all others are valid."""
+    first = depthwise_default(c, target)
+    lanes, most = target.lanes(element_bytes(c)), constant_dim(c.steps(1)) or _COLUMNS
+    rows = dict.fromkeys([first.rows, *(1 << n for n in range(max(1, most.bit_length()))), most])
+    vectors = -(-c.groups // lanes)
+    channels = dict.fromkeys([first.channels, c.groups, *(lanes << n for n in range(1, vectors.bit_length(), 2))])
+    heights = dict.fromkeys([first.height, *(h for h in _HEIGHTS if h <= first.columns)])
+    found = (DepthwiseConfig(h, r, first.columns, ch) for ch in channels for h in heights for r in rows)
+    valid = (x for x in found if depthwise_validity(x, c, target) is None)
+    return tuple(dict.fromkeys([first, *valid]))[:_MOST]
+
+
+def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
+    """How many of ``out`` rows of output a strip should serve: as many as its budget of bytes allows, in a number of
+    blocks that is a multiple of ``cores`` where that is possible."""
+    best = 1
+    for rows in range(1, out + 1):
+        if Strip(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:
+            break
+        count = -(-out // rows)
+        waste = count * rows - out
+        if waste == 0 or waste < rows // 4 + 1:
+            even = count % cores == 0 or count >= 4 * cores
+            if even or best == 1:
+                best = rows
+    return best

@@ -1,0 +1,248 @@
+"""The convolution template: a direct convolution on a padded strip of the image.
+
+    parallel over (image, group, planes, blocks of output rows and columns, chunks of output channels):
+        strip = the input needed, padded                               a core's own copy
+        for each panel of output channels, phase, output row, tile of columns:   multiply (microkernel);   epilogue
+
+The microkernel's rows are neighbouring columns of one output row, its columns are output channels, its sum runs over
+the window and the input channels. A transposed convolution has several phases (``window``), any other one. Symbolic
+sizes cost no more than tiles that are computed in full and stored in part. A depthwise convolution has no channels to
+sum: its template is ``depthwise``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.convolution_geometry import (
+    Convolution,
+    Phase,
+    find_convolution,
+    is_matrix_product,
+    is_planar,
+    positions,
+)
+from taskmap.schedules.common.epilogue import Epilogue
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.convolution.base import Block, Template
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, default, validity
+from taskmap.schedules.cpu.convolution.depthwise import Depthwise
+from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
+from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
+
+_MOST_PHASES = 32
+"""Each phase of a transposed convolution is code of its own."""
+_LONGEST_ROW = 64
+
+Config = ConvolutionConfig | DepthwiseConfig
+TileBody = Callable[[Values, Expr, int, Dim], None]
+"""What is done for a tile of columns: (values, its first column in the block, its width, how much of it counts)."""
+
+
+def schedule_convolution(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
+    """The template's kernel with ``config``, else with the default; None for a task that is not anchored by a
+    convolution it can do. Raises ScheduleError with the reason when ``config`` does not fit."""
+    conv = schedulable(task)
+    if conv is None:
+        return None
+    require_count(task, task.outputs, conv.stage.shape)
+    if conv.depthwise:
+        return _depthwise(task, conv, target, config).kernel()
+    return _dense(task, conv, target, config).kernel()
+
+
+def _depthwise(task: Task, conv: Convolution, target: Target, config: Config | None) -> Depthwise:
+    if config is None:
+        return Depthwise(task, conv, target, config=depthwise_default(conv, target))
+    if not isinstance(config, DepthwiseConfig):
+        raise _unfit(task, config, "it is none of a depthwise convolution")
+    if reason := depthwise_validity(config, conv, target):
+        raise _unfit(task, config, reason)
+    return Depthwise(task, conv, target, config=config)
+
+
+def _dense(task: Task, conv: Convolution, target: Target, config: Config | None) -> Dense:
+    if config is None:
+        return Dense(task, conv, target, config=default(conv, target))
+    if not isinstance(config, ConvolutionConfig):
+        raise _unfit(task, config, "it is one of a depthwise convolution")
+    if reason := validity(config, conv, target):
+        raise _unfit(task, config, reason)
+    return Dense(task, conv, target, config=config)
+
+
+def _unfit(task: Task, config: Config, reason: str) -> ScheduleError:
+    return ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+
+
+def schedulable(task: Task) -> Convolution | None:
+    """The convolution that anchors a task, where the template takes it."""
+    conv = find_convolution(task)
+    if conv is None or math.prod(map(len, conv.phases)) > _MOST_PHASES:
+        return None
+    known = all(constant_dim(n) is not None for n in conv.out)
+    return None if known and is_matrix_product(conv) else conv  # that is better done as a matrix product
+
+
+@dataclass(slots=True, kw_only=True)
+class Dense(Template):
+    """Every output channel of a group needs every input channel of it.
+
+    A convolution of single positions, whose sizes are not known, needs no strip: it reads the image.
+    """
+
+    config: ConvolutionConfig
+
+    @property
+    def direct(self) -> bool:
+        """Whether the image is read where it lies."""
+        return is_matrix_product(self.conv)
+
+    def kernel(self) -> Kernel:
+        """The kernel: see the top of the file."""
+        c, b = self.conv, self.b
+        tile, rows, columns, chunk = self.config.tile, self.config.rows, self.config.columns, self.config.panels
+        width = tile.vectors * self.lanes
+        panels = -(-c.out_channels // width)
+        strip = Strip(c, rows, columns, c.channels, is_planar(c))
+        values = Values(self.task, b)
+        chunks = -(-panels // chunk)
+        with self.blocks(values, rows, columns, chunks) as (image, group, z, y, x, part):
+            inside = values.nested()
+            first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
+            block = Block(image, group, first, rows, columns)
+            loaded = None
+            if not self.direct:
+                loaded = strip.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
+            whole, rest = divmod(c.out_channels, width)
+            full = [(tile.vectors, self.lanes)]
+            with b.loop("panel", chunk) as p:
+                inside.bind(p, chunk)
+                panel = inside.simplifier(part * chunk + p)
+                if rest == 0 and panels % chunk == 0:
+                    self.panel(inside.nested(), strip, loaded, block, panel * width, full, tile)
+                elif whole == 0:
+                    self.panel(inside.nested(), strip, loaded, block, index(0), column_groups(rest, self.lanes), tile)
+                else:
+                    with b.when(panel < whole):
+                        channel = inside.simplifier(minimum(panel, whole - 1) * width)
+                        self.panel(inside.nested(), strip, loaded, block, channel, full, tile)
+                    if rest:
+                        with b.otherwise(), b.when(panel < panels):
+                            edge = column_groups(rest, self.lanes)
+                            self.panel(inside.nested(), strip, loaded, block, index(whole * width), edge, tile)
+        size = f"{rows}x{columns}"
+        return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, block={size}, chunks={chunks})")
+
+    @contextmanager
+    def blocks(self, values: Values, rows: int, columns: int, chunks: int) -> Iterator[tuple[Expr, ...]]:
+        """The parallel loop: (image, group, plane, block of rows, block of columns, chunk of output channels)."""
+        c = self.conv
+        places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
+        extents = [c.batch, c.groups, *places, chunks]
+        names = ["image", "group", "plane", "rows", "columns", "chunk"]
+        if self.config.neighbours == "image":
+            with parallel_grid(self.b, names, extents, values, True, 1 << 62) as at:
+                yield at
+            return
+        names, extents = [names[5], *names[:5]], [extents[5], *extents[:5]]
+        with parallel_grid(self.b, names, extents, values, True, 1 << 62) as (part, *place):
+            yield (*place, part)
+
+    def panel(
+        self,
+        values: Values,
+        strip: Strip,
+        loaded: Buffer | None,
+        block: Block,
+        channel: Expr,
+        groups: list[tuple[int, int]],
+        tile: Tile,
+    ) -> None:
+        """All output positions of a block for one panel of output channels."""
+        c, b = self.conv, self.b
+        width = sum(v * w for v, w in groups)
+
+        def of_phase(inside: Values, phase: tuple[Phase, ...], rows: Dim, columns: Dim) -> None:
+            k: list[Dim] = [*(p.taps for p in phase), c.channels]
+            chain = chain_of(constant_dim(product(k)), self.accumulate)
+
+            def multiply(local: Values, y: Expr, x0: Expr, size: int, stored: Dim) -> None:
+                out = b.allocate("tile", self.accumulate, (size, width), init=0.0 if chain else None)
+
+                def left(at: Sequence[Expr], i: Expr, deep: Values) -> Expr:
+                    *tap, ch = at
+                    if loaded is None:
+                        return self.element(deep, phase, block, y, x0 + i, ch)
+                    return loaded[strip.at(phase, y, x0 + i, tap, ch)]
+
+                def right(at: Sequence[Expr], j: Expr, deep: Values) -> Expr:
+                    *tap, ch = at
+                    zero = (index(0), index(0), index(0))
+                    axes = c.axes(block.image, block.group * c.out_channels + channel + j, zero)
+                    return deep.expand(c.w, {**axes, **c.taps(ch, self.kernel_at(phase, tap))})
+
+                emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain)
+
+                def position(i: Expr, j: Expr) -> dict[Var, Expr]:
+                    oc = block.group * c.out_channels + channel + j
+                    return c.axes(block.image, oc, self.output(phase, block, y, x0 + i))
+
+                Epilogue(self.task, c.stage, c.reduce, b).emit(local, out, stored, position, groups)
+
+            with b.loop("row", index(rows)) as y:
+                inside.bind(y, rows)
+                self.tiles(
+                    inside.nested(), columns, tile.rows,
+                    lambda local, x0, size, stored: multiply(local, y, x0, size, stored),
+                )  # fmt: skip
+
+        self.each_phase(values, block, of_phase)
+
+    def element(
+        self, values: Values, phase: Sequence[Phase], block: Block, row: Expr, column: Expr, channel: Expr
+    ) -> Expr:
+        """The element of the image for one position of a block; one beyond the last column counts as the last."""
+        c = self.conv
+        held = minimum(block.first[2] + column, index(c.steps(2)) - 1)
+        places = (block.first[0], block.first[1] + row, held)
+        spatial = tuple(q * p.stride for q, p in zip(places, phase, strict=True))
+        return values.at(c.x, (block.image, channel, *c.spatial(spatial)))
+
+    def tiles(self, values: Values, count: Dim, height: int, body: TileBody) -> None:
+        """``body`` for tiles of ``height`` that cover ``count`` columns. Where the count is not known, the last tile is
+        computed in full, or in half, and stored in part."""
+        b = self.b
+        if isinstance(count, int):
+            for start, many, size in positions(count, height):
+                with b.loop("tile", many) as t:
+                    inside = values.nested()
+                    inside.bind(t, many)
+                    body(inside, t * size + start, size, size)
+            return
+        whole = b.let("tiles", values.simplifier(count // height))
+        values.bind_value(whole, _LONGEST_ROW)
+        with b.loop("tile", whole) as t:
+            inside = values.nested()
+            inside.bind(t, whole)
+            body(inside, t * height, height, height)
+        if height == 1:
+            return
+        rest = b.let("rest", values.simplifier(count - whole * height))
+        values.bind_value(rest, height - 1)
+        half = -(-height // 2)
+        with b.when(rest > half):
+            body(values.nested(), whole * height, height, rest)
+        with b.otherwise(), b.when(rest > 0):
+            body(values.nested(), whole * height, half, rest)

@@ -1,0 +1,112 @@
+"""What a configuration of the CPU's matrix-multiplication template costs, in cycles, from the target's numbers alone.
+
+A tile takes what its multiply-adds take, or what its operands take on their way from the cache in which they are found,
+whichever is more; the busiest core decides. Which cache that is follows from working sets, as in "Automatic Scheduling
+of Image Processing Pipelines", chapter 4 (equations 4.1 to 4.13): a panel of B is met again by each tile of a block, a
+block of A by each panel. Runs are contiguous, so their prefetched lines cost bandwidth, not latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.target import Target
+from taskmap.schedules.common.loops import column_groups
+from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, panels_first
+from taskmap.schedules.cpu.support.balance import blocks
+from taskmap.schedules.cpu.support.rates import (
+    FREE,
+    L2_BYTES,
+    L3_BYTES,
+    MEMORY_BYTES,
+    TASK,
+    TILE,
+    USABLE,
+    beside,
+    busiest,
+    step,
+)
+
+_UNKNOWN = 1024
+"""What stands for a size that is known only when the kernel runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Sizes as numbers."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    bytes: int
+
+
+def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
+    """Cycles of the busiest core for a product of ``sizes`` with ``config``; symbolic sizes count as 1024."""
+    p = _Product(
+        constant_dim(sizes.m) or _UNKNOWN,
+        constant_dim(sizes.n) or _UNKNOWN,
+        sizes.k or _UNKNOWN,
+        sizes.batch or 1,
+        sizes.bytes,
+    )
+    lanes = target.lanes(p.bytes)
+    width = config.width(lanes)
+    rows = blocks(p.m, config.rows)
+    columns = blocks(p.n, width)
+    costs = {
+        (r, c): _block(config, p, r, c, len(rows), len(columns), target)
+        for r in {*rows[-1:], rows[0]}
+        for c in {*columns}
+    }
+    if panels_first(config, sizes, target):
+        work = [costs[r, c] for c in columns for r in rows]
+    else:
+        work = [costs[r, c] for r in rows for c in columns]
+    return busiest(work, p.batch, target)
+
+
+def _block(
+    config: MatmulConfig, p: _Product, rows: int, columns: int, row_blocks: int, panels: int, target: Target
+) -> float:
+    """One block of ``rows`` against one panel of ``columns``."""
+    lanes = target.lanes(p.bytes)
+    groups = column_groups(columns, lanes) if columns < config.width(lanes) else [(config.tile.vectors, lanes)]
+    depth = -(-p.k // config.k_blocks)
+    panel = depth * columns * p.bytes
+    part_of_a = rows * depth * p.bytes
+    total = p.batch * p.bytes * p.k * (p.m + p.n)
+    far = L3_BYTES if total <= target.l3 * USABLE else MEMORY_BYTES
+
+    # The panel comes from afar once; then each further tile finds it in the nearest cache that holds it.
+    tile_rows = [config.tile.rows] * (rows // config.tile.rows) + [r for r in (rows % config.tile.rows,) if r]
+    again = _rate(panel + config.tile.rows * depth * p.bytes, panel + part_of_a, target, far)
+    whole_b = p.n * p.k * p.bytes
+    first = L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * USABLE else far
+    # A block of A is read for every panel: it stays in the second-level cache beside a panel, or it does not.
+    reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * USABLE
+    from_a = L2_BYTES if reread else far
+
+    # Sums in parts are read and written for each part.
+    sums = FREE
+    if config.k_blocks > 1:
+        sums = (L2_BYTES if rows * columns * p.bytes <= target.l1 * USABLE else L3_BYTES) / 2
+
+    time = 0.0
+    for number, height in enumerate(tile_rows):
+        multiply = depth * sum(step(height, vectors) for vectors, _ in groups)
+        b_bytes = panel / (first if number == 0 else again)
+        a_bytes = height * depth * p.bytes * len(groups) / from_a
+        moved = b_bytes + a_bytes
+        time += beside(multiply, moved) + height * columns * p.bytes / sums + TILE
+    return time * config.k_blocks + rows * columns * p.bytes / L2_BYTES + TASK
+
+
+def _rate(near: int, middle: int, target: Target, far: float) -> float:
+    """Bytes per cycle of what is read again, when ``near`` bytes lie between two readings within a tile and ``middle``
+    within a block. The first-level cache is as fast as the loads that ``step`` counts."""
+    if near <= target.l1 * USABLE:
+        return FREE
+    return L2_BYTES if near <= target.l2 * USABLE else far

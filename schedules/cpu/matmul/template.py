@@ -1,0 +1,340 @@
+"""The matrix-multiplication template: any contraction whose factors can be read element by element.
+
+    parallel over (batch, blocks of rows, panels of columns), or over panels first where that is more even:
+        for each tile of rows in the block:   multiply (microkernel);   epilogue on the tile, vectorised
+
+A panel is as wide as the tile, so a weight packed into panels (``graph.passes.weight_packing``) is read straight
+through; each panel is read by one core, and stays in its second-level cache while the rows pass by. Rows are blocked so
+that they stay there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.analysis.contraction import Contraction, find_contraction
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import DType, compute_type, f32
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.epilogue import Epilogue
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.loops import column_groups, parallel_grid
+from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
+from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
+from taskmap.schedules.cpu.support.kernels import kernel_of
+
+_PARALLEL_ABOVE = 40_000
+
+
+def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
+    """The stage of a task that is a contraction, if it has one."""
+    stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
+    for stage in stages:
+        found = find_contraction(stage.axes, stage.shape, stage.body)
+        if found is not None:
+            return stage, found
+    return None
+
+
+def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
+    """How many columns of B the template reads together for an m × n product, so that a packed B can be laid out so."""
+    lanes = target.lanes(compute_type(dtype).bytes)
+    return choose_tile(m, n, target, lanes).vectors * lanes
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What one task of the parallel loop computes: up to ``size`` rows from ``first`` on, and one panel from
+    ``column`` on.
+
+    ``vectors`` is how the columns are computed, ``groups`` how they are stored: a packed panel is computed to its full
+    width, and its padding is left out only at the end.
+    """
+
+    outer: tuple[Expr, ...]
+    first: Expr
+    size: int
+    column: Expr
+    vectors: tuple[tuple[int, int], ...]
+    groups: tuple[tuple[int, int], ...]
+
+    @property
+    def columns(self) -> int:
+        """Columns that are computed."""
+        return sum(v * w for v, w in self.vectors)
+
+
+TileBody = Callable[[Values, Expr, Expr, int], None]
+"""What is done for a tile: (values, its first row, the same counted from the block's first, its height)."""
+
+
+@dataclass(slots=True)
+class _Matmul:
+    task: Task
+    stage: Stage
+    c: Contraction
+    target: Target
+    sizes: Sizes
+    config: MatmulConfig
+    b: Builder = field(default_factory=Builder)
+
+    @property
+    def tile(self) -> Tile:
+        return self.config.tile
+
+    @property
+    def k_blocks(self) -> int:
+        return self.config.k_blocks
+
+    @property
+    def lanes(self) -> int:
+        return self.target.lanes(self.accumulate.bytes)
+
+    @property
+    def accumulate(self) -> DType:
+        return compute_type(self.c.reduce.dtype)
+
+    @property
+    def width(self) -> int:
+        return self.tile.vectors * self.lanes
+
+    @property
+    def m(self) -> Dim:
+        return self.sizes.m
+
+    @property
+    def n(self) -> Dim:
+        return self.sizes.n
+
+    @property
+    def chain(self) -> int:
+        """Terms that are added up in a row, 0 for all."""
+        return chain_of(self.sizes.k, self.accumulate)
+
+    def kernel(self) -> Kernel:
+        m, n, width, size = self.m, self.n, self.width, self.config.rows
+        batch = [d for _, d in self.c.batch]
+        order = [(ceil_div(m, size), "rows"), (ceil_div(n, width), "panel")]
+        swapped = panels_first(self.config, self.sizes, self.target)
+        if swapped:
+            order.reverse()
+        extents = [*batch, *(extent for extent, _ in order)]
+        names = [*(v.name for v, _ in self.c.batch), *(name for _, name in order)]
+        values = Values(self.task, self.b)
+        work = constant_dim(product([m, n, *batch, *[d for _, d in self.c.k]]))
+        parallel = work is None or work >= _PARALLEL_ABOVE
+        full = ((self.tile.vectors, self.lanes),)
+        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, one, other):
+            row_block, panel = (other, one) if swapped else (one, other)
+            whole = n // width if isinstance(n, int) else index(n) // width
+            rest = n % width if isinstance(n, int) else None
+            block = _Block(tuple(outer), row_block * size, size, panel * width, full, full)
+            if rest == 0:
+                self.panel(values.nested(), block)
+            elif constant_dim(whole) == 0:
+                self.edge_panel(values.nested(), block, index(0), rest)
+            else:
+                with self.b.when(panel < whole):
+                    # The minimum changes nothing here; it tells the simplifier that the panel is a whole one.
+                    column = values.simplifier(minimum(panel, index(whole) - 1) * width)
+                    self.panel(values.nested(), replace(block, column=column))
+                with self.b.otherwise():
+                    self.edge_panel(values.nested(), block, index(whole) * width, rest)
+        note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks})"
+        return kernel_of(self.task, self.b, note)
+
+    def edge_panel(self, values: Values, block: _Block, start: Expr, rest: int | None) -> None:
+        """The columns that do not fill a panel; one by one when their number is symbolic."""
+        if rest is not None:
+            groups = tuple(column_groups(rest, self.lanes))
+            vectors = ((-(-rest // self.lanes), self.lanes),) if self.sizes.packed == self.width else groups
+            self.panel(values, replace(block, column=start, vectors=vectors, groups=groups))
+            return
+        with self.b.loop("column", index(self.n) - start) as j:
+            values.bind(j, self.width)
+            self.panel(values.nested(), replace(block, column=start + j, vectors=((1, 1),), groups=((1, 1),)))
+
+    def panel(self, values: Values, block: _Block) -> None:
+        """All rows of a block against one panel of columns."""
+        if self.k_blocks == 1:
+            self.each_tile(values, block, lambda *tile: self.whole_tile(block, *tile))
+            return
+        out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=0.0)
+        with self.b.loop("k_block", self.k_blocks) as part:
+            values.bind(part, self.k_blocks)
+            self.each_tile(values.nested(), block, lambda *tile: self.partial_tile(block, out, part, *tile))
+        rows = values.simplifier(minimum(index(self.m) - block.first, block.size))
+        self.epilogue(values, block, out, block.first, rows)
+
+    def each_tile(self, values: Values, block: _Block, body: TileBody) -> None:
+        """``body`` for the tiles of a block, the last one of fewer rows."""
+        m, height = self.m, self.tile.rows
+        if not isinstance(m, int):
+            self.open_tiles(values, block, m, body)
+            return
+        if isinstance(m, int) and m <= block.size:
+            self.tiles(values, block, index(0), m // height, height, body)
+            if m % height:
+                self.tiles(values.nested(), block, index(m // height * height), 1, m % height, body)
+            return
+        if isinstance(m, int) and m % height == 0 and m % block.size == 0:
+            self.tiles(values, block, index(0), block.size // height, height, body)
+            return
+        count = index(minimum(index(m) - block.first, block.size))
+        whole = self.b.let("tiles", count // height)
+        values.bind_value(whole, block.size // height)
+        self.tiles(values.nested(), block, index(0), whole, height, body)
+        if m % height:
+            with self.b.when(count % height > 0):
+                self.tiles(values.nested(), block, whole * height, 1, m % height, body)
+
+    def open_tiles(self, values: Values, block: _Block, m: Dim, body: TileBody) -> None:
+        """The same where M is symbolic: the last rows are a tile that is computed in full, or one row, alone."""
+        height = self.tile.rows
+        count = self.b.let("count", values.simplifier(minimum(index(m) - block.first, block.size)))
+        values.bind_value(count, block.size)
+        most = -(-block.size // height)
+        tiles = self.b.let("tiles", values.simplifier((count + max(height - 2, 0)) // height))
+        values.bind_value(tiles, most)
+        with self.b.loop("tile", tiles) as t:
+            values.bind(t, most)
+            inside = values.nested()
+            body(inside, inside.simplifier(block.first + t * height), t * height, height)
+        if height == 1:
+            return
+        with self.b.when(values.simplifier(tiles * height < count)):
+            body(values.nested(), values.simplifier(block.first + tiles * height), tiles * height, 1)
+
+    def tiles(self, values: Values, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
+        """``count`` tiles of ``height`` rows; the minimum only says that they end with the last row."""
+        with self.b.loop("tile", index(count)) as t:
+            values.bind(t, count)
+            inside = values.nested()
+            local = inside.simplifier(skipped + t * height)
+            start = inside.simplifier(minimum(block.first + local, index(self.m) - height))
+            body(inside, start, local, height)
+
+    def whole_tile(self, block: _Block, values: Values, start: Expr, local: Expr, height: int) -> None:
+        """A tile from first to last."""
+        start_at = 0.0 if self.chain else None
+        out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
+        k = [d for _, d in self.k_order()]
+        factors = self.factors(block, start, {})
+        emit_tile(self.b, values, height, block.vectors, k, *factors, out, self.accumulate, chain=self.chain)
+        rows: Dim = height
+        if not isinstance(self.m, int) and height > 1:
+            rows = values.simplifier.dim(minimum(index(self.m) - start, height))
+        self.epilogue(values, block, out, start, rows)
+
+    def partial_tile(
+        self, block: _Block, out: Buffer, part: Expr, values: Values, start: Expr, local: Expr, height: int
+    ) -> None:
+        """One part of the sum of a tile, added to what ``out`` holds."""
+        k = self.k_order()
+        (position,) = (d for d, (_, extent) in enumerate(k) if constant_dim(extent) != 1)
+        var, extent = k[position]
+        depth = -(-(constant_dim(extent) or 0) // self.k_blocks)
+        extents: list[Dim] = [d for _, d in k]
+        extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
+        factors = self.factors(block, start, {var: part * depth})
+        emit_tile(
+            *(self.b, values, height, block.vectors, extents, *factors, out, self.accumulate),
+            row=local,
+            resume=not self.chain,
+            chain=self.chain,
+        )
+
+    def factors(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
+        """Both factors of a tile, read at (summed indices, row or column of the tile)."""
+        k = self.k_order()
+        fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
+
+        def read(expr: Expr, axes: tuple[tuple[Var, Dim], ...], base: Expr) -> Element:
+            def element(at: Sequence[Expr], offset: Expr, values: Values) -> Expr:
+                summed = {v: i + offsets[v] if v in offsets else i for (v, _), i in zip(k, at, strict=True)}
+                return values.expand(expr, {**fixed, **unravel(axes, base + offset), **summed})
+
+            return element
+
+        left, right = read(self.c.a, self.c.m, index(0)), read(self.c.b, self.c.n, block.column)
+        if isinstance(self.m, int):
+            return read(self.c.a, self.c.m, start), right
+        last = index(self.m) - 1
+
+        def held(at: Sequence[Expr], offset: Expr, values: Values) -> Expr:
+            return left(at, values.simplifier(minimum(start + offset, last)), values)
+
+        return held, right
+
+    def epilogue(self, values: Values, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
+        """Store what follows for ``rows`` rows of ``out``, which begin with row ``start``."""
+        fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
+
+        def position(i: Expr, j: Expr) -> dict[Var, Expr]:
+            row = minimum(start + i, index(self.m) - 1)
+            return {**fixed, **unravel(self.c.m, row), **unravel(self.c.n, block.column + j)}
+
+        Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(values, out, rows, position, block.groups)
+
+    def k_order(self) -> tuple[tuple[Var, Dim], ...]:
+        """The summed axes, the one along which A is contiguous innermost (the first of a convolution's: channels)."""
+        return (*self.c.k[1:], self.c.k[0]) if len(self.c.k) > 1 else self.c.k
+
+
+def unravel(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
+    """The indices along ``axes`` of the element number ``flat`` in row-major order."""
+    found: dict[Var, Expr] = {}
+    for d, (var, extent) in enumerate(axes):
+        at = flat // product([e for _, e in axes[d + 1 :]])
+        found[var] = at % extent if d else at
+    return found
+
+
+def packed_panels(task: Task, c: Contraction) -> int | None:
+    """The width of the panels that B is packed in, where it is: reading beyond the last column then stays inside."""
+    b = c.b
+    while isinstance(b, Cast):
+        b = b.a
+    if not isinstance(b, Load) or len(c.n) != 1 or b.buffer in task.producers:
+        return None
+    width, column = constant_dim(b.buffer.shape[-1]), c.n[0][0]
+    packed = width is not None and b.indices[0] == column // width and b.indices[-1] == column % width
+    return width if packed else None
+
+
+def sizes_of(task: Task, c: Contraction) -> Sizes:
+    """The sizes of a product, as configurations see them."""
+    extents = [constant_dim(d) for _, d in c.k]
+    return Sizes(
+        m=product([d for _, d in c.m]),
+        n=product([d for _, d in c.n]),
+        k=constant_dim(product([d for _, d in c.k])),
+        batch=constant_dim(product([d for _, d in c.batch])),
+        bytes=compute_type(c.reduce.dtype).bytes,
+        one_sum=sum(e != 1 for e in extents) == 1,
+        packed=packed_panels(task, c),
+    )
+
+
+def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = None) -> Kernel | None:
+    """The template's kernel with ``config``, else with the default; None when the task has no contraction or its
+    factors are guarded (padding). Raises ScheduleError with the reason when ``config`` does not fit."""
+    found = anchor_of(task)
+    if found is None:
+        return None
+    stage, c = found
+    if not c.reduce.dtype.is_float:
+        return None
+    require_count(task, task.outputs, stage.shape)
+    sizes = sizes_of(task, c)
+    if config is None:
+        config = default(sizes, target)
+    elif reason := validity(config, sizes, target):
+        raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+    return _Matmul(task, stage, c, target, sizes, config).kernel()

@@ -1,0 +1,260 @@
+"""Walking along a row in vectors, folding values and storing others on the way.
+
+    acc = identity, one for each lane                 sum, max, ... of a row: the lanes are folded after the walk
+    for t in row / lanes:   acc = acc op value[t * lanes + lane]
+
+Short values are folded into four accumulators in turn, so that an addition does not wait for the one before. A long
+sum is cut into blocks with accumulators of their own, whose results are added up in f64: its rounding error grows with
+the length of a block, not with that of the row. Blocks may also be shared out among cores, their number a matter of
+the row's length alone, so the result does not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import (
+    cast,
+    ceil_div,
+    constant_dim,
+    identity,
+    index,
+    lane_reduce,
+    load,
+    minimum,
+    product,
+    ramp,
+    widen,
+)
+from taskmap.ir.nodes import Buffer, Const, Dim, Expr, LoopKind, Scope
+from taskmap.ir.types import DType
+from taskmap.schedules.common.inline import Values, combine, wide_sum
+from taskmap.schedules.common.loops import vector_loop
+
+_UNROLL = 4
+_BLOCK = 1 << 10
+"""How many elements each lane of a set of accumulators may fold of a sum of floats."""
+_PART = 1 << 14
+_MOST_PARTS = 1 << 10
+
+At = tuple[Expr, ...]
+_LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A reduction along the row of ``value`` at each position; ``op`` is one of Reduce's but argmax and argmin."""
+
+    op: str
+    dtype: DType
+    value: Callable[[Values, At], Expr]
+
+    @property
+    def start(self) -> Const:
+        """What it starts from."""
+        return identity(self.op, self.dtype)
+
+    @property
+    def wide(self) -> DType:
+        """The type in which the results of blocks are folded."""
+        return wide_sum(self.dtype) if self.rounds else self.dtype
+
+    @property
+    def rounds(self) -> bool:
+        """Whether its error grows with the number of terms."""
+        return self.op in ("sum", "prod") and self.dtype.is_float
+
+
+@dataclass(slots=True)
+class Walk:
+    """One walk along a row. ``extents`` are those of its loops, the contiguous one last; ``store`` is called at every
+    position, before the folds; ``cheap`` says that the values are short to compute."""
+
+    b: Builder
+    extents: Sequence[Dim]
+    lanes: int
+    folds: Sequence[Fold]
+    store: Callable[[Values, At], None]
+    cheap: bool = False
+
+    def run(self, values: Values, parallel: bool = False) -> list[Expr]:
+        """The results of the folds; ``parallel`` shares the row out among cores."""
+        if parallel:
+            return self._in_parts(values)
+        if not any(f.rounds for f in self.folds):
+            return self._straight(values, (), self.extents, index(0))
+        depth = next((d for d in range(len(self.extents)) if self._is_short(self.extents[d:])), None)
+        if depth == 0:
+            return self._straight(values, (), self.extents, index(0))
+        return self._in_blocks(values) if depth is None else self._in_spans(values, depth)
+
+    @property
+    def block(self) -> int:
+        """Elements of a block."""
+        return _BLOCK * self.lanes
+
+    def _is_short(self, extents: Sequence[Dim]) -> bool:
+        size = constant_dim(product(extents))
+        return size is not None and size <= self.block
+
+    def _straight(self, values: Values, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
+        """One set of accumulators for positions of ``extents`` behind ``prefix``, the first of them counted from
+        ``first``."""
+        *outer, inner = extents
+        acc = _Accumulators(self, inner)
+        with self.b.grid([f"t{d}" for d in range(len(outer))], [index(n) for n in outer]) as at:
+            for v, size in zip(at, outer, strict=True):
+                values.bind(v, size)
+
+            def element(i: Expr, local: Values, width: int, lane: Expr, turn: int = 0) -> None:
+                head, *tail = (*at, i)
+                position = (*prefix, head + first, *tail)
+                self.store(local, position)
+                for number, f in enumerate(self.folds):
+                    cell = acc.cells[number, width, turn]
+                    self.b.store(cell, (lane,), combine(f.op, cell[lane], f.value(local, position)))
+
+            group = acc.turns * self.lanes
+            done = values.simplifier(index(inner) // group * group) if acc.turns > 1 else index(0)
+            if acc.turns > 1:
+                self._in_turns(values.nested(), inner, acc.turns, element)
+            rest = values.simplifier(index(inner) - done)
+            known = constant_dim(rest)
+            inside = values.nested()
+            vector_loop(
+                self.b, "t", rest if known is None else known, self.lanes, inside,
+                lambda i, local, width, lane: element(i + done, local, width, lane),
+            )  # fmt: skip
+        return acc.totals()
+
+    def _in_turns(self, values: Values, inner: Dim, turns: int, element: Callable[..., None]) -> None:
+        """Whole groups of vectors, each vector of a group into an accumulator of its own."""
+        count = values.simplifier(index(inner) // (turns * self.lanes))
+        with self.b.loop("t", count) as t:
+            values.bind(t, constant_dim(count) or count)
+            for turn in range(turns):
+                inside = values.nested()
+                with self.b.loop("t_lane", self.lanes, LoopKind.VECTOR) as lane:
+                    inside.bind(lane, self.lanes)
+                    element(t * (turns * self.lanes) + (turn * self.lanes + lane), inside, self.lanes, lane, turn)
+
+    def _in_spans(self, values: Values, depth: int) -> list[Expr]:
+        """Accumulators for the loops from ``depth`` on, their results folded one after the other."""
+        totals = self._totals()
+        with self.b.grid([f"s{d}" for d in range(depth)], [index(n) for n in self.extents[:depth]]) as prefix:
+            for v, size in zip(prefix, self.extents[:depth], strict=True):
+                values.bind(v, size)
+            self._into(totals, self._straight(values.nested(), prefix, self.extents[depth:], index(0)))
+        return self._results(totals)
+
+    def _in_blocks(self, values: Values) -> list[Expr]:
+        """Accumulators for every block of the innermost loop."""
+        *outer, inner = self.extents
+        totals = self._totals()
+        blocks = values.simplifier(index(inner) // self.block)
+        with self.b.grid([f"s{d}" for d in range(len(outer))], [index(n) for n in outer]) as prefix:
+            for v, size in zip(prefix, outer, strict=True):
+                values.bind(v, size)
+            with self.b.loop("block", blocks) as k:
+                inside = values.nested()
+                inside.bind(k, constant_dim(blocks) or blocks)
+                self._into(totals, self._straight(inside, prefix, [self.block], k * self.block))
+            rest = values.simplifier(index(inner) - blocks * self.block)
+            known = constant_dim(rest)
+            if known != 0:
+                last: list[Dim] = [rest if known is None else known]
+                self._into(totals, self._straight(values.nested(), prefix, last, blocks * self.block))
+        return self._results(totals)
+
+    def _in_parts(self, values: Values) -> list[Expr]:
+        """The outermost loop in parts, shared out among cores; their results are folded in order."""
+        length, *inner = self.extents
+        grain = _UNROLL * self.lanes if not inner else 1
+        size = constant_dim(product(inner)) or 1
+        known = constant_dim(length) or _MOST_PARTS * _PART
+        wanted = min(_MOST_PARTS, max(1, known * size // _PART))
+        chunk = -(-known // wanted // grain) * grain
+        parts = ceil_div(length, chunk)
+        room = constant_dim(parts) or 0
+        b = self.b
+        partial = [b.allocate(f"parts_{f.op}", f.dtype, (room,)) for f in self.folds]
+        with b.loop("part", parts, LoopKind.PARALLEL) as p:
+            inside = values.nested()
+            inside.bind(p, parts)
+            first = inside.simplifier(p * chunk)
+            count = b.let("count", inside.simplifier(minimum(index(length) - first, chunk)))
+            inside.bind_value(count, chunk)
+            for cell, total in zip(partial, self._straight(inside, (), [count, *inner], first), strict=True):
+                b.store(cell, p, total)
+        totals = self._totals()
+        with b.loop("part", parts) as p:
+            self._into(totals, [cell[p] for cell in partial])
+        return self._results(totals)
+
+    def _totals(self) -> list[Buffer]:
+        return [self.b.allocate(f.op, f.wide, (1,), Scope.REGISTER, init=identity(f.op, f.wide)) for f in self.folds]
+
+    def _into(self, totals: Sequence[Buffer], results: Sequence[Expr]) -> None:
+        for f, total, result in zip(self.folds, totals, results, strict=True):
+            self.b.store(total, 0, combine(f.op, total[0], cast(result, f.wide)))
+
+    def _results(self, totals: Sequence[Buffer]) -> list[Expr]:
+        return [self.b.let(f.op, cast(total[0], f.dtype)) for f, total in zip(self.folds, totals, strict=True)]
+
+
+class _Accumulators:
+    """Registers of the folds of a walk, by (number of the fold, vector width, turn), set to their start."""
+
+    def __init__(self, walk: Walk, inner: Dim) -> None:
+        size = constant_dim(inner)
+        many = walk.folds and walk.cheap and walk.lanes > 1
+        self.walk = walk
+        self.turns = _UNROLL if many and (size is None or size >= 2 * _UNROLL * walk.lanes) else 1
+        rest = size if size is None else size % (self.turns * walk.lanes) if self.turns > 1 else size
+        widths = [(w, 0) for w in vector_widths(rest, walk.lanes)]
+        keys = dict.fromkeys([*((walk.lanes, turn) for turn in range(self.turns if self.turns > 1 else 0)), *widths])
+        self.keys = list(keys)
+        b = walk.b
+        self.cells: dict[tuple[int, int, int], Buffer] = {}
+        for number, f in enumerate(walk.folds):
+            for width, turn in self.keys:
+                cell = b.allocate(f"{f.op}{width}", f.dtype, (width,), Scope.REGISTER)
+                b.store(cell, (_lanes(width),), widen(f.start, width))
+                self.cells[number, width, turn] = cell
+
+    def totals(self) -> list[Expr]:
+        """The result of each fold, all its accumulators taken together."""
+        return [self._total(number, f) for number, f in enumerate(self.walk.folds)]
+
+    def _total(self, number: int, f: Fold) -> Expr:
+        total: Expr | None = None
+        for width in dict.fromkeys(w for w, _ in self.keys):
+            cells = [self.cells[number, w, turn] for w, turn in self.keys if w == width]
+            vector: Expr | None = None
+            for cell in cells:
+                lanes = load(cell, (_lanes(width),))
+                vector = lanes if vector is None else combine(f.op, vector, lanes)
+            assert vector is not None
+            part = lane_reduce(_LANE_OP[f.op], vector)
+            total = part if total is None else combine(f.op, total, part)
+        return self.walk.b.let(f.op, f.start if total is None else total)
+
+
+def _lanes(width: int) -> Expr:
+    return ramp(0, 1, width) if width > 1 else index(0)
+
+
+def vector_widths(size: int | None, lanes: int) -> list[int]:
+    """The vector widths that ``vector_loop`` uses for an extent (None: not known)."""
+    if size is None:
+        return [lanes, 1] if lanes > 1 else [1]
+    widths = []
+    width = lanes
+    while width >= 1:
+        if size >= width:
+            widths.append(width)
+            size %= width
+        width //= 2
+    return widths

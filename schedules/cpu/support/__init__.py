@@ -1,0 +1,1 @@
+"""Cost rates, load balance and the end of every CPU kernel."""

@@ -1,0 +1,1 @@
+"""Attention on a GPU, by mma.sync or by CUDA cores."""

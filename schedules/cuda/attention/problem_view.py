@@ -1,0 +1,139 @@
+"""Attention as a task for a GPU: the pieces of its definition, and its factors as they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from taskmap.ir.construct import constant_dim, index, value_of
+from taskmap.ir.nodes import Binary, Dim, Expr, Load, Var
+from taskmap.ir.task import Task
+from taskmap.ir.types import f32
+from taskmap.ir.visit import children, substitute, walk_exprs
+from taskmap.schedules.common.access import accesses
+from taskmap.schedules.common.attention_match import Attention, find_attention
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.matmul.operand import Axes, Factor, analyse, bare
+
+_FEW = 16
+"""Queries of one product: heads with fewer leave rows to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTask:
+    """An attention and its factors; ``depth`` and ``width``: of keys and values, in whole fragments.
+
+    packed: heads that share keys and whose queries, few, are the rows of one product: row r is query r % queries of
+    head r // queries of its group. head: the axis that numbers such groups, or heads.
+    """
+
+    task: Task
+    a: Attention
+    q: Factor
+    k: Factor
+    v: Factor
+    head: Var
+    packed: int = 1
+
+    @property
+    def heads(self) -> Dim:
+        """Heads, or groups of packed ones."""
+        heads = self.a.stage.shape[1]
+        return heads if self.packed == 1 else (constant_dim(heads) or 0) // self.packed
+
+    @property
+    def rows(self) -> Dim:
+        """Queries of a head, or of a group of packed ones."""
+        return self.a.queries if self.packed == 1 else (constant_dim(self.a.queries) or 0) * self.packed
+
+    def place(self, head: Expr, row: Expr) -> dict[Var, Expr]:
+        """The head and the query of a row, by their axes."""
+        axes = self.a.stage.axes
+        if self.packed == 1:
+            return {axes[1]: head, axes[2]: row}
+        return {axes[1]: head * self.packed + row // self.a.queries, axes[2]: row % self.a.queries}
+
+    def seen(self, first: Expr, rows: int) -> tuple[Expr, Expr]:
+        """The first and the last query of so many rows."""
+        if self.packed == 1:
+            return first, first + (rows - 1)
+        return index(0), index(self.a.queries) - 1
+
+    @property
+    def depth(self) -> int:
+        """Elements of a query and of a key."""
+        return _padded(self.a.dot.axes[0][1])
+
+    @property
+    def width(self) -> int:
+        """Elements of a value."""
+        return _padded(self.a.stage.shape[3])
+
+
+def _padded(size: Dim) -> int:
+    return -(-(constant_dim(size) or 0) // 16) * 16
+
+
+def find_attention_task(task: Task) -> AttentionTask | None:
+    """The attention that anchors a task, if it has one whose sums are of f32."""
+    a = find_attention(task)
+    if a is None or a.dot.dtype != f32:
+        return None
+    batch, heads, query, place = zip(a.stage.axes, a.stage.shape, strict=True)
+    position = a.v.indices[2]
+    if not isinstance(position, Var):
+        return None
+    outer, depth, keys = (batch, heads), (a.dot.axes[0],), a.keys
+    q = analyse(task, a.dot.body.a, outer, (query,), depth)  # type: ignore[attr-defined]  # find_attention saw a product
+    k = analyse(task, a.dot.body.b, outer, ((a.key, keys),), depth)  # type: ignore[attr-defined]
+    v = analyse(task, bare(a.v), outer, (place,), ((position, keys),))
+    found = AttentionTask(task, a, q, k, v, heads[0])
+    count = constant_dim(a.queries)
+    size = 1 if count is None or count >= _FEW else shared_heads(task, (batch, heads), (k, v))
+    return found if size == 1 else _packed(found, size)
+
+
+def _packed(t: AttentionTask, size: int) -> AttentionTask:
+    """The same with the queries of ``size`` heads as the rows of one product."""
+    (batch, n), (head, heads), (query, queries), _ = zip(t.a.stage.axes, t.a.stage.shape, strict=True)
+    group, row = Var("group"), Var("row")
+    outer = ((batch, n), (group, (constant_dim(heads) or 0) // size))
+    rows = replace(t, head=group, packed=size)
+    there = {head: group * size + row // queries, query: row % queries}
+    q = analyse(t.task, substitute(t.q.expr, there), outer, ((row, rows.rows),), t.q.k)
+    k, v = (analyse(t.task, substitute(f.expr, {head: group * size}), outer, f.mn, f.k) for f in (t.k, t.v))
+    return replace(rows, q=q, k=k, v=v)
+
+
+def shared_heads(task: Task, outer: Axes, factors: Sequence[Factor]) -> int:
+    """How many neighbouring heads read the same elements of the factors, whose batch axes are ``outer``: the divisor by
+    which these depend on their head; 1 where there is none, or none that divides their number."""
+    head, heads = outer[1]
+    found = {_divisor(task, f, outer, head) for f in factors}
+    size = found.pop()
+    count = constant_dim(heads)
+    return 1 if found or count is None or count % size else size
+
+
+def _divisor(task: Task, f: Factor, batch: Axes, head: Var) -> int:
+    axes = (*batch, *f.mn, *f.k)
+
+    def read(values: Values) -> None:
+        values.expand(f.expr, {})
+
+    for walk in accesses(task, [v for v, _ in axes], [d for _, d in axes], (), read):
+        for e in (e for i in walk.indices for e in walk_exprs(i)):
+            if isinstance(e, Binary) and e.op == "floordiv" and e.a is head:
+                return int(value_of(e.b) or 1)
+    return 1
+
+
+def is_plain(t: AttentionTask) -> bool:
+    """Whether sizes are known and a score reads nothing but its query and key."""
+    sizes = (*t.a.stage.shape, t.a.keys)
+    return all(constant_dim(d) is not None for d in sizes) and not _reads_more(t.a.score, t.a.dot)
+
+
+def _reads_more(e: Expr, dot: Expr) -> bool:
+    """Whether an expression reads memory outside of ``dot``."""
+    return e is not dot and (isinstance(e, Load) or any(_reads_more(c, dot) for c in children(e)))

@@ -1,0 +1,181 @@
+"""Attention whose keys several blocks share: each has the sums of its part, and the last to arrive joins them.
+
+    stats[part, tile] = m, l;  partials[part, tile] = o          in memory that the launch has for itself
+    arrived = counters[tile]++                                   after a fence: who sees the number sees the parts
+    the last:  m' = max(m, m_part);  l, o = l · 2^(m - m') + l_part · 2^(m_part - m'), likewise o      part after part
+               counters[tile] = 0                                for the next launch
+
+The order of the parts is fixed, so a result does not depend on which block comes last. Methods: Dao et al.,
+"Flash-Decoding for long-context inference" (2023); the join of ``split.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.algebra.mapping import repeat, spatial
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import as_expr, const, constant_dim, eq, load, maximum, select
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Kernel, LoopKind, Scope
+from taskmap.ir.types import f32, i32
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.attention.problem_view import AttentionTask
+from taskmap.schedules.cuda.attention.products import AttentionConfig, Products
+from taskmap.schedules.cuda.attention.softmax import Softmax
+from taskmap.schedules.cuda.matmul.split_k import LARGEST_WORKSPACE
+from taskmap.schedules.cuda.support.vectors import fills
+
+_LANES = 4
+"""That hold a row."""
+_PAIR = 2
+
+
+def tiles_of(t: AttentionTask, c: AttentionConfig) -> int | None:
+    """How many tiles of queries there are, of all heads; None where that is known only when the kernel runs."""
+    batch, heads, rows = (constant_dim(d) for d in (t.a.stage.shape[0], t.heads, t.rows))
+    if batch is None or heads is None or rows is None:
+        return None
+    return batch * heads * -(-rows // c.queries)
+
+
+def why_not_split(t: AttentionTask, c: AttentionConfig) -> str | None:
+    """Why ``c.split`` blocks cannot share the keys; None when they can."""
+    if c.split == 1:
+        return None
+    count, keys = tiles_of(t, c), constant_dim(t.a.keys)
+    if count is None or keys is None:
+        return "blocks share keys only where all sizes are known"
+    if t.a.causal:
+        return "how many keys a causal query sees depends on the query"
+    tiles = -(-keys // c.keys)
+    if (c.split - 1) * -(-tiles // c.split) >= tiles:
+        return f"{tiles} tiles of keys leave one of {c.split} blocks without any"
+    taken = c.split * count * c.queries * (t.width + 2) * f32.bytes
+    return f"the partial sums take {taken >> 20} MiB" if taken > LARGEST_WORKSPACE else None
+
+
+@dataclass(slots=True)
+class Join:
+    """What the blocks of a tile, number ``tile`` of ``count``, have of it; this one is number ``part``."""
+
+    b: Builder
+    t: AttentionTask
+    c: AttentionConfig
+    softmax: Softmax
+    products: Products
+    tile: Expr
+    part: Expr
+    stats: Buffer = field(init=False)
+    partials: Buffer = field(init=False)
+    counters: Buffer = field(init=False)
+
+    def __post_init__(self) -> None:
+        c, count = self.c, tiles_of(self.t, self.c)
+        assert count is not None
+        self.stats = Buffer("stats", f32, (c.split, count, 2, c.queries))
+        self.partials = Buffer("partials", f32, (c.split, count, c.queries, self.t.width))
+        self.counters = Buffer("counters", i32, (count,))
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        """``kernel`` with the memory that this needs."""
+        return replace(kernel, workspace=(self.stats, self.partials), counters=(self.counters,))
+
+    @contextmanager
+    def last(self, values: Values) -> Iterator[Values]:
+        """What only the last block of a tile does, once its rows are those of all keys."""
+        b, split = self.b, self.c.split
+        self.store(values.nested())
+        arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
+        fence = instruction_named("fence_gpu")
+        b.barrier()
+        with b.when(THREAD < 1):
+            b.invoke(fence)
+            b.store(arrived, 0, self.atomic("add", 1))
+            b.invoke(fence)
+        b.barrier()
+        with b.when(eq(arrived[0], const(split - 1, i32))):
+            self.clear()
+            with b.loop("block", split, unroll=1) as other:
+                inside = values.nested()
+                inside.bind(other, split)
+                self.add(inside, other)
+            yield values.nested()
+            with b.when(THREAD < 1):
+                b.evaluate(self.atomic("exch", 0))
+
+    def store(self, values: Values) -> None:
+        """This block's part: of a row, one of its lanes stores the maximum and the sum."""
+        b, s = self.b, self.softmax
+        with b.mapped(["i"], self.c.row_owner, THREAD) as (i,), b.when(self.exists(values, i) & self.is_first_lane):
+            b.store(self.stats, (self.part, self.tile, 0, i), s.top[i])
+            b.store(self.stats, (self.part, self.tile, 1, i), s.total[i])
+
+        def one(i: Expr, d: Expr) -> None:
+            b.store(self.partials, (self.part, self.tile, i, d), self.products.sums[i, d])
+
+        self.pairs(values, one)
+
+    def clear(self) -> None:
+        """Nothing has been seen yet."""
+        b, s, sums = self.b, self.softmax, self.products.sums
+        with b.mapped(["i"], self.c.row_owner, THREAD) as (i,):
+            b.store(s.top, (i,), -math.inf)
+            b.store(s.total, (i,), 0.0)
+        with b.mapped(["i", "d"], self.c.owner(self.t.width), THREAD) as (i, d):
+            b.store(sums, (i, d), 0.0)
+
+    def add(self, values: Values, other: Expr) -> None:
+        """Another block's part, relative to the larger maximum of both."""
+        b, s, sums = self.b, self.softmax, self.products.sums
+        never = const(-math.inf, f32)
+        shrink, grow = (b.allocate(n, f32, (self.c.queries,), Scope.REGISTER, owner=self.c.row_owner) for n in "ab")
+        with b.mapped(["i"], self.c.row_owner, THREAD) as (i,):
+            b.store(shrink, (i,), 1.0)
+            b.store(grow, (i,), 0.0)
+            with b.when(self.exists(values, i)):
+                top = b.let("theirs", self.stats[other, self.tile, 0, i])
+                total = b.let("their_total", self.stats[other, self.tile, 1, i])
+                new = b.let("new", maximum(s.top[i], top))
+                safe = b.let("safe", select(eq(new, never), const(0.0, f32), new))
+                b.store(shrink, (i,), s.power(s.top[i] - safe))
+                b.store(grow, (i,), s.power(top - safe))
+                b.store(s.top, (i,), new)
+                b.store(s.total, (i,), s.total[i] * shrink[i] + total * grow[i])
+
+        def one(i: Expr, d: Expr) -> None:
+            theirs = self.partials[other, self.tile, i, d]
+            b.store(sums, (i, d), sums[i, d] * shrink[i] + theirs * grow[i])
+
+        self.pairs(values, one)
+
+    def pairs(self, values: Values, body: Callable[[Expr, Expr], None]) -> None:
+        """``body`` for every element of the rows that exist, in pairs of neighbours."""
+        b, c, width = self.b, self.c, self.t.width
+        owner = spatial(c.warps, 1) * repeat(c.rows // 16, width // 8) * repeat(2, 1) * spatial(8, 4)
+        with b.mapped(["i", "g"], owner, THREAD) as (i, g):
+            values.bind(i, c.queries)
+            values.bind(g, width // _PAIR)
+            with b.when(self.exists(values, i)), b.loop("v", _PAIR, LoopKind.VECTOR) as v:
+                inside = values.nested()
+                inside.bind(v, _PAIR)
+                body(i, inside.simplifier(g * _PAIR + v))
+
+    @property
+    def is_first_lane(self) -> Expr:
+        """Whether a lane is the first of those that hold a row."""
+        return eq(THREAD % _LANES, 0)
+
+    def exists(self, values: Values, i: Expr) -> Expr:
+        """Whether a row is one of the attention's."""
+        whole = fills(self.t.rows, self.c.queries)
+        return as_expr(True) if whole else values.simplifier(self.softmax.first + i < self.t.rows)
+
+    def atomic(self, action: str, value: int) -> Expr:
+        """The tile's counter before it was changed."""
+        operands = (load(self.counters, (self.tile,)), const(value, i32))
+        return Intrinsic(instruction_named(f"atomic_{action}_i32"), operands, i32, 1)

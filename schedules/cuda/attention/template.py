@@ -1,0 +1,311 @@
+"""The attention template for GPUs: softmax(scores) v in blocks of queries and keys, everything between in registers.
+
+    a block takes a tile of queries; each warp some of its rows
+        for each tile of keys:     the next tiles of keys and values are on their way
+            s = q kᵀ               what a score is (scale, mask, causality) comes from the operator's definition
+            m' = max(m, rows of s);  p = exp(s - m')         a row is held by four neighbouring lanes
+            o = o · exp(m - m') + p v
+        out = o / l
+
+The sums of s = q kᵀ lie where the instruction wants the left factor of p v, so weights never leave their registers.
+Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao, "FlashAttention-2" (2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Dim, Expr, Kernel, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import f32
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.attention.problem_view import AttentionTask, find_attention_task, is_plain
+from taskmap.schedules.cuda.attention.products import AttentionConfig, Products
+from taskmap.schedules.cuda.attention.softmax import Softmax
+from taskmap.schedules.cuda.attention.split_keys import Join, tiles_of, why_not_split
+from taskmap.schedules.cuda.hopper import attention as hopper_attention
+from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
+from taskmap.schedules.cuda.matmul.copy_to_shared import Staging
+from taskmap.schedules.cuda.matmul.operand import Factor
+from taskmap.schedules.cuda.matmul.shared_tile import SharedTile, padded_bytes, padded_tile
+from taskmap.schedules.cuda.matmul.split_k import steps_of
+from taskmap.schedules.cuda.support.launch import WARP, Launch
+from taskmap.schedules.cuda.support.tile_partition import Share, share
+
+__all__ = ["AttentionTask", "choose", "find_attention_task", "schedule_attention", "space", "validity"]
+
+_COPIES = (4, 8, 16)
+_MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
+_NARROW = 80
+_BLOCKS_PER_SM = 2
+"""That a GPU is filled with, where blocks share keys: one waits for memory while another multiplies."""
+_GUESS, _LENGTH = 64, 512
+"""Images, or heads, and queries that are known only when the kernel runs."""
+
+Config = AttentionConfig | HopperAttentionConfig
+
+Step = Callable[[Values, Expr, Expr], None]
+"""What is done with a tile of keys: (values, its first key, its stage)."""
+
+
+def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    types = {f.expr.dtype for f in (t.q, t.k, t.v)}
+    if len(types) != 1:
+        return f"queries, keys and values are of {len(types)} types"
+    unfit = c.unfit(next(iter(types)), target)
+    if unfit:
+        return unfit
+    if c.stages == 2 and not is_asynchronous(t, target):
+        return "two stages are filled by asynchronous copies, of tensors that lie in memory as they are"
+    for f, extent, depth in ((t.q, c.queries, t.depth), (t.k, c.keys, t.depth), (t.v, t.width, c.keys)):
+        found = _share(f, extent, depth, c)
+        if isinstance(found, str):
+            return found
+    needed = shared_bytes(t, c)
+    shared = why_not_split(t, c)
+    if shared is not None:
+        return shared
+    if target.shared_per_block and needed > target.shared_per_block:
+        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+    return None
+
+
+def _share(f: Factor, extent: int, depth: int, c: AttentionConfig) -> Share | str:
+    rows, columns = (extent, depth) if f.along_k else (depth, extent)
+    return share(rows, columns // f.lanes, c.threads)
+
+
+def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
+    """Shared memory of a block."""
+    kind, stages = t.q.expr.dtype, c.stages
+    total = padded_bytes(kind, 1, c.queries, t.depth, along_k=True)
+    total += padded_bytes(kind, stages, c.keys, t.depth, along_k=True)
+    total += padded_bytes(kind, stages, t.width, c.keys, along_k=False)
+    return total + (0 if c.engine != "simt" else padded_bytes(f32, 1, c.queries, c.keys, along_k=True))
+
+
+def schedule_attention(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
+    """The template's kernel, or None for a task that is not anchored by an attention that it takes.
+
+    Raises ScheduleError with the reason when ``config`` does not fit.
+    """
+    t = find_attention_task(task)
+    if t is None:
+        return None
+    chosen = config or choose(t, target)
+    if chosen is None:
+        return None
+    reason = why_not(t, chosen, target)
+    if reason is not None:
+        raise ScheduleError(f"{task.name!r} cannot be computed as {chosen}", why=f"{reason}.")
+    require_count(task, task.outputs, t.a.stage.shape)
+    if isinstance(chosen, HopperAttentionConfig):
+        return hopper_attention.schedule_hopper_attention(t, chosen)
+    return _Template(t, chosen).kernel()
+
+
+def why_not(t: AttentionTask, c: Config, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    return hopper_attention.validity(t, c, target) if isinstance(c, HopperAttentionConfig) else validity(t, c, target)
+
+
+def choose(t: AttentionTask, target: Target) -> Config | None:
+    """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can, or
+    the smallest, whose keys several blocks share; None when none fits."""
+    fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
+    batch, heads = (constant_dim(d) or _GUESS for d in (t.a.stage.shape[0], t.heads))
+    rows = constant_dim(t.rows) or _LENGTH
+    for c in fitting:
+        if batch * heads * -(-rows // c.queries) >= target.cores:
+            return c
+    smallest = min(fitting, key=lambda c: c.queries, default=None)
+    return next(shared_by_blocks(t, target, fitting), smallest)
+
+
+def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]) -> Iterator[AttentionConfig]:
+    """The smallest tiles of queries with so many blocks for each that every multiprocessor has two, the largest tiles
+    of keys first: those of which each block has two, so that one is copied while the other is worked on, or one."""
+    least = min((c.queries for c in fitting), default=0)
+    keys = constant_dim(t.a.keys)
+    smallest = [c for c in fitting if isinstance(c, AttentionConfig) and c.queries == least]
+    for share_of in (2, 1):
+        for c in sorted(smallest, key=lambda c: -c.keys):
+            count = tiles_of(t, c)
+            if count is None or keys is None:
+                continue
+            tiles = -(-keys // c.keys)
+            share = tiles // -(-_BLOCKS_PER_SM * target.cores // count)
+            if share < share_of:
+                continue
+            found = replace(c, split=-(-tiles // share))
+            if found.split > 1 and validity(t, found, target) is None:
+                yield found
+
+
+def every(t: AttentionTask, target: Target) -> list[Config]:
+    """Configurations of all templates, the likely best first; those of warpgroups where they are not mostly idle."""
+    queries = constant_dim(t.a.queries) or _LENGTH
+    of_warpgroups = [c for c in hopper_attention.space(t, target) if queries * 2 > c.queries]
+    return [*of_warpgroups, *space(t, target)]
+
+
+def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
+    """Configurations, the likely best first: 128 queries to a block, and of wide heads 32 to a warp, which halves what
+    is read of shared memory. What a thread holds of sums, scores and weights has to leave registers for the rest."""
+    engine = AttentionConfig.engine_for(t.q.expr.dtype, target)
+    stages = 2 if is_asynchronous(t, target) else 1
+    room = _MOST_HELD if is_plain(t) else _MOST_HELD_WITH_MASKS
+    found = []
+    for warps in (8, 4, 2, 1):
+        for rows in (32, 16):
+            for keys in (128, 64, 32):
+                held = rows * (t.width + keys + keys // 2) // WARP
+                if held <= room and not (engine == "simt" and (keys > 32 or rows > 16)):
+                    found.append(AttentionConfig(engine, warps, rows, keys, stages))
+    rows = 32 if t.width > _NARROW else 16
+    return sorted(found, key=lambda c: (c.queries > 128, -c.queries, c.rows != rows, abs(c.keys - 64)))
+
+
+def is_asynchronous(t: AttentionTask, target: Target) -> bool:
+    """Whether keys and values go to shared memory behind the threads' backs."""
+    return (
+        target.capability >= 80
+        and all(f.direct and f.bytes in _COPIES for f in (t.q, t.k, t.v))
+        and t.q.along_k
+        and t.k.along_k
+        and not t.v.along_k
+    )
+
+
+@dataclass(slots=True)
+class _Template:
+    t: AttentionTask
+    c: AttentionConfig
+    launch: Launch = field(init=False)
+    fixed: dict[Var, Expr] = field(default_factory=dict)
+    first: Expr = field(default_factory=lambda: index(0))
+    tiles: list[SharedTile] = field(default_factory=list)
+    start: Expr = field(default_factory=lambda: index(0))
+
+    def kernel(self) -> Kernel:
+        t, c, a = self.t, self.c, self.t.a
+        batch = a.stage.shape[0]
+        blocks = ceil_div(t.rows, c.queries)
+        self.launch = Launch(t.task, (batch, t.heads, blocks, c.split), c.threads)
+        b = self.launch.b
+        values, (n, h, number, part) = self.launch.begin()
+        # Blocks that see many keys begin first, and short ones fill up the end.
+        number = values.simplifier(index(blocks) - 1 - number) if a.causal else number
+        self.first = b.let("first", values.simplifier(number * c.queries))
+        self.fixed = {a.stage.axes[0]: n, t.head: h}
+        kind = t.q.expr.dtype
+        tiles = [
+            padded_tile(b, "queries", kind, 1, c.queries, t.depth, along_k=True, is_left=True),
+            padded_tile(b, "keys", kind, c.stages, c.keys, t.depth, along_k=True, is_left=False),
+            padded_tile(b, "values", kind, c.stages, t.width, c.keys, along_k=False, is_left=False),
+        ]
+        self.tiles = tiles
+        products = Products.open(b, c, values, t.width, kind)
+        softmax = Softmax(b, t, c, THREAD, self.first, (n, h))
+        softmax.begin()
+
+        def step(place: Values, key: Expr, stage: Expr) -> None:
+            products.score(place.nested(), tiles[0], tiles[1], t.depth, stage)
+            softmax.finish_scores(place.nested(), products.scores, key)
+            shrink = softmax.soften(products.scores, products.store_weight)
+            softmax.rescale(products.sums, shrink)
+            products.weigh(place.nested(), tiles[2], stage)
+
+        number_of_blocks = self.blocks(values)
+        if c.split > 1:
+            self.start, number_of_blocks = steps_of(number_of_blocks, c.split, part, values)
+            self.start = b.let("start", self.start)
+        if c.stages == 2:
+            self.in_stages(values, number_of_blocks, step)
+        else:
+            self.through_registers(values, number_of_blocks, step)
+        softmax.gather()
+        if c.split == 1:
+            softmax.finish(values.nested(), products.sums)
+            return self.launch.kernel(f"cuda.attention({c})")
+        tile = b.let("tile", values.simplifier(BLOCKS[0] // c.split))
+        join = Join(b, t, c, softmax, products, tile, part)
+        with join.last(values) as last:
+            softmax.finish(last, products.sums)
+        return join.kernel(self.launch.kernel(f"cuda.attention({c})"))
+
+    def staging(self, which: int, key: Expr) -> Staging:
+        """How the tile of queries (0), keys (1) or values (2) is filled; keys and values from ``key`` on."""
+        t, c = self.t, self.c
+        depth = t.a.dot.axes[0][1]
+        f, first, extent, deep, size = (
+            (t.q, self.first, c.queries, t.depth, depth),
+            (t.k, key, c.keys, t.depth, depth),
+            (t.v, index(0), t.width, c.keys, t.a.keys),
+        )[which]
+        how = _share(f, extent, deep, c)
+        assert isinstance(how, Share)
+        return Staging(self.launch.b, f, self.fixed, first, extent, deep, size, how, c.threads, self.tiles[which])
+
+    def blocks(self, values: Values) -> Dim:
+        """Tiles of keys that the block's queries may see."""
+        a, c = self.t.a, self.c
+        every = ceil_div(a.keys, c.keys)
+        if not a.causal:
+            return every
+        last = self.t.seen(self.first, c.queries)[1]
+        reach = values.simplifier(minimum(index(every), (last + c.keys) // c.keys))
+        return self.launch.b.let("blocks", reach)
+
+    def in_stages(self, values: Values, blocks: Dim, step: Step) -> None:
+        """Two stages: the next keys and values are copied while these are worked on."""
+        b, c = self.launch.b, self.c
+        commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
+
+        def issue(number: Expr, local: Values) -> None:
+            key = local.simplifier((self.start + number) * c.keys)
+            stage = local.simplifier(number % 2)
+            self.staging(1, key).copy(local.nested(), stage, index(0))
+            self.staging(2, key).copy(local.nested(), stage, key)
+
+        self.staging(0, index(0)).copy(values.nested(), index(0), index(0))
+        issue(index(0), values)
+        b.invoke(commit)
+        with b.loop("block", blocks) as number:
+            inside = values.nested()
+            inside.bind(number, ceil_div(self.t.a.keys, c.keys))
+            b.invoke(wait, as_expr(0))
+            b.barrier()
+            with b.when(number + 1 < blocks):
+                issue(inside.simplifier(number + 1), inside)
+            b.invoke(commit)
+            step(inside.nested(), inside.simplifier((self.start + number) * c.keys), inside.simplifier(number % 2))
+
+    def through_registers(self, values: Values, blocks: Dim, step: Step) -> None:
+        """One stage: keys and values are computed, or loaded, when their turn comes."""
+        b, c = self.launch.b, self.c
+
+        def fill(which: int, local: Values, key: Expr, k0: Expr) -> None:
+            s = self.staging(which, key)
+            s.open(("queries_next", "keys_next", "values_next")[which])
+            s.fetch(local.nested(), k0)
+            s.put(local.nested(), index(0))
+
+        fill(0, values, index(0), index(0))
+        with b.loop("block", blocks) as number:
+            inside = values.nested()
+            inside.bind(number, ceil_div(self.t.a.keys, c.keys))
+            key = inside.simplifier((self.start + number) * c.keys)
+            b.barrier()
+            fill(1, inside, key, index(0))
+            fill(2, inside, key, key)
+            b.barrier()
+            step(inside.nested(), key, index(0))

@@ -1,0 +1,71 @@
+"""Which schedule a task gets on a GPU."""
+
+from __future__ import annotations
+
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.schedules.common.access import same_count
+from taskmap.schedules.common.row_domain import Rows, find_frame, reductions_of, row_length
+from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.cuda.attention.template import schedule_attention
+from taskmap.schedules.cuda.matmul.problem_view import Product, find_product
+from taskmap.schedules.cuda.pointwise import schedule_pointwise
+from taskmap.schedules.cuda.recurrence import schedule_recurrence
+from taskmap.schedules.cuda.rows import schedule_rows
+from taskmap.schedules.cuda.scatter import schedule_scatter
+from taskmap.schedules.cuda.select_matmul import choose, schedule_config
+
+_DEEP = 64
+_WITH_OTHERS = ("cuda.matmul", "cuda.hopper")
+"""Templates, by their notes, that choose among configurations here."""
+
+
+def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> Kernel:
+    """The kernel of ``task`` on the GPU ``target``; that of the next configuration with fewer registers for each
+    ``attempt`` that had not enough. Raises ScheduleError when no template or rule takes the task, or none other.
+    """
+    kernel = _schedule(task, target, attempt)
+    if attempt and not kernel.note.startswith(_WITH_OTHERS):
+        raise ScheduleError(f"{kernel.note} is the only configuration of {kernel.name!r}")
+    return kernel
+
+
+def _schedule(task: Task, target: Target, attempt: int) -> Kernel:
+    attention = schedule_attention(task, target)
+    if attention is not None:
+        return attention
+    scatter = schedule_scatter(task, target)
+    if scatter is not None:
+        return scatter
+    recurrence = schedule_recurrence(task, target)
+    if recurrence is not None:
+        return recurrence
+    rows = find_rows(task)
+    product = find_product(task)
+    if product is not None and not (rows is not None and is_thin(product)):
+        return schedule_config(product, choose(product, target, attempt), target)
+    if rows is not None:
+        return schedule_rows(task, rows, target)
+    columns = find_frame(task)
+    if columns is not None and (is_deep(columns) or not each_alone(task)):
+        return schedule_rows(task, columns, target)
+    return schedule_pointwise(task, target)
+
+
+def is_deep(rows: Rows) -> bool:
+    """Whether rows are so long that a thread for each would be alone for long."""
+    return (constant_dim(row_length(rows)) or _DEEP) >= _DEEP
+
+
+def each_alone(task: Task) -> bool:
+    """Whether every reduction is made where it is stored, and never read by many."""
+    shape = task.outputs[0].shape
+    return all(not reductions_of(s) or same_count(s.shape, shape) for s in task.stages)
+
+
+def is_thin(p: Product) -> bool:
+    """Whether a product has one row or one column: dot products along rows, which need no tiles."""
+    return constant_dim(p.m) == 1 or constant_dim(p.n) == 1

@@ -1,0 +1,1 @@
+"""Templates for Hopper: TMA, mbarriers, wgmma."""

@@ -1,0 +1,268 @@
+"""Attention on Hopper: the copy engine brings queries, keys and values, warpgroups multiply by wgmma.
+
+    one thread of a warpgroup asks:   queries once;  a tile of keys and one of values for each stage of a ring
+    each warpgroup, of 64 queries:
+        s = q k₀ᵀ;  p = softmax of it                       both factors in shared memory, sums in registers
+        for each further tile of keys:
+            s = q kᵀ  and  o = o + p v  are begun           p is the left factor in registers, where its sums lay
+            p' = softmax of s, as soon as it is there       while o + p v goes on
+            o = o · exp(m - m')
+        o = o + p v;  out = o / l
+
+Method: Shah et al., "FlashAttention-3" (2024): asynchrony of the products of one warpgroup and between several. Heads
+that share keys read one tensor; sizes beyond a head's are filled with zeros by the copy engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import as_expr, cast, ceil_div, eq, index, minimum
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Scope
+from taskmap.ir.types import i32, i64
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.attention.problem_view import AttentionTask
+from taskmap.schedules.cuda.attention.softmax import Softmax
+from taskmap.schedules.cuda.hopper.attention_config import (
+    LINE,
+    Heads,
+    HopperAttentionConfig,
+    heads_of,
+    space,
+    validity,
+)
+from taskmap.schedules.cuda.hopper.attention_wgmma import Products
+from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP
+from taskmap.schedules.cuda.hopper.stage import StageTile
+from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES
+from taskmap.schedules.cuda.matmul.operand import Factor
+from taskmap.schedules.cuda.support.launch import WARP, Launch, number_of_warpgroup
+
+__all__ = ["HopperAttentionConfig", "schedule_hopper_attention", "space", "validity"]
+
+_FETCHING, _MULTIPLYING = 24, 240
+"""Registers of a thread that fetches, and of one that multiplies, of two warpgroups that do."""
+
+
+def schedule_hopper_attention(t: AttentionTask, c: HopperAttentionConfig) -> Kernel:
+    """The template filled in, with a configuration that is known to fit."""
+    return _Attention(t, c).kernel()
+
+
+@dataclass(slots=True)
+class _Operand:
+    """A tile of queries, keys or values, and whence it comes."""
+
+    tile: StageTile
+    heads: Heads
+    full: Buffer
+    empty: Buffer | None
+
+
+@dataclass(slots=True)
+class _Attention:
+    t: AttentionTask
+    c: HopperAttentionConfig
+    launch: Launch = field(init=False)
+    place: tuple[Expr, Expr] = field(init=False)
+    first: Expr = field(init=False)
+    blocks: Expr = field(init=False)
+    q: _Operand = field(init=False)
+    k: _Operand = field(init=False)
+    v: _Operand = field(init=False)
+
+    @property
+    def b(self) -> Builder:
+        """Where statements go."""
+        return self.launch.b
+
+    def kernel(self) -> Kernel:
+        t, c, a = self.t, self.c, self.t.a
+        batch, heads, queries, _ = a.stage.shape
+        blocks = ceil_div(queries, c.queries)
+        self.launch = Launch(t.task, (batch, heads, blocks), c.threads)
+        values, (n, h, number) = self.launch.begin()
+        b = self.b
+        # Blocks that see many keys begin first, and short ones fill up the end.
+        number = values.simplifier(index(blocks) - 1 - number) if a.causal else number
+        self.place = (b.let("batch", n), b.let("head", h))
+        for v, d in zip(self.place, (batch, heads), strict=True):
+            values.bind(v, d)
+        self.first = b.let("first", values.simplifier(number * c.queries))
+        values.bind(self.first, queries)
+        self.q = self.operand("queries", t.q, 1, c.queries, t.depth)
+        self.k = self.operand("keys", t.k, c.stages, c.keys, t.depth)
+        self.v = self.operand("values", t.v, c.stages, c.keys, t.width)
+        with b.when(THREAD < 1):
+            for o in (self.q, self.k, self.v):
+                for stage in range(int(o.full.shape[0])):  # type: ignore[arg-type]  # as many as there are stages
+                    self.at(o.full, index(stage), "init", 1)
+                    if o.empty:
+                        self.at(o.empty, index(stage), "init", c.warps)
+            b.invoke(instruction_named("fence_mbarrier_init"))
+        b.barrier()
+        self.blocks = self.count(values)
+        group = number_of_warpgroup(b, c.groups + 1, values)
+        with b.when(group < c.groups):
+            if c.groups > 1:
+                b.invoke(instruction_named("setmaxnreg_inc"), as_expr(_MULTIPLYING))
+            self.consume(values.nested(), group if c.groups > 1 else index(0))
+        with b.otherwise():
+            if c.groups > 1:
+                b.invoke(instruction_named("setmaxnreg_dec"), as_expr(_FETCHING))
+            with b.when(eq(THREAD, c.groups * WARPGROUP)):
+                self.produce(values.nested())
+        kernel = self.launch.kernel(f"cuda.attention({c})")
+        maps = (o.tile.map for o in (self.q, self.k, self.v))
+        return replace(kernel, maps=tuple(m for m in maps if m))
+
+    def operand(self, name: str, f: Factor, stages: int, lines: int, width: int) -> _Operand:
+        """Shared memory for ``lines`` lines of heads of ``width`` elements, in boxes of 128 bytes, and its barriers."""
+        b = self.b
+        heads = heads_of(self.t, f)
+        assert isinstance(heads, Heads)
+        count = -(-width // LINE)
+        buffer = b.allocate(name, f.expr.dtype, (stages, count, lines, LINE), Scope.SHARED)
+        full = b.allocate(f"{name}_full", i64, (stages,), Scope.SHARED)
+        empty = None if f is self.t.q else b.allocate(f"{name}_empty", i64, (stages,), Scope.SHARED)
+        boxes = heads.boxes
+        tile = StageTile(buffer, boxes.along_k, count * LINE, boxes, boxes.map(f"map_{name}", lines))
+        return _Operand(tile, heads, full, empty)
+
+    def count(self, values: Values) -> Expr:
+        """Tiles of keys that the block's queries may see."""
+        a, c = self.t.a, self.c
+        every = index(ceil_div(a.keys, c.keys))
+        if not a.causal:
+            return every
+        reach = values.simplifier(minimum(every, (self.first + (c.queries + c.keys - 1)) // c.keys))
+        return self.b.let("blocks", reach)
+
+    def at(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
+        """A step of one mbarrier."""
+        given = (cast(as_expr(v, i32), i32) for v in values)
+        self.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
+
+    def produce(self, values: Values) -> None:
+        """One thread fills stage after stage."""
+        c, t, b = self.c, self.t, self.b
+        self.fetch(values, self.q, self.first, index(0))
+        with b.loop("block", self.blocks, unroll=1) as number:
+            inside = values.nested()
+            inside.bind(number, ceil_div(t.a.keys, c.keys))
+            stage, turn = self.turn(inside, number)
+            for o in (self.k, self.v):
+                assert o.empty is not None
+                self.at(o.empty, stage, "wait", inside.simplifier((turn + 1) % 2))
+                self.fetch(inside, o, inside.simplifier(number * c.keys), stage)
+
+    def turn(self, values: Values, number: Expr) -> tuple[Expr, Expr]:
+        """The stage of a tile of keys, and how often it has been filled before, of which only the parity counts."""
+        return values.simplifier(number % self.c.stages), values.simplifier(number // self.c.stages % 2)
+
+    def fetch(self, values: Values, o: _Operand, line: Expr, stage: Expr) -> None:
+        """The lines of a tile from ``line`` on, box after box."""
+        b, tile = self.b, o.tile
+        assert tile.map is not None
+        boxes, lines, count = o.heads.boxes, int(tile.buffer.shape[2]), int(tile.buffer.shape[1])  # type: ignore[arg-type]  # plain sizes
+        self.at(o.full, stage, "arrive_expect_tx", count * lines * LINE_BYTES)
+        batch = o.heads.batch(*self.place)
+        for box in range(count):
+            column = index(box * LINE)
+            mn, k = (line, column) if boxes.along_k else (column, line)
+            where = boxes.coordinates(batch, mn, k)
+            to = region(tile.buffer, (stage, box, 0, 0), (1, 1, lines, LINE))
+            given = (cast(values.simplifier(i), i32) for i in where)
+            load = instruction_named(f"tma_load_{len(where)}d")
+            b.invoke(load, to, tile.map, region(o.full, (stage,), (1,)), *given)
+
+    def consume(self, values: Values, group: Expr) -> None:
+        """A warpgroup's queries, from the first tile of keys to the result."""
+        t, c, b = self.t, self.c, self.b
+        worker = THREAD % (c.groups * WARPGROUP)
+        softmax = Softmax(b, t, c, worker, self.first, self.place)
+        products = Products.open(b, t, c, group, worker)
+        softmax.begin()
+        self.at(self.q.full, index(0), "wait", 0)
+
+        def soften(inside: Values, key: Expr, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
+            softmax.finish_scores(inside.nested(), products.scores, key)
+            return softmax.soften(products.scores, store)
+
+        if c.overlap:
+            self.overlapped(values, products, softmax, soften)
+        else:
+            self.in_turn(values, products, softmax, soften)
+        softmax.gather()
+        softmax.finish(values.nested(), products.sums)
+
+    def in_turn(self, values: Values, products: Products, softmax: Softmax, soften: _Soften) -> None:
+        """One product, softmax, the other product."""
+        c, b = self.c, self.b
+        with b.loop("block", self.blocks, unroll=1) as number:
+            inside = values.nested()
+            inside.bind(number, ceil_div(self.t.a.keys, c.keys))
+            stage, parity = self.turn(inside, number)
+            self.at(self.k.full, stage, "wait", parity)
+            products.score(self.q.tile, self.k.tile, stage)
+            products.wait(0)
+            products.hold(products.scores)
+            self.release(self.k, stage)
+            shrink = soften(inside, inside.simplifier(number * c.keys), products.store_weight)
+            softmax.rescale(products.sums, shrink)
+            self.at(self.v.full, stage, "wait", parity)
+            products.weigh(self.v.tile, stage)
+            products.wait(0)
+            products.hold(products.sums)
+            self.release(self.v, stage)
+
+    def overlapped(self, values: Values, products: Products, softmax: Softmax, soften: _Soften) -> None:
+        """The scores of the next tile are begun before the values of this one are weighed."""
+        c, b = self.c, self.b
+        blocks = self.blocks
+        self.at(self.k.full, index(0), "wait", 0)
+        products.score(self.q.tile, self.k.tile, index(0))
+        products.wait(0)
+        products.hold(products.scores)
+        self.release(self.k, index(0))
+        soften(values.nested(), index(0), products.store_weight)
+        with b.loop("block", values.simplifier(blocks - 1), unroll=1) as number:
+            inside = values.nested()
+            inside.bind(number, ceil_div(self.t.a.keys, c.keys))
+            stage, parity = self.turn(inside, number)
+            after, parity_after = self.turn(inside, inside.simplifier(number + 1))
+            self.at(self.k.full, after, "wait", parity_after)
+            products.score(self.q.tile, self.k.tile, after)
+            self.at(self.v.full, stage, "wait", parity)
+            products.weigh(self.v.tile, stage)
+            products.wait(1)
+            products.hold(products.scores)
+            self.release(self.k, after)
+            shrink = soften(inside, inside.simplifier((number + 1) * c.keys), products.keep)
+            # They have arrived long ago: the loop ends a basic block, or the assembler would wait for the products
+            # before the softmax. Keys would not do: their stage has been given back, and may have been filled again.
+            self.at(self.q.full, index(0), "wait", 0)
+            products.wait(0)
+            products.hold(products.sums)
+            self.release(self.v, stage)
+            softmax.rescale(products.sums, shrink)
+            products.settle()
+        last, parity = self.turn(values, values.simplifier(blocks - 1))
+        self.at(self.v.full, last, "wait", parity)
+        products.weigh(self.v.tile, last)
+        products.wait(0)
+        products.hold(products.sums)
+
+    def release(self, o: _Operand, stage: Expr) -> None:
+        """A warp is done with a stage."""
+        assert o.empty is not None
+        with self.b.when(eq(THREAD % WARP, 0)):
+            self.at(o.empty, stage, "arrive")
+
+
+_Soften = Callable[[Values, Expr, Callable[[Expr, Expr, Expr], None]], Buffer]
+"""Scores of the tile from a key on become weights: (values, key, what takes a weight); by how much sums shrink."""

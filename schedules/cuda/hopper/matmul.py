@@ -1,0 +1,375 @@
+"""The matrix-multiplication template for Hopper: a ring of stages is filled, warpgroups multiply from it.
+
+    warpgroup that fetches: for each part of k:  wait until a stage is empty;  both tiles -> the stage
+    warpgroups of 4 warps:  for each part of k:  wait until the stage is full; total += left @ right (wgmma)
+                                                 the stage before is empty again
+    epilogue on the tile, in registers: whatever follows the product
+
+Factors that lie in memory as they are come by the copy engine, for which one thread asks: it counts bytes, and fills
+what lies beyond the product with zeros. Others come through the threads of their warpgroup, prologues computed on the
+way (``hopper_stage.py``): its four warps then arrive at the barrier of a full stage, after the fence that shows their
+writes to wgmma. Asynchronous copies are waited for some stages later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.builder import region
+from taskmap.ir.construct import as_expr, cast, ceil_div, const, constant_dim, eq, index
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Load, Scope
+from taskmap.ir.target import Target
+from taskmap.ir.types import f32, i32, i64, tf32
+from taskmap.ir.visit import walk_exprs
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.hopper import stage as hopper_stage
+from taskmap.schedules.cuda.hopper.matmul_config import ROWS, WARPGROUP, HopperConfig
+from taskmap.schedules.cuda.hopper.stage import Arrival, Feed, StageTile, SwizzledTile, Way, arrival, open_tile
+from taskmap.schedules.cuda.hopper.tma_descriptor import Boxes
+from taskmap.schedules.cuda.hopper.tma_store import Outlet, output_boxes, output_bytes
+from taskmap.schedules.cuda.hopper.wgmma import Wgmma
+from taskmap.schedules.cuda.matmul.problem_view import Frame, Product
+from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, tiles_of, why_not_split
+from taskmap.schedules.cuda.support.launch import WARP, number_of_warpgroup
+from taskmap.schedules.cuda.support.vectors import fills
+
+__all__ = ["HopperConfig", "arrivals", "filling_clocks", "schedule_hopper", "validity"]
+
+_MOST_SUMS = 128
+_PAIR = 2
+
+
+def validity(p: Product, c: HopperConfig, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    found = instruction_named(c.engine)
+    if not found.targets(target):
+        return f"{target} has no {c.engine}, which needs {found.targets}"
+    types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
+    wanted = tuple(f32 if t == tf32 else t for t in (c.spec.a, c.spec.b, c.spec.c))  # f32 is rounded to tf32 on the way
+    if types != wanted:
+        return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
+    if c.groups not in (1, 2):
+        return f"one or two warpgroups multiply, not {c.groups}"
+    if c.block_m % (c.groups * ROWS):
+        return f"{c.groups} warpgroups of {ROWS} rows do not divide {c.block_m}"
+    if c.block_n != c.spec.n:
+        return f"{c.engine} has {c.spec.n} columns, not {c.block_n}"
+    if c.stages < 2:
+        return "one stage leaves nothing to fetch while another is multiplied"
+    if c.sums > _MOST_SUMS:
+        return f"{c.sums} sums of a thread leave no registers for the rest"
+    needed = c.shared_bytes + (output_bytes(p, c) if c.boxed else 0)
+    if target.shared_per_block and needed > target.shared_per_block:
+        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+    ways = arrivals(p, c)
+    if isinstance(ways, str):
+        return ways
+    return _endless(p, c, target, ways) or _unboxed(p, c) or _unsplit(p, c)
+
+
+def _endless(p: Product, c: HopperConfig, target: Target, ways: tuple[Arrival, Arrival]) -> str | None:
+    """Why blocks cannot compute tile after tile; None when they can."""
+    if not c.persistent:
+        return None
+    if any(w.way is not Way.BOXES for w in ways):
+        return "blocks compute tile after tile only where the copy engine brings both factors"
+    count = tiles_of(p, (c.block_m, c.block_n))
+    if count is None:
+        return "blocks compute tile after tile only where all sizes are known"
+    return f"{count} tiles are no more than {target.cores} multiprocessors" if count <= target.cores else None
+
+
+def _unsplit(p: Product, c: HopperConfig) -> str | None:
+    """Why blocks cannot share sums; None when they can."""
+    if c.split > 1 and (c.persistent or c.boxed):
+        return "blocks share the sums of one tile each, and the last of them stores the result by itself"
+    if c.split < 1:
+        return f"{c.split} blocks cannot share a sum"
+    return why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
+
+
+def _unboxed(p: Product, c: HopperConfig) -> str | None:
+    """Why the copy engine cannot store the result; None when it can."""
+    found = output_boxes(p, c) if c.boxed else None
+    return f"the copy engine cannot store the result: {found}" if isinstance(found, str) else None
+
+
+def arrivals(p: Product, c: HopperConfig) -> tuple[Arrival, Arrival] | str:
+    """How the factors come to a stage; or why one of them cannot."""
+    found = []
+    for name, f, extent, kind in (("left", p.left, c.block_m, c.spec.a), ("right", p.right, c.block_n, c.spec.b)):
+        how = arrival(p.task, f, p.c.batch, extent, kind)
+        if isinstance(how, str):
+            return f"the {name} factor does not come to a stage: {how}"
+        found.append(how)
+    return found[0], found[1]
+
+
+def filling_clocks(p: Product, c: HopperConfig) -> float:
+    """Clocks that the threads of a block take to fill a stage."""
+    ways = arrivals(p, c)
+    if isinstance(ways, str):
+        return 0.0
+    return sum(hopper_stage.filling_clocks(f, w) for f, w in zip((p.left, p.right), ways, strict=True))
+
+
+def schedule_hopper(p: Product, config: HopperConfig, target: Target) -> Kernel:
+    """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
+    reason = validity(p, config, target)
+    if reason is not None:
+        raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
+    require_count(p.task, p.task.outputs, p.stage.shape)
+    return _Hopper(p, config, target).kernel()
+
+
+@dataclass(slots=True)
+class _Hopper:
+    p: Product
+    c: HopperConfig
+    target: Target
+    outlet: Outlet | None = None
+    ways: tuple[Arrival, Arrival] = field(init=False)
+    frame: Frame = field(init=False)
+    full: Buffer = field(init=False)
+    empty: Buffer = field(init=False)
+    start: Expr = field(init=False)
+    count: Expr = field(init=False)
+    shared: Split | None = None
+
+    def kernel(self) -> Kernel:
+        p, c = self.p, self.c
+        found = arrivals(p, c)
+        assert not isinstance(found, str)
+        self.ways = found
+        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
+        values = self.frame.open() if c.persistent else self.frame.begin()
+        b = self.frame.launch.b
+        start, count = steps_of(ceil_div(p.k, c.block_k), c.split, self.frame.part, values)
+        self.start, self.count = b.let("start", start), b.let("steps", count)
+        left = open_tile(b, "left", c.spec.a, c.stages, c.block_m, found[0])
+        right = open_tile(b, "right", c.spec.b, c.stages, c.block_n, found[1])
+        boxes = output_boxes(p, c) if c.boxed else None
+        self.outlet = Outlet.open(b, c, boxes) if isinstance(boxes, Boxes) else None
+        self.full, self.empty = (b.allocate(name, i64, (c.stages,), Scope.SHARED) for name in ("full", "empty"))
+        by_engine = any(w.way is Way.BOXES for w in found)
+        by_threads = any(w.way is not Way.BOXES for w in found)
+        with b.when(THREAD < 1):
+            for stage in range(c.stages):
+                self.at(self.full, index(stage), "init", by_engine + by_threads * WARPGROUP // WARP)
+                self.at(self.empty, index(stage), "init", c.groups * WARPGROUP // WARP)
+            b.invoke(instruction_named("fence_mbarrier_init"))
+        b.barrier()
+        registers = c.registers(by_threads=by_threads)
+        number = number_of_warpgroup(b, c.groups + 1, values)
+        with b.when(number < c.groups):
+            if registers:
+                b.invoke(instruction_named("setmaxnreg_inc"), as_expr(registers[1]))
+            self.consume(values.nested(), number if c.groups > 1 else index(0), left, right)
+        with b.otherwise():
+            if registers:
+                b.invoke(instruction_named("setmaxnreg_dec"), as_expr(registers[0]))
+            # Threads that only ask the copy engine are one.
+            with b.when(True if by_threads else self.is_first()):
+                self.each_tile(values.nested(), lambda inside, before: self.produce(inside, before, left, right))
+        kernel = self.frame.launch.kernel(f"cuda.hopper({c})")
+        kernel = self.shared.kernel(kernel) if self.shared else kernel
+        grid = (self.target.cores,) if c.persistent else kernel.grid
+        return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.outlet) if t and t.map))
+
+    def is_first(self) -> Expr:
+        """Whether a thread is the first of those that fetch."""
+        return eq(THREAD, self.c.groups * WARPGROUP)
+
+    def at(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
+        """A step of one mbarrier."""
+        given = (cast(as_expr(v, i32), i32) for v in values)
+        self.frame.launch.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
+
+    def steps(self) -> Expr:
+        """Parts of k that the block multiplies."""
+        return self.count
+
+    def each_tile(self, values: Values, body: Callable[[Values, Expr], None]) -> None:
+        """``body`` for each tile of the block, and how many parts of k came before it."""
+        if not self.c.persistent:
+            body(values, index(0))
+            return
+        frame, b, blocks = self.frame, self.frame.launch.b, self.target.cores
+        count = tiles_of(self.p, frame.block) or 0
+        mine = b.let("tiles", values.simplifier((index(count - 1 + blocks) - BLOCKS[0]) // blocks))
+        with b.loop("turn", mine, unroll=1) as turn:
+            inside = values.nested()
+            inside.bind(turn, -(-count // blocks))
+            number = b.let("number", inside.simplifier(turn * blocks + BLOCKS[0]))
+            inside.bind(number, count)
+            frame.stand(inside, number)
+            body(inside, inside.simplifier(turn * self.steps()))
+
+    def turn(self, values: Values, number: Expr) -> tuple[Expr, Expr]:
+        """The stage of a part of k by its number, and the parity of how often that was filled before."""
+        s, stages = values.simplifier, self.c.stages
+        return s(number % stages), s(number // stages % 2)
+
+    @property
+    def lag(self) -> int:
+        """How many steps after it was begun an asynchronous copy is waited for. A stage is given back one step after
+        it was multiplied, so that two stages are never on their way."""
+        return self.c.stages - 2 if any(w.way is Way.COPIES for w in self.ways) else 0
+
+    def produce(self, values: Values, before: Expr, left: StageTile, right: StageTile) -> None:
+        """Stage after stage is filled."""
+        b, c, frame, p = self.frame.launch.b, self.c, self.frame, self.p
+        tiles = ((left, frame.row), (right, frame.column))
+        boxed = [t for t, w in zip(tiles, self.ways, strict=True) if w.way is Way.BOXES]
+        copied, computed = (
+            [
+                self.feed(f, tile, first, w)
+                for f, (tile, first), w in zip((p.left, p.right), tiles, self.ways, strict=True)
+                if w.way is way
+            ]
+            for way in (Way.COPIES, Way.VALUES)
+        )
+        for feed in computed:
+            feed.open(f"{feed.tile.buffer.name}_next")
+        # What a thread holds while it waits for a stage leaves few registers for another factor's way.
+        early = len(computed) == 1 or c.registers(by_threads=True) is None
+        # Unrolled, the assembler would hold the addresses of several steps.
+        with b.loop("step", self.steps(), unroll=1) as step:
+            values.bind(step, self.steps())
+            stage, parity = self.turn(values, values.simplifier(before + step))
+            k0 = values.simplifier((self.start + step) * c.block_k)
+            for feed in computed if early else ():
+                feed.early(values, k0)
+            self.at(self.empty, stage, "wait", values.simplifier((parity + 1) % 2))
+            if boxed:
+                self.ask(values, boxed, stage, k0, alone=not (copied or computed))
+            for feed in copied:
+                feed.send(values, stage, k0)
+            if copied:
+                b.invoke(instruction_named("cp_async_commit"))
+            for feed in computed:
+                feed.late(values, stage, k0, early=early)
+            if copied or computed:
+                with b.when(step >= self.lag):
+                    if copied:
+                        b.invoke(instruction_named("cp_async_wait"), as_expr(self.lag))
+                    self.publish(values.simplifier((step + (c.stages - self.lag)) % c.stages))
+        self.settle(values)
+
+    def feed(self, f: object, tile: StageTile, first: Expr, how: Arrival) -> Feed:
+        """How threads fill a tile."""
+        c, p = self.c, self.p
+        factor = p.left if f is p.left else p.right
+        assert how.share is not None
+        seen = SwizzledTile(tile.buffer, tile.along_k, f is p.left)
+        b = self.frame.launch.b
+        return Feed(
+            b, factor, self.frame.fixed, first, tile.extent, c.block_k, p.k, how.share, WARPGROUP, seen, how.parts
+        )
+
+    def ask(self, values: Values, boxed: list[tuple[StageTile, Expr]], stage: Expr, k0: Expr, *, alone: bool) -> None:
+        """The copy engine is asked for the boxes of a stage, by one thread."""
+        b, frame = self.frame.launch.b, self.frame
+        batch = [frame.fixed[v] for v, _ in self.p.c.batch]
+        count = sum(t.extent for t, _ in boxed) * 128
+        with b.when(True if alone else self.is_first()):
+            self.at(self.full, stage, "arrive_expect_tx", count)
+            for tile, first in boxed:
+                assert tile.boxes is not None
+                assert tile.map is not None
+                for box in range(tile.count):
+                    at = tile.boxes.coordinates(batch, first + box * tile.line, k0)
+                    to = region(tile.buffer, (stage, box, 0, 0), (1, 1, *tile.buffer.shape[2:]))
+                    where = (cast(values.simplifier(i), i32) for i in at)
+                    fetch = instruction_named(f"tma_load_{len(at)}d")
+                    b.invoke(fetch, to, tile.map, region(self.full, (stage,), (1,)), *where)
+
+    def publish(self, stage: Expr) -> None:
+        """A stage is full, as far as the threads of a warp had to fill it."""
+        b = self.frame.launch.b
+        b.invoke(instruction_named("fence_proxy_async"))
+        b.invoke(instruction_named("warp_sync"))
+        with b.when(eq(THREAD % WARP, 0)):
+            self.at(self.full, stage, "arrive")
+
+    def settle(self, values: Values) -> None:
+        """The last copies are waited for."""
+        if not self.lag:
+            return
+        b, c = self.frame.launch.b, self.c
+        b.invoke(instruction_named("cp_async_wait"), as_expr(0))
+        with b.loop("late", self.lag) as late:
+            inside = values.nested()
+            inside.bind(late, self.lag)
+            step = self.steps() - self.lag + late
+            with b.when(step >= 0):
+                self.publish(inside.simplifier((step + c.stages) % c.stages))
+
+    def consume(self, values: Values, number: Expr, left: StageTile, right: StageTile) -> None:
+        """A warpgroup multiplies its rows of each tile, and finishes them."""
+        engine = Wgmma.open(self.frame.launch.b, self.c, number, once=constant_dim(self.steps()) == 1)
+        whole = fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)
+        if self.outlet and not (whole or self.is_clipped):
+            self.outlet.clear(values.nested(), engine.pairs(_PAIR))
+        self.each_tile(values, lambda inside, before: self.compute(inside, before, engine, left, right))
+        if self.outlet:
+            self.outlet.close()
+
+    def compute(self, values: Values, before: Expr, engine: Wgmma, left: StageTile, right: StageTile) -> None:
+        """One tile, from the first product to the result."""
+        b, c, outlet = self.frame.launch.b, self.c, self.outlet
+        engine.begin()
+        # Unrolled, the assembler would have products of different steps wait for each other.
+        with b.loop("step", self.steps(), unroll=1) as step:
+            inside = values.nested()
+            inside.bind(step, self.steps())
+            stage, parity = self.turn(inside, inside.simplifier(before + step))
+            self.at(self.full, stage, "wait", parity)
+            engine.multiply(left, right, stage)
+            b.invoke(instruction_named("wgmma_wait"), as_expr(1))
+            with b.when((step > 0) & eq(THREAD % WARP, 0)):
+                self.at(self.empty, inside.simplifier((before + step + (c.stages - 1)) % c.stages), "arrive")
+        b.invoke(instruction_named("wgmma_wait"), as_expr(0))
+        engine.hold()
+        self.part(values, before)
+        if c.split > 1:
+            self.shared = Split(self.frame, engine, self.meet, THREAD < 1)
+            with self.shared.last(values) as last:
+                self.frame.epilogue(last, engine)
+            return
+        if outlet and c.persistent:
+            outlet.reuse(engine.number)
+        self.frame.epilogue(values, engine, outlet.keep if outlet else None, clipped=self.is_clipped)
+        if outlet:
+            outlet.send(values, self.frame, engine.number)
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether a tile is finished beyond the product's sizes, too: the copy engine stores nothing there, and what
+        follows the product reads no memory."""
+        anchor = self.p.task.stages.index(self.p.stage)
+        after = [e for s in self.p.task.stages[anchor + 1 :] for e in walk_exprs(s.body) if isinstance(e, Load)]
+        return self.outlet is not None and not any(e.buffer in self.p.task.inputs for e in after)
+
+    def meet(self) -> None:
+        """The threads that multiply wait for each other."""
+        threads = const(self.c.groups * WARPGROUP, i32)
+        self.frame.launch.b.invoke(instruction_named("barrier_sync"), const(1, i32), threads)
+
+    def part(self, values: Values, before: Expr) -> None:
+        """The epilogue is kept apart from the products. In one basic block with the last wait, the assembler may take
+        its reads of sums for reads of unfinished ones, and would then run all products one after the other; a wait
+        loop, for what has long arrived, ends the block. Where a tile follows, the last stage is given back."""
+        b = self.frame.launch.b
+        with b.when(self.steps() > 0):
+            stage, parity = self.turn(values, values.simplifier(before + self.steps() - 1))
+            self.at(self.full, stage, "wait", parity)
+            if self.c.persistent:
+                b.invoke(instruction_named("warp_sync"))
+                with b.when(eq(THREAD % WARP, 0)):
+                    self.at(self.empty, stage, "arrive")

@@ -1,0 +1,244 @@
+"""A factor in the stages of a ring, as wgmma reads it: lines of 128 bytes, their chunks swizzled.
+
+Boxes of tensors that lie in memory as they are come by the copy engine. Whatever else comes through the threads of a
+warpgroup: asynchronous copies of chunks, zeros where a condition fails, as the windows of a convolution want them; or
+elements that are computed on the way, in registers. Both end at the addresses at which the engine would have put them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import as_expr, const, index, load, value_of
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Scope, TensorMap
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType, i32, i64, tf32
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP
+from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES, Boxes, boxes_of
+from taskmap.schedules.cuda.matmul.copy_to_shared import Staging
+from taskmap.schedules.cuda.matmul.operand import Axes, Factor
+from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
+from taskmap.schedules.cuda.support.tile_partition import Share, share
+
+_ATOM = 1024
+"""Bytes of eight lines, after which a swizzle repeats."""
+_LARGEST_BOX = 256
+_COPIES = (4, 8, 16)
+_CHUNK = 16
+_COPY_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 30, 5, 600
+_COPIES_AT_ONCE = 4
+_CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
+"""What a thread has on its way through its registers."""
+
+
+class Way(Enum):
+    """How a factor comes to a stage."""
+
+    BOXES = "by the copy engine"
+    COPIES = "by asynchronous copies"
+    VALUES = "through registers"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a factor comes to a stage, and how it lies there. ``boxes``: as the copy engine sees it. ``share``: which
+    thread takes which chunks of one of ``parts`` parts, where threads do; one part comes after the other, so that a
+    thread has registers for what is on its way."""
+
+    way: Way
+    along_k: bool
+    boxes: Boxes | None = None
+    share: Share | None = None
+    parts: int = 1
+
+
+def filling_clocks(f: Factor, how: Arrival) -> float:
+    """Clocks that threads take to fill a stage with a factor, roughly: addresses and tests of every chunk, and of those
+    that go through registers the latency of memory for every part, and the instructions that compute an element."""
+    if how.share is None:
+        return 0.0
+    chunks = how.parts * how.share.repeats[0] * how.share.repeats[1]
+    if how.way is Way.COPIES:
+        return float(chunks * _COPY_CLOCKS)
+    return float(how.parts * _LATENCY + chunks * (_COPY_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
+
+
+def arrival(task: Task, f: Factor, batch: Axes, extent: int, kind: DType) -> Arrival | str:
+    """How ``extent`` rows (or columns) of a factor come to a stage of elements of ``kind``; or why they cannot."""
+    boxes = boxes_of(task, f, batch)
+    if isinstance(boxes, Boxes) and _unboxed(boxes, extent, kind) is None:
+        return Arrival(Way.BOXES, boxes.along_k, boxes)
+    line = LINE_BYTES // kind.bytes
+    along_k = f.along_k or kind.bytes != 2 or extent % line != 0
+    rows, columns = (extent, line) if f.along_k else (line, extent)
+    if columns % f.lanes:
+        return f"chunks of {f.lanes} do not divide {columns} elements"
+    whole = share(rows, columns // f.lanes, WARPGROUP)
+    if isinstance(whole, str):
+        return whole
+    copied = f.direct and f.bytes in _COPIES and along_k == f.along_k and kind == f.expr.dtype
+    most = _COPIES_AT_ONCE if copied else min(_CHUNKS_AT_ONCE, max(1, _BYTES_AT_ONCE // f.bytes))
+    down, across = whole.repeats
+    parts = next((n for n in range(1, down + 1) if down % n == 0 and down // n * across <= most), down)
+    part = replace(whole, rows=rows // parts, repeats=(down // parts, across))
+    return Arrival(Way.COPIES if copied else Way.VALUES, along_k, None, part, parts)
+
+
+def _unboxed(boxes: Boxes, extent: int, kind: DType) -> str | None:
+    """Why boxes do not serve a tile of ``extent`` rows; None when they do."""
+    if boxes.view.dtype != kind:
+        return f"its elements are rounded to {kind}"
+    if not boxes.along_k and (kind.bytes != 2 or extent % boxes.line):
+        return "it is not contiguous along k, and wgmma cannot take it otherwise"
+    if boxes.along_k and extent > _LARGEST_BOX:
+        return f"a box has at most {_LARGEST_BOX} lines, not {extent}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StageTile:
+    """One factor in shared memory, for each stage boxes of lines of 128 bytes; ``extent`` of its rows or columns."""
+
+    buffer: Buffer
+    along_k: bool
+    extent: int
+    boxes: Boxes | None = None
+    map: TensorMap | None = None
+
+    @property
+    def line(self) -> int:
+        """Elements of a line."""
+        return LINE_BYTES // self.buffer.dtype.bytes
+
+    @property
+    def count(self) -> int:
+        """Boxes in a stage."""
+        return 1 if self.along_k else self.extent // self.line
+
+    def descriptor(self, first: Expr, kk: Expr, stage: Expr) -> Expr:
+        """The operand of one instruction: from row (or column) ``first`` on, its terms from ``kk`` on."""
+        box, within = divmod(int(value_of(kk) or 0), self.line)  # an unknown one stays within the first box
+        where = (
+            (stage, index(box), first, index(within) if value_of(kk) is not None else kk)
+            if self.along_k
+            else (stage, first // self.line, kk, index(0))
+        )
+        leading = _CHUNK if self.along_k else int(self.buffer.shape[2]) * LINE_BYTES  # type: ignore[arg-type]  # tiles have plain sizes
+        args = (as_expr(LINE_BYTES), load(self.buffer, where), const(leading, i32), const(_ATOM, i32))
+        return Intrinsic(instruction_named("wgmma_descriptor"), args, i64, 1)
+
+
+def open_tile(b: Builder, name: str, kind: DType, stages: int, extent: int, how: Arrival) -> StageTile:
+    """Shared memory for a factor of ``extent`` rows (or columns) that arrives as ``how`` says."""
+    line = LINE_BYTES // kind.bytes
+    lines, count = (extent, 1) if how.along_k else (line, extent // line)
+    shape = (stages, count, lines, line)
+    # The copy engine swizzles by itself, and the tile is seen as it lies; threads write where the layout says.
+    chunk = (_CHUNK // kind.bytes).bit_length() - 1
+    layout = None if how.boxes else row_major(*shape).swizzled(3, chunk, 3)
+    buffer = b.allocate(name, kind, shape, Scope.SHARED, layout=layout)
+    return StageTile(buffer, how.along_k, extent, how.boxes, how.boxes.map(f"map_{name}", lines) if how.boxes else None)
+
+
+@dataclass(frozen=True, slots=True)
+class SwizzledTile(SharedTile):
+    """A stage's tile as the threads that fill it see it, from row ``mn`` and term ``k`` on."""
+
+    mn: Expr = field(default_factory=lambda: index(0))
+    k: Expr = field(default_factory=lambda: index(0))
+
+    def at(self, stage: Expr, mn: Expr, k: Expr, values: Values) -> tuple[Expr, ...]:
+        """The indices of an element."""
+        line, s = LINE_BYTES // self.buffer.dtype.bytes, values.simplifier
+        mn, k = self.mn + mn, self.k + k
+        return (stage, index(0), s(mn), s(k)) if self.along_k else (stage, s(mn // line), s(k), s(mn % line))
+
+    def shape(self, mn: int, k: int) -> tuple[int, ...]:  # type: ignore[override]  # a stage has boxes
+        """The extents of a part of a stage."""
+        return (1, 1, mn, k) if self.along_k else (1, 1, k, mn)
+
+
+@dataclass(slots=True)
+class Feed(Staging):
+    """A factor's way through the threads of one warpgroup, in ``parts``."""
+
+    parts: int = 1
+
+    def send(self, values: Values, stage: Expr, k0: Expr) -> None:
+        """Asynchronous copies of the tile whose sum begins at ``k0`` into stage ``stage``."""
+        self.each_part(values, k0, lambda part, inside, k: part.copy(inside, stage, k))
+
+    def early(self, values: Values, k0: Expr) -> None:
+        """What can be done before the stage is empty: the tile into registers, if they hold all of it."""
+        if self.parts == 1:
+            self.fetch(values.nested(), k0)
+
+    def late(self, values: Values, stage: Expr, k0: Expr, *, early: bool) -> None:
+        """The tile into stage ``stage``, or what is left to do of it."""
+        if self.parts == 1 and early:
+            self.put(values.nested(), stage)
+            return
+
+        def one(part: Feed, inside: Values, k: Expr) -> None:
+            part.fetch(inside.nested(), k)
+            part.put(inside.nested(), stage)
+
+        self.each_part(values, k0, one)
+
+    def each_part(self, values: Values, k0: Expr, body: Callable[[Feed, Values, Expr], None]) -> None:
+        """``body`` for every part, and where its sum begins."""
+        assert isinstance(self.tile, SwizzledTile)
+        # Unrolled, the parts would need registers at the same time.
+        with self.b.loop("part", self.parts, unroll=1) as number:
+            inside = values.nested()
+            inside.bind(number, self.parts)
+            first = inside.simplifier(number * self.share.rows)
+            if self.factor.along_k:
+                part = replace(self, first=self.first + first, tile=replace(self.tile, mn=first))
+            else:
+                part = replace(self, tile=replace(self.tile, k=first))
+                k0 = inside.simplifier(k0 + first)
+            if hasattr(self, "held"):  # registers were opened, for all parts
+                part.held = self.held
+            body(part, inside, k0)
+
+    def each_chunk(self, values: Values, body: Callable[[Expr, Expr, Values], None]) -> None:
+        """``body`` for the chunks of a part that this thread takes."""
+        b, s = self.b, self.share
+        mine = True if s.workers == WARPGROUP else s.workers > THREAD % WARPGROUP
+        with b.when(mine), b.mapped(["row", "chunk"], s.mapping, THREAD % s.workers) as (row, chunk):
+            inside = values.nested()
+            inside.bind(row, s.rows)
+            inside.bind(chunk, s.chunks)
+            body(row, chunk, inside)
+
+    def put(self, values: Values, stage: Expr) -> None:
+        """The registers into stage ``stage`` of shared memory."""
+        f, b = self.factor, self.b
+        held = self.rounded() if self.tile.buffer.dtype == tf32 else self.held
+
+        def one(row: Expr, chunk: Expr, inside: Values) -> None:
+            def element(v: Expr, local: Values) -> None:
+                inner = chunk * f.lanes + v
+                mn, k = (row, inner) if f.along_k else (inner, row)
+                b.store(self.tile.buffer, self.tile.at(stage, mn, k, local), held[row, chunk, v])
+
+            self.lanes(inside, element, vector=self.tile.along_k == f.along_k)
+
+        self.each_chunk(values, one)
+
+    def rounded(self) -> Buffer:
+        """The registers, f32 to the nearest tf32, which the instruction would truncate to."""
+        b, held, to_nearest = self.b, self.held, instruction_named("round_tf32")
+        assert held.owner is not None
+        exact = b.allocate(f"{held.name}_rounded", tf32, held.shape, Scope.REGISTER, owner=held.owner)
+        with b.mapped(["row", "chunk", "v"], held.owner, THREAD % self.share.workers) as at:
+            b.store(exact, at, Intrinsic(to_nearest, (held[at],), tf32, 1))
+        return exact

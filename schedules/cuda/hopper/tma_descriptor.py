@@ -1,0 +1,122 @@
+"""A factor as the copy engine sees it: a tensor in memory with one dimension for its rows, one for the sum, others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.polynomial import Poly
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.lower.flatten import address
+from taskmap.ir.nodes import Buffer, Dim, Expr, TensorMap
+from taskmap.ir.task import Task
+from taskmap.schedules.common.access import Access, accesses, merged_axes
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.matmul.operand import Axes, Factor
+
+LINE_BYTES = 128
+"""The contiguous side of a box: as far as the widest swizzle reaches."""
+_CHUNK = 16
+_MOST_DIMENSIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """``view``: the factor's elements as a tensor, outermost dimension first. kinds: for each dimension "mn", "k", or
+    the number of a batch axis."""
+
+    buffer: Buffer
+    view: Buffer
+    kinds: tuple[str | int, ...]
+    along_k: bool
+
+    @property
+    def line(self) -> int:
+        """Elements along the contiguous side of a box."""
+        return LINE_BYTES // self.view.dtype.bytes
+
+    def map(self, name: str, lines: int) -> TensorMap:
+        """The tensor map whose boxes have so many lines."""
+        across = "mn" if self.along_k else "k"
+        box = tuple(
+            self.line if d == len(self.kinds) - 1 else lines if k == across else 1 for d, k in enumerate(self.kinds)
+        )
+        return TensorMap(name, self.buffer, box, LINE_BYTES, self.view)
+
+    def coordinates(self, batch: Sequence[Expr], mn: Expr, k: Expr) -> tuple[Expr, ...]:
+        """Where a box begins, innermost dimension first."""
+        given = {"mn": mn, "k": k}
+        return tuple(given[kind] if isinstance(kind, str) else batch[kind] for kind in reversed(self.kinds))
+
+
+def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
+    """How the copy engine reads ``f``; or why it cannot."""
+    if not f.direct:
+        return "its elements are computed on the way"
+    if f.guarded:
+        return "a condition decides about its elements"
+    axes = (*batch, *f.mn, *f.k)
+    variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
+
+    def read(values: Values) -> None:
+        values.expand(f.expr, {})
+
+    (walk, *others) = accesses(task, variables, extents, (), read)
+    if others or f.expr.dtype != walk.buffer.dtype:
+        return "an element is made of several"
+    return boxes_along(walk, batch, f.mn, f.k, along_k=f.along_k)
+
+
+def boxes_along(walk: Access, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> Boxes | str:
+    """The memory that an access walks through along (batch, mn, k) in boxes; or why it cannot be."""
+    axes = (*batch, *mn, *k)
+    variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
+    simplifier = Simplifier()
+    rest = {m: c for m, c in simplifier.poly(address(walk.buffer, walk.indices)).items() if not set(m) & set(variables)}
+    offset = poly.constant_value(rest)
+    if offset is None or any(p is None for p in walk.steps):
+        return "its position in memory is not a sum of strides"
+    found: list[_Dimension] = []
+    groups: list[tuple[str | int, range]] = [(n, range(n, n + 1)) for n in range(len(batch))]
+    groups += [("mn", range(len(batch), len(batch) + len(mn))), ("k", range(len(batch) + len(mn), len(axes)))]
+    for kind, members in groups:
+        runs = merged_axes(list(members), extents, [walk])
+        if len(runs) > 1:
+            return f"its {kind} axes are not one in memory"
+        step = walk.steps[runs[0][-1]] if runs else poly.constant(1 << 20)
+        assert step is not None
+        if kind in ("mn", "k") or step:
+            found.append((step, product([extents[a] for a in members]), kind))
+    found = [x for x in found if x[2] in ("mn", "k") or constant_dim(x[1]) != 1]
+    found.sort(key=lambda x: -_known(x[0]))
+    if len(found) > _MOST_DIMENSIONS:
+        return f"a tensor map has {_MOST_DIMENSIONS} dimensions, not {len(found)}"
+    return _checked(walk.buffer, found, offset, along_k)
+
+
+_Dimension = tuple[Poly, Dim, str | int]
+"""(stride, extent, kind) of a dimension; the kinds of Boxes."""
+
+
+def _known(step: Poly) -> float:
+    """A stride as a number; one that depends on sizes known only later is larger than any."""
+    value = poly.constant_value(step)
+    return inf if value is None else value
+
+
+def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: bool) -> Boxes | str:
+    size = buffer.dtype.bytes
+    inner = "k" if along_k else "mn"
+    if found[-1][2] != inner or _known(found[-1][0]) != 1:
+        return f"it is not contiguous along {inner}"
+    # A sum of products of sizes is positive, and a multiple of 16 bytes, where all its coefficients are.
+    coefficients = [c for step, _, _ in found[:-1] for c in step.values() or (0,)]
+    if any(c * size % _CHUNK or c <= 0 for c in coefficients) or offset * size % _CHUNK:
+        return "its strides are not multiples of 16 bytes"
+    steps, shape, kinds = zip(*found, strict=True)
+    strides = tuple(constant_dim(e) or e for e in map(poly.to_expr, steps))
+    view = Buffer(buffer.name, buffer.dtype, shape, buffer.scope, strides, offset)
+    return Boxes(buffer, view, kinds, along_k)

@@ -1,0 +1,119 @@
+"""The result of a Hopper product on its way out: through shared memory, and by the copy engine in boxes to its place.
+
+    each thread:           finished elements -> lines of 128 bytes, swizzled, without bank conflicts
+    the warpgroup meets;   one thread asks for its boxes, and beyond the product's sizes nothing is stored
+
+Whole lines reach memory that way, and who multiplies does not wait until they are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import as_expr, cast, const, eq, index
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope, TensorMap
+from taskmap.ir.types import i32
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.common.access import accesses
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.positions import positions_in
+from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP, HopperConfig
+from taskmap.schedules.cuda.hopper.tma_descriptor import Boxes, boxes_along
+from taskmap.schedules.cuda.matmul.problem_view import Frame, Product
+
+_CHUNK = 16
+_FIRST_BARRIER = 1
+"""Barrier 0 is that of all threads."""
+
+
+def output_boxes(p: Product, c: HopperConfig) -> Boxes | str:
+    """How the copy engine sees the result; or why it cannot store it."""
+    if len(p.task.outputs) != 1:
+        return f"there are {len(p.task.outputs)} results"
+    (out,) = p.task.outputs
+    axes = (*p.c.batch, *p.c.m, *p.c.n)
+    position = p.position({v: v for v, _ in axes})
+    where = positions_in(out, p.stage.out, [position[v] for v in p.stage.axes])
+    variables, extents = [v for v, _ in axes], [d for _, d in axes]
+    nothing = {out: lambda at: const(0, out.dtype)}
+    (walk,) = accesses(p.task, variables, extents, [(out, where)], readers=nothing)
+    boxes = boxes_along(walk, p.c.batch, p.c.m, p.c.n, along_k=True)
+    if isinstance(boxes, Boxes) and c.block_n % boxes.line:
+        return f"boxes of {boxes.line} columns do not divide {c.block_n}"
+    return boxes
+
+
+def output_bytes(p: Product, c: HopperConfig) -> int:
+    """Shared memory for the result of a tile."""
+    return c.block_m * c.block_n * p.task.outputs[0].dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """A tile of the result in shared memory, in boxes of lines of 128 bytes."""
+
+    b: Builder
+    c: HopperConfig
+    boxes: Boxes
+    map: TensorMap
+    buffer: Buffer
+
+    @staticmethod
+    def open(b: Builder, c: HopperConfig, boxes: Boxes) -> Outlet:
+        """Shared memory for the tile."""
+        shape = (c.block_n // boxes.line, c.block_m, boxes.line)
+        chunk = (_CHUNK // boxes.view.dtype.bytes).bit_length() - 1
+        layout = row_major(*shape).swizzled(3, chunk, 3)
+        buffer = b.allocate("result", boxes.view.dtype, shape, Scope.SHARED, layout=layout)
+        return Outlet(b, c, boxes, boxes.map("map_result", c.rows), buffer)
+
+    def clear(self, values: Values, pairs: TaskMapping) -> None:
+        """What lies beyond the product's sizes is sent, too, and not stored; it is 0, and nothing that was never
+        written is read."""
+        b, c = self.b, self.c
+        lanes = c.block_n // pairs.task_shape[1]
+        with b.mapped(["i", "g"], pairs, THREAD % (c.groups * WARPGROUP)) as (i, g):
+            values.bind(i, c.block_m)
+            values.bind(g, c.block_n // lanes)
+            with b.loop("v", lanes, LoopKind.VECTOR) as v:
+                inside = values.nested()
+                inside.bind(v, lanes)
+                self.keep(i, g * lanes + v, const(0, self.buffer.dtype), inside)
+
+    def keep(self, i: Expr, j: Expr, value: Expr, values: Values) -> None:
+        """An element of the tile."""
+        s, line = values.simplifier, self.boxes.line
+        self.b.store(self.buffer, (s(j // line), s(i), s(j % line)), value)
+
+    def reuse(self, number: Expr) -> None:
+        """The tile before has been read; threads that sent nothing wait for nothing."""
+        self.b.invoke(instruction_named("tma_wait_read"), as_expr(0))
+        self.meet(number)
+
+    def send(self, values: Values, frame: Frame, number: Expr) -> None:
+        """The rows of a warpgroup on their way to memory."""
+        b, c, line = self.b, self.c, self.boxes.line
+        b.invoke(instruction_named("fence_proxy_async"))
+        self.meet(number)
+        batch = [frame.fixed[v] for v, _ in frame.p.c.batch]
+        first = values.simplifier(number * c.rows)
+        with b.when(eq(THREAD % WARPGROUP, 0)):
+            for box in range(c.block_n // line):
+                at = self.boxes.coordinates(batch, frame.row + first, frame.column + box * line)
+                store = instruction_named(f"tma_store_{len(at)}d")
+                given = (cast(values.simplifier(x), i32) for x in at)
+                b.invoke(store, self.map, region(self.buffer, (box, first, 0), (1, c.rows, line)), *given)
+            b.invoke(instruction_named("tma_commit"))
+
+    def close(self) -> None:
+        """What was sent has arrived."""
+        self.b.invoke(instruction_named("tma_wait"), as_expr(0))
+
+    def meet(self, number: Expr) -> None:
+        """All threads of a warpgroup meet."""
+        barrier = cast(index(number + _FIRST_BARRIER), i32)
+        self.b.invoke(instruction_named("barrier_sync"), barrier, const(WARPGROUP, i32))

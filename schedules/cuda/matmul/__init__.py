@@ -1,0 +1,1 @@
+"""Matrix products on a GPU, by mma.sync or by CUDA cores."""

@@ -1,0 +1,133 @@
+"""The factors of a contraction, as a GPU's template sees them: element types, and how their elements lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import const, product, select, value_of
+from taskmap.ir.nodes import Cast, Dim, Expr, Let, Load, Select, Var
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.access import Access, accesses
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.support.vectors import VECTOR_BYTES, fills, vector_lanes
+
+Axes = tuple[tuple[Var, Dim], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of a product: its element as an expression of the axes ``mn``, of its rows (or columns), and ``k``.
+
+    along_k: whether its elements are contiguous along k, else along mn. lanes: how many neighbours are read at once.
+    direct: an element is one of memory, or 0 where a condition fails, for all that are read at once or for none, and
+    may be copied asynchronously.
+    guarded: there is such a condition.
+    """
+
+    expr: Expr
+    mn: Axes
+    k: Axes
+    along_k: bool
+    lanes: int
+    direct: bool
+    guarded: bool = False
+
+    @property
+    def size(self) -> Dim:
+        """How many rows (or columns) it has."""
+        return product([d for _, d in self.mn])
+
+    @property
+    def bytes(self) -> int:
+        """Of the elements read at once."""
+        return self.lanes * self.expr.dtype.bytes
+
+
+def bare(expr: Expr) -> Expr:
+    """``expr`` without conversions to a wider type of the same kind: they lose nothing, and are done after loading.
+
+    Where a condition chooses between an element and 0, the element is stripped.
+    """
+    while isinstance(expr, Cast) and _widens(expr):
+        expr = expr.a
+    if isinstance(expr, Select) and value_of(expr.b) == 0:
+        inner = bare(expr.a)
+        return expr if inner is expr.a else select(expr.cond, inner, const(0, inner.dtype))
+    return expr
+
+
+def _widens(e: Cast) -> bool:
+    a, b = e.a.dtype, e.dtype
+    return (a.is_float and b.is_float and b.bits > a.bits) or (a.is_int and b.is_int and b.bits > a.bits)
+
+
+def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Factor:
+    """How the elements of ``expr`` are best read."""
+    expr = bare(expr)
+    pairs = (*batch, *mn, *k)
+    axes = tuple(v for v, _ in pairs)
+    extents = [d for _, d in pairs]
+
+    def read(values: Values) -> None:
+        values.expand(expr, {})
+
+    walks = accesses(task, axes, extents, (), read)
+    inner_mn, inner_k = len(batch) + len(mn) - 1, len(pairs) - 1
+    by_k = _direction(walks, axes, extents, inner_k, expr.dtype.bytes)
+    by_mn = _direction(walks, axes, extents, inner_mn, expr.dtype.bytes)
+    along_k = by_k >= by_mn
+    lanes = max(1, (by_k if along_k else by_mn)[0])
+    found = _source(task, expr, pairs)
+    inner = (k if along_k else mn)[-1][0] if lanes > 1 else None
+    if found is not None and inner is not None and found[0] is not None and inner in set(walk_exprs(found[0])):
+        found = None  # the condition may hold for a part of what is copied at once
+    return Factor(expr, mn, k, along_k, lanes, found is not None, found is not None and found[0] is not None)
+
+
+def _direction(
+    walks: Sequence[Access], axes: Sequence[Var], extents: Sequence[Dim], inner: int, size: int
+) -> tuple[int, int]:
+    """(lanes, accesses with step one) along one axis; no lanes where nothing is contiguous."""
+    contiguous = sum(w.step(inner) == 1 for w in walks)
+    if not contiguous:
+        return 0, 0
+    lanes = min(vector_lanes(walks, axes, [inner], extents), VECTOR_BYTES // size)
+    while lanes > 1 and not fills(extents[inner], lanes):
+        lanes //= 2
+    return lanes, contiguous
+
+
+def _source(task: Task, expr: Expr, pairs: Axes) -> tuple[Expr | None, Load] | None:
+    """(condition, load) of an element that lies in memory, as an expression of the axes."""
+    b = Builder()
+    simplifier = Simplifier()
+    for v, d in pairs:
+        simplifier.bind(v, d)
+    value = Values(task, b, simplifier).expand(expr, {})
+    named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
+    found = source_of(value, named) if len(named) == len(b.body()) else None
+    if found is None or found[1].buffer not in task.inputs:
+        return None
+    cond, load = found
+    # Where an element lies may itself be read from memory, and has a name then: a copy has no place for it.
+    used = {e for root in (*load.indices, *(() if cond is None else (cond,))) for e in walk_exprs(root)}
+    return None if used & named.keys() else found
+
+
+def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] | None:
+    """(condition, load) of an element that is one of memory, or 0 unless the condition holds; None for any other."""
+    while isinstance(value, Var) and value in named:
+        value = named[value]
+    if isinstance(value, Load):
+        return None, value
+    if isinstance(value, Select) and value_of(value.b) == 0:
+        inner = source_of(value.a, named)
+        if inner is None:
+            return None
+        cond = value.cond if inner[0] is None else value.cond & inner[0]
+        return cond, inner[1]
+    return None

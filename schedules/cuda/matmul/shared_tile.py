@@ -1,0 +1,95 @@
+"""Tiles of factors in shared memory, laid out so that neither writing nor reading them meets bank conflicts.
+
+swizzled    chunks of 16 bytes exchanged within their line, by the line's number: eight lines read at one column,
+            as ldmatrix reads, use all banks, and so do eight chunks that are written side by side
+padded      lines 16 bytes apart. For what is read at constant steps from one address, as ordinary threads read: with
+            a swizzle every read would compute an address of its own. And for lines whose length is no power of two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.algebra.layout import Layout, row_major
+from taskmap.ir.builder import Builder
+from taskmap.ir.nodes import Buffer, Expr, Scope
+from taskmap.ir.types import DType
+from taskmap.schedules.common.inline import Values
+
+_PAD_BYTES = 16
+_CHUNK_BYTES = 16
+_CHUNKS_OF_BANKS = 8
+"""Chunks that all banks together hold: 128 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """``stages`` tiles, each of mn × k elements of a left factor or k × mn of a right one, contiguous along either."""
+
+    buffer: Buffer
+    along_k: bool
+    is_left: bool
+
+    def at(self, stage: Expr, mn: Expr, k: Expr, values: Values) -> tuple[Expr, ...]:
+        """The indices of an element."""
+        row, column = (mn, k) if self.is_left else (k, mn)
+        return stage, values.simplifier(row), values.simplifier(column)
+
+    def shape(self, mn: int, k: int) -> tuple[int, int, int]:
+        """The extents of a part of a stage."""
+        return (1, mn, k) if self.is_left else (1, k, mn)
+
+
+def swizzled_tile(
+    b: Builder, name: str, dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool, is_left: bool
+) -> SharedTile:
+    """A tile of ``extent`` × ``depth`` for each stage, its lines swizzled; padded where they cannot be."""
+    layout = swizzled(dtype, stages, *((extent, depth) if along_k else (depth, extent)))
+    if layout is None:
+        return padded_tile(b, name, dtype, stages, extent, depth, along_k=along_k, is_left=is_left)
+    shape = (stages, extent, depth) if is_left else (stages, depth, extent)
+    turned = layout if along_k == is_left else layout.permute(0, 2, 1)
+    return SharedTile(b.allocate(name, dtype, shape, Scope.SHARED, layout=turned), along_k, is_left)
+
+
+def swizzled(dtype: DType, stages: int, lines: int, length: int) -> Layout | None:
+    """``stages`` times ``lines`` of ``length`` elements; None where a line is not a power of two of chunks.
+
+    Where all banks hold several short lines, these are told apart by their places already, and the numbers of such
+    groups of lines exchange the chunks.
+    """
+    chunk = _CHUNK_BYTES // dtype.bytes
+    chunks = length // chunk
+    if length % chunk or chunks & (chunks - 1):
+        return None
+    places = chunks.bit_length() - 1
+    bits = min(_CHUNKS_OF_BANKS.bit_length() - 1, places)
+    return row_major(stages, lines, length).swizzled(bits, chunk.bit_length() - 1, max(3, places))
+
+
+def swizzled_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool) -> int:
+    """Shared memory that ``swizzled_tile`` takes."""
+    layout = swizzled(dtype, stages, *((extent, depth) if along_k else (depth, extent)))
+    if layout is None:
+        return padded_bytes(dtype, stages, extent, depth, along_k=along_k)
+    assert isinstance(layout.size, int)
+    return layout.size * dtype.bytes
+
+
+def padded_tile(
+    b: Builder, name: str, dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool, is_left: bool
+) -> SharedTile:
+    """A tile of ``extent`` × ``depth`` for each stage. Lines of memory are padded by 16 bytes: eight lines, read
+    at the same column, then use all banks."""
+    lines, length = (extent, depth) if along_k else (depth, extent)
+    pitch = length + _PAD_BYTES // dtype.bytes
+    shape = (stages, extent, depth) if is_left else (stages, depth, extent)
+    inner = (pitch, 1) if along_k == is_left else (1, pitch)
+    buffer = b.allocate(name, dtype, shape, Scope.SHARED, strides=(lines * pitch, *inner))
+    return SharedTile(buffer, along_k, is_left)
+
+
+def padded_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool) -> int:
+    """Shared memory that ``padded_tile`` takes."""
+    lines, length = (extent, depth) if along_k else (depth, extent)
+    return stages * lines * (length * dtype.bytes + _PAD_BYTES)

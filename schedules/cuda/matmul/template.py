@@ -1,0 +1,208 @@
+"""The matrix-multiplication template for GPUs: any contraction whose factors can be read element by element.
+
+    a block takes a tile of the product                    blocks side by side share what they read in the L2 cache
+    for each part of k:   the next part -> registers       whatever produces the factors is computed on the way
+                          total += left @ right            the engine: ordinary threads, or tensor cores
+                          registers -> shared memory       into the other stage
+    epilogue on the tile, in registers                     whatever follows the product
+
+Factors that are copied as they lie in memory go asynchronously, through as many stages as the configuration says, and
+not through registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taskmap.ir.construct import as_expr, ceil_div, index
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Expr, Kernel
+from taskmap.ir.target import Target
+from taskmap.ir.types import f32, tf32
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.matmul.config import MatmulConfig, sizes_fit
+from taskmap.schedules.cuda.matmul.copy_to_shared import Staging
+from taskmap.schedules.cuda.matmul.mma import Mma, spec_of
+from taskmap.schedules.cuda.matmul.operand import Factor
+from taskmap.schedules.cuda.matmul.problem_view import Frame, Product
+from taskmap.schedules.cuda.matmul.shared_tile import padded_bytes, padded_tile, swizzled_bytes, swizzled_tile
+from taskmap.schedules.cuda.matmul.simt import Simt
+from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, why_not_split
+from taskmap.schedules.cuda.support.tile_partition import Share, share
+
+Multiplier = Simt | Mma
+_COPIES = (4, 8, 16)
+NOT_ROUNDED = "factors of f32 may not be rounded to tf32, unless the option tf32 or PyTorch's settings say so"
+
+
+def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
+    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
+    unfit = unfit or why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
+    if unfit:
+        return unfit
+    if not is_asynchronous(p, c, target) and c.stages > 2:
+        return "factors that go through registers have two stages"
+    for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
+        shared_out = _share(f, extent, c)
+        if isinstance(shared_out, str):
+            return shared_out
+    needed = shared_bytes(p, c)
+    if target.shared_per_block and needed > target.shared_per_block:
+        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+    return None
+
+
+def is_asynchronous(p: Product, c: MatmulConfig, target: Target) -> bool:
+    """Whether both factors go to shared memory behind the threads' backs."""
+    if target.capability < 80:
+        return False
+    copied = all(f.direct and f.bytes in _COPIES for f in (p.left, p.right))
+    return copied and all(f.along_k == _tile_along_k(f, c) for f in (p.left, p.right))
+
+
+def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
+    """Why the engine cannot multiply these factors; None when it can."""
+    if c.engine == "simt":
+        return None
+    found = instruction_named(c.engine)
+    spec = spec_of(found)
+    if not found.targets(target):
+        return f"{target} has no {c.engine}, which needs {found.targets}"
+    types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
+    wanted = tuple(f32 if t == tf32 else t for t in (spec.a, spec.b, spec.c))  # f32 is rounded to tf32 on the way
+    if types != wanted:
+        return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
+    if tf32 in (spec.a, spec.b) and not target.tf32:
+        return NOT_ROUNDED
+    for name, tile, own in (("m", c.warp_m, spec.m), ("n", c.warp_n, spec.n), ("k", c.block_k, spec.k)):
+        if tile % own:
+            return f"along {name}, {own} of {c.engine} do not divide {tile}"
+    return None
+
+
+def shared_bytes(p: Product, c: MatmulConfig) -> int:
+    """Shared memory of a block."""
+    size = padded_bytes if c.engine == "simt" else swizzled_bytes
+    return sum(
+        size(f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
+        for f, extent in ((p.left, c.block_m), (p.right, c.block_n))
+    )
+
+
+def _tile_along_k(f: Factor, c: MatmulConfig) -> bool:
+    """Ordinary threads read neighbouring rows, and columns; fragments of 2-byte elements are read along either, others
+    along k."""
+    if c.engine == "simt":
+        return False
+    return f.along_k or f.expr.dtype.bytes != 2
+
+
+def _share(f: Factor, extent: int, c: MatmulConfig) -> Share | str:
+    rows, columns = (extent, c.block_k) if f.along_k else (c.block_k, extent)
+    if columns % f.lanes:
+        return f"chunks of {f.lanes} do not divide {columns} elements"
+    return share(rows, columns // f.lanes, c.threads)
+
+
+def schedule_product(p: Product, config: MatmulConfig, target: Target) -> Kernel:
+    """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
+    reason = validity(p, config, target)
+    if reason is not None:
+        raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
+    require_count(p.task, p.task.outputs, p.stage.shape)
+    return _Matmul(p, config, target).kernel()
+
+
+@dataclass(slots=True)
+class _Matmul:
+    p: Product
+    config: MatmulConfig
+    target: Target
+    frame: Frame = field(init=False)
+
+    def kernel(self) -> Kernel:
+        p, c = self.p, self.config
+        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
+        values = self.frame.begin()
+        b = self.frame.launch.b
+        engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
+        left = self.staging("left", p.left, self.frame.row, c.block_m)
+        right = self.staging("right", p.right, self.frame.column, c.block_n)
+        if is_asynchronous(p, c, self.target):
+            self.in_stages(values, engine, left, right)
+        else:
+            self.through_registers(values, engine, left, right)
+        note = f"cuda.matmul({c})"
+        if c.split == 1:
+            self.frame.epilogue(values.nested(), engine)
+            return self.frame.launch.kernel(note)
+        split = Split(self.frame, engine, b.barrier, THREAD < 1)
+        with split.last(values) as inside:
+            self.frame.epilogue(inside, engine)
+        return split.kernel(self.frame.launch.kernel(note))
+
+    def staging(self, name: str, f: Factor, first: Expr, extent: int) -> Staging:
+        c, b = self.config, self.frame.launch.b
+        make = padded_tile if c.engine == "simt" else swizzled_tile
+        tile = make(
+            b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
+        )
+        how = _share(f, extent, c)
+        assert isinstance(how, Share)
+        return Staging(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
+
+    def steps(self, values: Values) -> tuple[Expr, Expr]:
+        """The first part of k that is this block's, and how many are."""
+        b, c = self.frame.launch.b, self.config
+        start, count = steps_of(ceil_div(self.p.k, c.block_k), c.split, self.frame.part, values)
+        return b.let("start", start), b.let("steps", count)
+
+    def through_registers(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
+        """Two stages: one is multiplied while the next is on its way."""
+        b, c = self.frame.launch.b, self.config
+        start, steps = self.steps(values)
+        for s, name in ((left, "left"), (right, "right")):
+            s.open(f"{name}_next")
+            s.fetch(values.nested(), values.simplifier(start * c.block_k))
+            s.put(values.nested(), index(0))
+        b.barrier()
+        with b.loop("step", steps, unroll=1) as step:
+            inside = values.nested()
+            inside.bind(step, steps)
+            more = inside.simplifier(step + 1 < steps)
+            with b.when(more):
+                for s in (left, right):
+                    s.fetch(inside.nested(), inside.simplifier((start + step + 1) * c.block_k))
+            engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % 2))
+            with b.when(more):
+                for s in (left, right):
+                    s.put(inside.nested(), inside.simplifier((step + 1) % 2))
+            b.barrier()
+
+    def in_stages(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
+        """A ring of stages: all but the one that is multiplied are on their way. Every step commits a group of copies,
+        if need be an empty one, so that a group's age says which stage it is."""
+        b, c = self.frame.launch.b, self.config
+        start, steps = self.steps(values)
+        commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
+
+        def issue(number: Expr, local: Values) -> None:
+            with b.when(local.simplifier(number < steps)):
+                for s in (left, right):
+                    stage = local.simplifier(number % c.stages)
+                    s.copy(local.nested(), stage, local.simplifier((start + number) * c.block_k))
+            b.invoke(commit)
+
+        for number in range(c.stages - 1):
+            issue(index(number), values)
+        with b.loop("step", steps, unroll=1) as step:
+            inside = values.nested()
+            inside.bind(step, steps)
+            b.invoke(wait, as_expr(c.stages - 2))
+            b.barrier()
+            issue(inside.simplifier(step + (c.stages - 1)), inside)
+            engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % c.stages))

@@ -1,0 +1,1 @@
+"""Grids, groups of threads and vector widths."""

@@ -1,0 +1,115 @@
+"""Rows that several blocks share: each block folds a part of a row, and the last to arrive folds the parts.
+
+    partials[row, part] = the block's result          in memory that the launch has for itself
+    arrived = counters[rows]++                        after a fence: who sees the number sees the partials
+    the last:  result = partials[row, 0] op partials[row, 1] op ...        in an order that is always the same
+               counters[rows] = 0                     for the next launch
+
+So a result has the same bits whichever block comes last. Method: the sample "threadFenceReduction" of CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, const, constant_dim, eq, load
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope
+from taskmap.ir.types import DType, i32
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.schedules.cuda.support.thread_group import Combine, Team
+
+Partial = Sequence[tuple[Expr, DType]]
+"""What a block has of one fold: values that are folded as one."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """``parts`` blocks share each row of ``team``; ``groups`` is how many sets of rows there are, one for a block.
+
+    is_last: whether this block has seen all the others of its rows; known after ``all``.
+    """
+
+    b: Builder
+    parts: int
+    team: Team
+    groups: Dim
+    is_last: Expr = field(init=False)
+    partials: list[Buffer] = field(default_factory=list)
+    counters: list[Buffer] = field(default_factory=list)
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        """``kernel`` with the memory that this needs."""
+        return replace(kernel, workspace=tuple(self.partials), counters=tuple(self.counters))
+
+    def all(
+        self, part: Expr, folds: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]
+    ) -> list[list[Expr]]:
+        """The results of all parts together, in every thread of the last block; in other blocks they mean nothing.
+
+        Every thread of the block must arrive here.
+        """
+        b, team = self.b, self.team
+        groups = constant_dim(self.groups)
+        if groups is None:
+            raise ScheduleError("blocks share rows only where it is known how many rows there are")
+        group = b.let("group", BLOCKS[0] // self.parts)
+        cells = [[self._partial(dtype, groups) for _, dtype in fold] for fold in folds]
+        with b.when(eq(team.lane, 0)):
+            for fold, buffers in zip(folds, cells, strict=True):
+                for (value, _), buffer in zip(fold, buffers, strict=True):
+                    b.store(buffer, (part, group, team.number), value)
+        self.is_last = self._arrive(group, groups)
+        found = []
+        for buffers, combine, start in zip(cells, combines, neutral, strict=True):
+            mine = self._mine(buffers, combine, start, group)
+            found.append(team.all(mine, combine))
+        return found
+
+    def _partial(self, dtype: DType, groups: int) -> Buffer:
+        made = Buffer(f"partials{len(self.partials)}", dtype, (self.parts, groups, self.team.teams))
+        self.partials.append(made)
+        return made
+
+    def _arrive(self, group: Expr, groups: int) -> Expr:
+        """Whether all parts have arrived. The counter is 0 again after the last."""
+        b = self.b
+        counters = Buffer("counters", i32, (groups,))
+        self.counters.append(counters)
+        arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
+        fence = instruction_named("fence_gpu")
+        if self.team.teams > 1:  # of one team thread 0 has stored the partials itself
+            b.barrier()
+        with b.when(eq(THREAD, 0)):
+            b.invoke(fence)
+            b.store(arrived, 0, _atomic("add", counters, group, 1))
+            b.invoke(fence)
+        b.barrier()
+        last = b.let("last", eq(arrived[0], const(self.parts - 1, i32)))
+        with b.when(last & eq(THREAD, 0)):
+            b.evaluate(_atomic("exch", counters, group, 0))
+        return last
+
+    def _mine(self, buffers: Sequence[Buffer], combine: Combine, start: Sequence[Expr], group: Expr) -> list[Expr]:
+        """What this thread folds of the parts: every ``team.size``-th, in order."""
+        b, team = self.b, self.team
+        totals = [b.allocate("both", buffer.dtype, (1,), Scope.REGISTER) for buffer in buffers]
+        for total, value in zip(totals, start, strict=False):
+            b.store(total, 0, value)
+        turns = ceil_div(self.parts, team.size)
+        with b.when(self.is_last), b.loop("turn", turns) as turn:
+            at = b.let("part", turn * team.size + team.lane)
+            with b.when(at < self.parts):
+                others = [b.let("other", load(buffer, (at, group, team.number))) for buffer in buffers]
+                both = combine([total[0] for total in totals], others)
+                for total, value in zip(totals, [b.let("now", v) for v in both], strict=True):
+                    b.store(total, 0, value)
+        return [b.let("mine", total[0]) for total in totals]
+
+
+def _atomic(action: str, counters: Buffer, group: Expr, value: int) -> Expr:
+    """The counter before it was changed."""
+    return Intrinsic(instruction_named(f"atomic_{action}_i32"), (load(counters, (group,)), const(value, i32)), i32, 1)

@@ -1,0 +1,97 @@
+"""What every GPU schedule begins and ends with: a grid of blocks, and a kernel on a task's buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, const, constant_dim, index, product
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Dim, Expr, Intrinsic, Kernel, Var
+from taskmap.ir.task import Task
+from taskmap.ir.types import i32, i64
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.schedules.common.inline import Values
+
+WARP = 32
+"""Threads that run in step: the lanes of a warp."""
+WARPGROUP = 128
+"""Threads that multiply together on Hopper."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """A kernel in the making: ``grid`` numbers the blocks row by row over several extents, in one dimension.
+
+    A grid of one dimension has no small limit, and lets a schedule order its blocks.
+    """
+
+    task: Task
+    grid: tuple[Dim, ...]
+    threads: int
+    b: Builder = field(default_factory=Builder)
+
+    def begin(self) -> tuple[Values, tuple[Expr, ...]]:
+        """Values to compute with, and the block's position along each extent of the grid."""
+        values = Values(self.task, self.b)
+        values.bind(THREAD, self.threads)
+        total = product(self.grid)
+        values.bind(BLOCKS[0], total)
+        return values, unravel(BLOCKS[0], self.grid, values)
+
+    def kernel(self, note: str, min_blocks: int = 1) -> Kernel:
+        """The finished kernel; ``note`` names the schedule and its configuration.
+
+        min_blocks: blocks that a multiprocessor shall hold at once. Where one is enough, the assembler does not spill
+        registers to make room for another; 0 leaves it the choice.
+        """
+        task = self.task
+        total = product(self.grid)
+        grid = (constant_dim(total) or total,)
+        buffers = (*task.inputs, *task.outputs)
+        return Kernel(
+            task.name,
+            buffers,
+            task.outputs,
+            task.dims,
+            self.b.body(),
+            grid=grid,
+            threads=self.threads,
+            note=note,
+            min_blocks=min_blocks,
+        )
+
+
+def number_of_warpgroup(b: Builder, groups: int, values: Values) -> Expr:
+    """The number of this thread's warpgroup among ``groups``, as its warp's first lane says it: so the assembler sees
+    that it is the same for all lanes, and computes what depends on it once for a warp."""
+    own = cast(values.simplifier(THREAD // WARPGROUP), i32)
+    uniform = Intrinsic(instruction_named("shuffle_idx"), (index(WARP), own, const(0, i32)), i32, 1)
+    number = b.let("warpgroup", cast(uniform, i64))
+    values.bind(number, groups)
+    return number
+
+
+def place_of(mapping: TaskMapping, worker: Expr, values: Values) -> tuple[Expr, ...]:
+    """The one task of ``worker`` in a mapping without repeats, such as spatial(4, 32): a place that names a thread by
+    more than one number, for what all threads do together and no loop may surround."""
+    loops, indices = mapping.on(worker).lower(worker, lambda extent: Var("unused"))
+    if loops:
+        raise ScheduleError(f"{mapping} gives a worker several tasks", hint="Loop over them with Builder.mapped.")
+    return tuple(values.simplifier(index(i)) for i in indices)
+
+
+def unravel(flat: Expr, extents: Sequence[Dim], values: Values) -> tuple[Expr, ...]:
+    """The position along ``extents`` of the element number ``flat`` in row-major order."""
+    where: list[Expr] = []
+    for d, size in enumerate(extents):
+        if constant_dim(size) == 1:
+            where.append(index(0))
+            continue
+        at = flat // product(extents[d + 1 :])
+        outermost = all(constant_dim(n) == 1 for n in extents[:d])
+        where.append(values.simplifier(at if outermost else at % size))
+    return tuple(where)

@@ -1,0 +1,45 @@
+"""A thread for each piece of work: threads of a warp take neighbouring pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from taskmap.ir.algebra.mapping import spatial
+from taskmap.ir.construct import ceil_div, constant_dim, product
+from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.workers import THREAD
+from taskmap.schedules.common.inline import Values
+from taskmap.schedules.cuda.support.launch import WARP, Launch, unravel
+from taskmap.schedules.cuda.support.vectors import fills
+
+_THREADS = 256
+_FEWEST_THREADS = 2 * WARP
+
+
+def block_size(units: Dim, target: Target) -> int:
+    """Threads of a block: fewer where a small task would leave multiprocessors without work."""
+    known = constant_dim(units)
+    threads = _THREADS
+    while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
+        threads //= 2
+    return threads
+
+
+@contextmanager
+def each_unit(task: Task, units: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Values, list[Expr]]]:
+    """What one thread does with its unit: (kernel in the making, values, the unit's place along ``units``)."""
+    count = product(units)
+    threads = block_size(count, target)
+    launch = Launch(task, (ceil_div(count, threads),), threads)
+    b = launch.b
+    values, (block,) = launch.begin()
+    with b.mapped(["lane"], spatial(threads), THREAD) as (lane,):
+        values.bind(lane, threads)
+        unit = b.let("unit", values.simplifier(block * threads + lane))
+        inside = values.nested()
+        with b.when(True if fills(count, threads) else unit < count):
+            inside.bind(unit, count)
+            yield launch, inside, list(unravel(unit, units, inside))

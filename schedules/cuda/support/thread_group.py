@@ -1,0 +1,83 @@
+"""Teams of threads that reduce together: every thread of a team ends with the same result.
+
+    spatial(teams, size).on(thread)            a block is so many teams, neighbours in a team side by side
+
+Partners exchange values across all distances that are powers of two (a butterfly): lanes of a warp by shuffles, warps
+through shared memory. A result does not depend on which thread asks, nor on timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import const, eq, index
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.nodes import Expr, Intrinsic, Scope
+from taskmap.ir.types import i32
+from taskmap.schedules.cuda.support.launch import WARP
+
+Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
+"""(mine, other) -> both together, for a tuple of values that are reduced as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """``size`` threads, a power of two, of which this is the one numbered ``lane``; ``number`` is the team's.
+
+    across: neighbouring threads are of neighbouring teams.
+    """
+
+    b: Builder
+    teams: int
+    size: int
+    number: Expr
+    lane: Expr
+    across: bool = False
+
+    def all(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
+        """The values of all threads of the team together. Every thread of the block must arrive here."""
+        if self.across:
+            return self._through_memory(list(values), combine)
+        b, within = self.b, min(self.size, WARP)
+        found = self.in_warp(list(values), combine, within)
+        warps = self.size // WARP
+        if warps < 2:
+            return found
+        cells = [b.allocate("exchange", v.dtype, (self.teams, warps), Scope.SHARED) for v in found]
+        with b.when(eq(self.lane % WARP, 0)):
+            for cell, v in zip(cells, found, strict=True):
+                b.store(cell, (self.number, self.lane // WARP), v)
+        b.barrier()
+        parts = [b.let("part", cell[self.number, self.lane % warps]) for cell in cells]
+        return self.in_warp(parts, combine, warps)
+
+    def _through_memory(self, values: list[Expr], combine: Combine) -> list[Expr]:
+        """For teams whose threads are not neighbours: every thread takes the values of its team together, in order."""
+        if self.size == 1:
+            return values
+        b = self.b
+        cells = [b.allocate("exchange", v.dtype, (self.size, self.teams), Scope.SHARED) for v in values]
+        for cell, v in zip(cells, values, strict=True):
+            b.store(cell, (self.lane, self.number), v)
+        b.barrier()
+        sums = [b.allocate("both", v.dtype, (1,), Scope.REGISTER) for v in values]
+        for total, cell in zip(sums, cells, strict=True):
+            b.store(total, 0, cell[0, self.number])
+        with b.loop("other", self.size - 1) as other:
+            both = combine([total[0] for total in sums], [cell[other + 1, self.number] for cell in cells])
+            for total, v in zip(sums, [b.let("now", v) for v in both], strict=True):
+                b.store(total, 0, v)
+        return [b.let("all", total[0]) for total in sums]
+
+    def in_warp(self, values: list[Expr], combine: Combine, size: int) -> list[Expr]:
+        """The same among ``size`` neighbouring lanes of a warp, by shuffles."""
+        b, shuffle = self.b, instruction_named("shuffle_xor")
+        distance = size // 2
+        while distance:
+            by = const(distance, i32)
+            others = [b.let("other", Intrinsic(shuffle, (index(WARP), v, by), v.dtype, 1)) for v in values]
+            values = [b.let("both", v) for v in combine(values, others)]
+            distance //= 2
+        return values

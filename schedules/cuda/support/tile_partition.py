@@ -1,0 +1,38 @@
+"""Sharing a tile out among the threads of a block, neighbours side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Rows × chunks of a tile among ``workers`` threads: a chunk is what a thread takes at once."""
+
+    rows: int
+    chunks: int
+    workers: int
+    repeats: tuple[int, int]
+    spread: tuple[int, int]
+
+    @property
+    def mapping(self) -> TaskMapping:
+        """Over (row, chunk)."""
+        return repeat(*self.repeats) * spatial(*self.spread)
+
+    def owner(self, lanes: int) -> TaskMapping:
+        """Over (row, chunk, element of the chunk): who holds which element."""
+        return repeat(*self.repeats, 1) * spatial(*self.spread, 1) * repeat(1, 1, lanes)
+
+
+def share(rows: int, chunks: int, threads: int) -> Share | str:
+    """``rows`` × ``chunks`` among ``threads`` threads, or fewer, in equal parts; why not when that cannot be."""
+    across = min(chunks, threads)
+    if chunks % across:
+        return f"{threads} threads do not divide the {chunks} chunks of a row"
+    down = 1
+    while 2 * down * across <= threads and rows % (2 * down) == 0:
+        down *= 2
+    return Share(rows, chunks, down * across, (rows // down, chunks // across), (down, across))

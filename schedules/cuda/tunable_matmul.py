@@ -1,0 +1,88 @@
+"""A matrix product as tuning sees it, on a GPU: the same operator as on the CPU, the configurations of the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Kernel, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.schedules.common.space import Config, unreadable
+from taskmap.schedules.cpu.matmul.problem import MatmulProblem, find_matmul, read_matmul
+from taskmap.schedules.cuda.dispatch import is_thin
+from taskmap.schedules.cuda.matmul.problem_view import Product, find_product
+from taskmap.schedules.cuda.select_matmul import Config as ProductConfig
+from taskmap.schedules.cuda.select_matmul import choose, estimate, schedule_config, space, why_not
+
+NAME = "cuda.matmul"
+
+
+@dataclass(frozen=True, slots=True)
+class CudaMatmulProblem(MatmulProblem):
+    """out[b, i, j] = sum over s of A[b, i, s] · B[b, s, j]; what the fields mean is the same as on the CPU."""
+
+    template = NAME
+
+    def default(self, target: Target) -> ProductConfig:  # type: ignore[override]
+        """The configuration that is used untuned."""
+        return choose(_product(self), target)
+
+    def configs(self, target: Target) -> tuple[Config, ...]:
+        """At most 200 valid configurations and the default, which comes first."""
+        return tuple(dict.fromkeys([self.default(target), *space(_product(self), target)]))
+
+    def cycles(self, config: Config, target: Target) -> float:
+        """Cycles by the estimate."""
+        return self.seconds(config, target) * target.clock
+
+    def seconds(self, config: Config, target: Target) -> float:
+        """Seconds by the estimate."""
+        return estimate(_product(self.likely), config, target)  # type: ignore[arg-type]
+
+    def read(self, text: str, target: Target) -> ProductConfig | None:  # type: ignore[override]
+        """The configuration with this text, if it is valid here."""
+        return next((c for c in self.configs(target) if str(c) == text), None)  # type: ignore[return-value]
+
+    def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
+        """The template's kernel. Raises ScheduleError where ``config`` does not fit."""
+        found = find_product(task)
+        if found is None:
+            raise ScheduleError(f"{task.name!r} is not a matrix product")
+        reason = why_not(found, config, target)  # type: ignore[arg-type]
+        if reason is not None:
+            raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
+        return schedule_config(found, config, target)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=64)
+def _product(p: MatmulProblem) -> Product:
+    found = find_product(p.task())
+    if found is None:
+        raise ScheduleError(f"{p.shapes} {p.dtypes} {p.layout} is no product that the template takes")
+    return found
+
+
+def find_cuda_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> CudaMatmulProblem | None:
+    """The product that anchors a task, as ``find_matmul`` finds it, where the template of products takes it."""
+    found = find_matmul(task, target, hints)
+    product = None if found is None or found.packed else find_product(task)
+    if found is None or product is None or is_thin(product):
+        return None
+    return CudaMatmulProblem(found.batch, found.m, found.n, found.k, found.types, found.a, found.b, found.free)
+
+
+def read_cuda_matmul(shapes: str, dtypes: str, layout: str) -> CudaMatmulProblem:
+    """The problem with these texts. Raises ScheduleError for texts that say none."""
+    found = read_matmul(shapes, dtypes, layout)
+    if found.packed:
+        raise unreadable(NAME, f"{shapes} {dtypes} {layout}")
+    made = CudaMatmulProblem(found.batch, found.m, found.n, found.k, found.types, found.a, found.b, found.free)
+    if is_thin(_product(made)):
+        raise ScheduleError(
+            f"a product of {shapes} has no configurations on a GPU",
+            why="one of a single row or column is computed as reductions along rows.",
+        )
+    return made

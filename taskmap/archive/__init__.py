@@ -1,0 +1,1 @@
+"""Archives: a compiled model in one file."""

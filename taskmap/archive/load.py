@@ -1,0 +1,282 @@
+"""Loading an archive and running it: numpy and native code, without a compiler, torch or onnx."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap import __version__
+from taskmap.archive.conditions import refusal_of
+from taskmap.archive.file import WEIGHTS, ArchiveFile, digest
+from taskmap.archive.machine import default_threads, difference, have_openmp
+from taskmap.archive.manifest import (
+    FORMAT,
+    ArchivedPlan,
+    Manifest,
+    PortRecord,
+    Source,
+    document_of,
+    machine_from,
+    manifest_from,
+    read_format,
+)
+from taskmap.archive.place import CpuPlace, Place, Runs, address_of
+from taskmap.archive.plan import MadeTensor, PlanSizes, Resolved, Shape, sound_plans
+from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
+from taskmap.backend.image import load_image
+from taskmap.backend.program.executable import TimedRun
+from taskmap.ir.errors import InputError
+from taskmap.ir.util.lazy import lazily
+from taskmap.onnx.named_inputs import as_array, in_order
+
+# An archive for the CPU does not wait for what GPUs need.
+_cuda_place: Callable[..., Place] = lazily("taskmap.archive.cuda", "cuda_place")
+_sim_place: Callable[..., Place] = lazily("taskmap.archive.sim", "sim_place")
+
+Array = NDArray[Any]
+_CACHE_LINE = 64
+_MOST_SHAPES = 4096
+_HELD = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
+    "u8": "uint8", "bool": "bool", "bf16": "bfloat16",
+}  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _Ready:
+    """A plan that can be run at some sizes."""
+
+    plan: ArchivedPlan
+    resolved: Resolved
+    run: Runs
+    constants: array[int]
+
+
+@dataclass(slots=True, eq=False)
+class ArchivedModel:
+    """A compiled model: ``model(x, y)`` or ``model({"x": x})`` gives its outputs as a list of arrays, in order.
+
+    Threads may call it at once. Raises InputError for inputs that do not fit, and IndexOutOfRangeError when data
+    indexed beyond a tensor. ``threads``: how many a call uses; None leaves it to the OpenMP runtime.
+    """
+
+    manifest: Manifest
+    threads: int | None
+    profile: bool
+    file: ArchiveFile = field(repr=False)
+    place: Place = field(init=False, repr=False)
+    _weights: memoryview = field(init=False, repr=False)
+    _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
+    _runs: dict[int, Runs] = field(init=False, repr=False, default_factory=dict)
+    _ready: dict[tuple[Shape, ...], _Ready] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        m = self.manifest
+        self._weights = self.file.entry(WEIGHTS)
+        try:
+            self._sizes = sound_plans(m)
+        except ValueError as error:
+            raise self.file.error("contradicts itself", str(error)) from error
+
+    @property
+    def inputs(self) -> tuple[PortRecord, ...]:
+        """What must be given, in order."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[PortRecord, ...]:
+        """What is returned, in order."""
+        return self.manifest.outputs
+
+    def __call__(self, *args: Any, **named: Any) -> list[Array]:
+        """The outputs for inputs given in order, by name, or as one mapping from names."""
+        ordered = in_order([p.name for p in self.inputs], (), args, named, ascii)
+        given = [_held(p, x) for p, x in zip(self.inputs, ordered, strict=True)]
+        ready = self._for(tuple(x.shape for x in given))
+        made = [_new(m) for m in ready.resolved.made]
+        if ready.plan.program.steps:
+            self.place.run(ready.run, ready.plan.io, given, made, ready.resolved.dims, ready.constants)
+        return [self._output(p, i, ready, given, made) for i, p in enumerate(self.outputs)]
+
+    def has_plan(self, shapes: Sequence[Shape]) -> bool:
+        """Whether inputs of these shapes can be given. Raises ArchiveError for a plan that contradicts itself."""
+        try:
+            self._for(tuple(shapes))
+        except InputError:
+            return False
+        return True
+
+    def timed_runs(self) -> list[tuple[ArchivedPlan, deque[TimedRun]]]:
+        """With ``profile``: the seconds of every step of the latest runs, by plan."""
+        return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]
+
+    def _for(self, shapes: tuple[Shape, ...]) -> _Ready:
+        found = self._ready.get(shapes)
+        if found is not None:
+            return found
+        if len(self._ready) >= _MOST_SHAPES:
+            self._ready.clear()
+        # A plan for these very sizes comes first.
+        for number in sorted(range(len(self._sizes)), key=lambda i: bool(self._sizes[i].plan.sizes)):
+            try:
+                resolved = self._sizes[number].resolve(shapes)
+            except ValueError as error:
+                raise self.file.error("contradicts itself", str(error)) from error
+            if resolved is not None:
+                return self._ready.setdefault(shapes, self._made_ready(number, resolved))
+        raise InputError(
+            f"the archive has no plan for inputs of shapes {', '.join(str(list(s)) for s in shapes)}",
+            why=refusal_of(self.manifest, shapes),
+            hint="Compile the model for these sizes, too: taskmap compile model.onnx --shape DIM=SIZE,SIZE",
+        )
+
+    def _made_ready(self, number: int, resolved: Resolved) -> _Ready:
+        plan = self.manifest.plans[number]
+        if number not in self._runs:
+            try:
+                self._runs[number] = self.place.executable(plan)
+            except ValueError as error:
+                raise self.file.error("contradicts itself", str(error)) from error
+        constants = array("q", [self.place.weights + self.manifest.weights[w].offset for w in plan.constants])
+        return _Ready(plan, resolved, self._runs[number], constants)
+
+    def _output(self, port: PortRecord, number: int, ready: _Ready, given: list[Array], made: list[Array]) -> Array:
+        view = ready.resolved.outputs[number]
+        memory: Any = {"input": given, "made": made}.get(view.source.kind)
+        if memory is None:
+            w = self.manifest.weights[view.source.index]
+            base: Any = self._weights[w.offset : w.offset + w.bytes]
+        else:
+            base = memory[view.source.index]
+        array = np.ndarray(view.shape, numpy_dtype(_HELD[view.held]), base, view.offset, view.strides)
+        return _seen(array, port, view.source)
+
+
+def load(
+    path: str | Path, *, threads: int | None = None, sha256: str | None = None, profile: bool = False
+) -> ArchivedModel:
+    """The model of an archive, ready to be called; its native code runs in this process: load only what you trust.
+
+    ``threads``: how many a call uses; by default as many as were planned for, if there are so many CPUs. ``sha256``:
+    load the file only if it has this checksum. ``profile``: time every kernel. Raises ArchiveError for what is no sound
+    archive, or one for another machine, before anything of it runs; InputError for a file that cannot be read.
+    """
+    file = ArchiveFile(Path(path), sha256)
+    try:
+        document = document_of(file.manifest)
+        version = read_format(document)
+        if version != FORMAT:
+            raise file.error("has another format", f"its version is {version}, and this taskmap reads {FORMAT}.")
+        machine = machine_from(document)
+        foreign = difference(machine, document.field("taskmap").text())
+        if foreign is not None:
+            hint = "Run it there, or make one for this machine: taskmap compile model.onnx -o model.taskmap"
+            raise file.error("is for another machine", foreign, hint)
+        manifest = manifest_from(document, len(file.entry(WEIGHTS)))
+    except ValueError as error:
+        raise file.error("has no sound manifest", str(error)) from error
+    objects = _verified(file, manifest)
+    threads = default_threads(machine.threads) if threads is None else threads
+    model = ArchivedModel(manifest, threads, profile, file)  # which checks its plans
+    model.place = _place(model, objects)
+    return model
+
+
+def _place(model: ArchivedModel, objects: Sequence[bytes]) -> Place:
+    """The device that the archive is for, with its kernels. Raises ArchiveError where they cannot be loaded."""
+    manifest, weights = model.manifest, model.file.entry(WEIGHTS)
+    start = address_of(np.frombuffer(weights, np.uint8)) if len(weights) else 0
+    if manifest.machine.kind == "cuda":
+        return _cuda_place(manifest, objects, weights, start, model.profile)
+    try:
+        if manifest.machine.kind == "cuda-sim":
+            return _sim_place(manifest, objects, start, model.threads or os.cpu_count() or 1, model.profile)
+        same = manifest.taskmap == __version__
+        return CpuPlace(start, _addresses(manifest, objects), model.threads, model.profile, same)
+    except (OSError, AttributeError) as error:
+        raise model.file.error("cannot be loaded", f"{error}.") from error
+
+
+def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
+    """Every byte that is used, against its checksum; copies of the shared objects, which are what is loaded."""
+    weights = file.entry(WEIGHTS)
+    wanted: list[tuple[str, memoryview, str]] = []
+    for o in manifest.objects:
+        if len(file.entry(o.entry)) != o.bytes:
+            raise file.error("is damaged", f"the entry {o.entry} has another size than the manifest says.")
+        wanted.append((o.entry, memoryview(bytes(file.entry(o.entry))), o.sha256))
+    places = {(w.offset, w.bytes, w.sha256) for w in manifest.weights}
+    wanted += [(f"{WEIGHTS} at {start}", weights[start : start + n], sha) for start, n, sha in sorted(places)]
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        for (name, _, sha), found in zip(wanted, pool.map(lambda part: digest(part[1]), wanted), strict=True):
+            if found != sha:
+                raise file.error("is damaged", f"the checksum of {name} does not match.")
+    return [bytes(content) for _, content, _ in wanted[: len(manifest.objects)]]
+
+
+def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
+    """Load the kernels. Raises OSError and AttributeError that name the entry."""
+    found: dict[str, int] = {}
+    have_openmp()  # where there is none, loops are serial
+    team = next((c for o, c in zip(manifest.objects, objects, strict=True) if PARALLEL in o.symbols), None)
+    if team is not None and not have_team():
+        load_team(team)  # first: the other objects are bound to it
+    for o, content in zip(manifest.objects, objects, strict=True):
+        if content is team:
+            continue
+        try:
+            library = load_image(content)
+            found.update({symbol: library.address(symbol) for symbol in o.symbols})
+        except (OSError, AttributeError) as error:
+            raise type(error)(f"{o.entry}: {error}") from error
+    return found
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """A type by its name; those that numpy does not have are of ml_dtypes."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        found: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
+        return found
+
+
+def _held(port: PortRecord, value: Any) -> Array:
+    """An input in the type and order in which it lies in memory."""
+    wanted = numpy_dtype(port.dtype)
+    x = as_array(ascii(port.name), value, wanted, str(wanted))
+    shape = port.shape
+    if shape is not None and (
+        len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in zip(shape, x.shape, strict=True))
+    ):
+        text = ", ".join("?" if n is None else str(n) for n in shape)
+        raise InputError(f"the input {port.name!a} has shape {list(x.shape)}", why=f"the model takes [{text}].")
+    held = numpy_dtype(_HELD[port.held])
+    x = x.view(np.int64) if wanted == np.uint64 else x.astype(held, copy=False)
+    return (
+        np.require(x, requirements=["C", "A"]) if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="), order="C")
+    )
+
+
+def _seen(x: Array, port: PortRecord, source: Source) -> Array:
+    """An output in the type that the caller sees, its memory nobody else's."""
+    wanted = numpy_dtype(port.dtype)
+    x = x.view(np.uint64) if wanted == np.uint64 else x.astype(wanted, copy=False)
+    return x if source.kind == "made" else x.copy()
+
+
+def _new(m: MadeTensor) -> Array:
+    """Memory for a tensor, from a cache line on."""
+    memory = np.empty(m.bytes + _CACHE_LINE, np.uint8)
+    start = -address_of(memory) % _CACHE_LINE
+    return memory[start : start + m.bytes]

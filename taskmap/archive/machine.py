@@ -1,0 +1,109 @@
+"""Whether an archive's kernels run here, and the threads that they run on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+from taskmap import __version__
+from taskmap.archive.manifest import KINDS, Machine
+from taskmap.backend.cpu.host import detect_host, parse_isa
+from taskmap.backend.library import ensure_openmp
+from taskmap.backend.store.key import RUNTIME_ABI
+from taskmap.ir.errors import InvalidOptionError, TaskmapError
+from taskmap.ir.target import Target
+from taskmap.ir.util.lazy import lazily
+
+# An archive for the CPU does not wait for what GPUs need.
+_find_gpu: Callable[[str], object] = lazily("taskmap.archive.gpus", "find_gpu")
+
+
+def machine_of(target: Target, kind: str, threads: int) -> Machine:
+    """What kernels for ``target`` need: this machine, or for ``kind`` "cuda" a GPU. ``target`` is a GPU for "cuda-sim",
+    too, whose kernels this machine runs."""
+    isa = str(detect_host().isa) if kind == "cuda-sim" else target.isa
+    return Machine(
+        kind, isa, target.vector_bytes, sys.platform, platform.machine(), sys.byteorder, RUNTIME_ABI, threads,
+        "" if kind == "cpu" else target.isa,
+    )  # fmt: skip
+
+
+def difference(machine: Machine, version: str) -> str | None:
+    """Why kernels for ``machine``, of an archive that taskmap ``version`` wrote, do not run here; None when they do."""
+    if machine.kind not in KINDS:
+        return f"it is for the target {machine.kind!a}, which this version of taskmap does not know."
+    if machine.abi != RUNTIME_ABI:
+        return f"its kernels are called by convention {machine.abi}, and this version of taskmap has {RUNTIME_ABI}."
+    if machine.kind == "cuda":
+        return _gpu_difference(machine)
+    if machine.kind == "cuda-sim" and version != __version__:
+        return f"its kernels are for the simulator of taskmap {version!a}, and this is taskmap {__version__}."
+    host = detect_host()
+    here = (sys.platform, platform.machine(), sys.byteorder)
+    there = (machine.os, machine.machine, machine.byteorder)
+    if here != there:
+        return f"it is for {_words(there)}, and this is {_words(here)}."
+    try:
+        isa = parse_isa(machine.isa)
+    except InvalidOptionError:
+        return f"it is for the instruction set {machine.isa!r}, which this version of taskmap does not know."
+    if not host.supports(isa):
+        return f"it is for CPUs with {isa}, and this one ({host.model}) has {host.isa}."
+    return None
+
+
+def _gpu_difference(machine: Machine) -> str | None:
+    """Machine code of a GPU does not ask which processor and which system launch it."""
+    if machine.byteorder != sys.byteorder:
+        return f"its weights are {machine.byteorder!a} endian, and this machine is {sys.byteorder}."
+    try:
+        _find_gpu(machine.gpu)
+    except TaskmapError as error:
+        why = f"{error.what}{'' if error.why is None else f': {error.why}'}"
+        return f"it needs an NVIDIA GPU that runs code for {machine.gpu!a}. Here {why.rstrip('.')}."
+    return None
+
+
+def _words(machine: tuple[str, str, str]) -> str:
+    system, name, order = machine
+    return f"{system!a} on {name!a}, {order!a} endian"
+
+
+def default_threads(planned: int) -> int | None:
+    """How many threads to run on when nobody says: as planned, but no more than there are CPUs. None leaves it to the
+    OpenMP runtime, which has been told by the environment."""
+    if os.environ.get("OMP_NUM_THREADS"):
+        return None
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(planned, cpus)
+
+
+def have_openmp() -> bool:
+    """Whether there is an OpenMP runtime for kernels: the system's, or the one that PyTorch brings."""
+    if ensure_openmp():
+        return True
+    try:
+        import_module("torch")
+    except ImportError:
+        return False
+    return ensure_openmp()
+
+
+@contextmanager
+def running_on(threads: int | None) -> Iterator[None]:
+    """Kernels called in the block use so many threads."""
+    process = ctypes.CDLL(None)
+    if threads is None or not hasattr(process, "omp_set_num_threads"):
+        yield
+        return
+    before = process.omp_get_max_threads()
+    process.omp_set_num_threads(threads)
+    try:
+        yield
+    finally:
+        process.omp_set_num_threads(before)

@@ -1,0 +1,72 @@
+"""Archives for the simulated GPU: kernels built for the host, and the engine that runs them, both in the archive."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from taskmap.archive.manifest import ArchivedPlan, Manifest, Source
+from taskmap.archive.place import Array, Runs, address_of, addresses_of
+from taskmap.backend.image import load_image
+from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.sim.building import SimKernel, use_engine
+from taskmap.backend.sim.launch import SimLauncher
+from taskmap.backend.sim.unit import ENGINE_SYMBOL
+
+_ALIGNMENT = 16
+"""Bytes of which the address of every tensor of a GPU is a multiple."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimPlace:
+    """The simulator: arrays are used where they are, or copied where a GPU's kernel could not load from there."""
+
+    weights: int
+    kernels: Mapping[str, SimKernel]
+    workers: int
+    profile: bool
+
+    def executable(self, plan: ArchivedPlan) -> Runs:
+        """The plan as launches."""
+        launcher = SimLauncher(plan.program, self.kernels, self.workers)
+        return SequenceExecutable(plan.program, plan.memory, launcher, self.profile)
+
+    def run(
+        self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        constants: array[int],
+    ) -> None:  # fmt: skip
+        """Run the plan. Raises SimulationError, and IndexOutOfRangeError."""
+        usable = [_aligned(x) for x in given]
+        runs(addresses_of(io, usable, made), dims, constants)
+
+
+def sim_place(manifest: Manifest, objects: Sequence[bytes], address: int, workers: int, profile: bool) -> SimPlace:
+    """The simulator with the kernels in ``objects``; weights lie at ``address``. Raises OSError and AttributeError for
+    what cannot be loaded."""
+    contents = list(zip(manifest.objects, objects, strict=True))
+    # The engine first: kernels are bound to it when they are loaded.
+    engine = next((content for o, content in contents if ENGINE_SYMBOL in o.symbols), None)
+    if engine is None:
+        raise AttributeError(ENGINE_SYMBOL)
+    use_engine(lambda: load_image(engine, visible=True).handle)
+    kernels: dict[str, SimKernel] = {}
+    for o, content in contents:
+        symbols = [s for s in o.symbols if s != ENGINE_SYMBOL]
+        if symbols:
+            library = load_image(content)
+            kernels |= {s: SimKernel(manifest.kernels[s], Path(o.entry), library.handle, False) for s in symbols}
+    return SimPlace(address, kernels, workers, profile)
+
+
+def _aligned(x: Array) -> Array:
+    if address_of(x) % _ALIGNMENT == 0:
+        return x
+    memory = np.empty(x.nbytes + _ALIGNMENT, np.uint8)
+    start = -address_of(memory) % _ALIGNMENT
+    made = memory[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    made[...] = x
+    return made

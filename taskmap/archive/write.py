@@ -1,0 +1,282 @@
+"""Compiling an ONNX model into an archive."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import taskmap
+from taskmap.archive.file import PAGE, WEIGHTS, Entry, check_writable, digest, write_archive
+from taskmap.archive.graph import GraphRecord, recorded
+from taskmap.archive.machine import machine_of
+from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from, span
+from taskmap.archive.plan import sound_plans
+from taskmap.archive.refusals import check_archivable, check_segments
+from taskmap.archive.targets import ArchiveSession, Binary, archive_session
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.program.memory_plan import ALIGNMENT
+from taskmap.backend.program.structure import Launch
+from taskmap.backend.store.scratch import Scratch
+from taskmap.compile.driver import Compilation, Session
+from taskmap.graph.importers.onnx import Model, Port, load
+from taskmap.graph.importers.onnx.read.assumptions import Check
+from taskmap.graph.importers.onnx.read.elements import held_in, numpy_type
+from taskmap.graph.importers.onnx.read.protos import shown
+from taskmap.graph.importers.onnx.read.values import Tensor
+from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
+from taskmap.onnx.engines import compiled_by
+from taskmap.onnx.model import OnnxModel
+from taskmap.onnx.points import Segment
+from taskmap.options import Options
+from taskmap.targets.torch_threads import torch_threads
+from taskmap.util.progress import waiting
+
+Sizes = Mapping[str, Sequence[int]]
+Progress = Callable[[str, int, int], None]
+EXAMPLES = (64, 224, 16, 2, 640, 16000, 1)
+"""Sizes beside which a graph for all sizes is read, where none are given: the first that the model can have."""
+
+MOST_EXAMPLE = 1 << 28
+"""So many elements are read beside at most."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: the archive's size, and how many bytes of it are kernels and weights. ``assumed`` are the sizes
+    that were taken for dimensions that nothing gave."""
+
+    path: Path
+    manifest: Manifest
+    bytes: int
+    kernel_bytes: int
+    assumed: Mapping[str, int]
+
+
+def compile_onnx(
+    source: str | Path,
+    output: str | Path,
+    *,
+    sizes: Sizes | None = None,
+    options: Options | None = None,
+    progress: Progress = _silent,
+) -> Written:
+    """Compile the ONNX model in ``source`` and write the archive ``output``, the whole file or nothing.
+
+    ``sizes`` gives for named dimensions the sizes to make plans for, every combination of them. A model that can be
+    compiled for all sizes at once gets a plan for all sizes, too; any other must have its sizes given, and those that
+    are not are 1. ``options``: of the compilation; ``threads`` are planned for, and an archive is run on so many. For
+    the target "cuda", ``gpu`` says which one; by default the one that is here, and where there is none, sm_80.
+    ``progress`` is called with what is being done, and how much of how much.
+
+    Raises ImportGraphError and UnsupportedError for a model that cannot be compiled or archived, naming every operator
+    that is the reason, InputError when the archive cannot be written, and CompilerNotFoundError.
+    """
+    options, output = options or Options(), Path(output)
+    check_writable(output)
+    with waiting("reading the model"):
+        model = load(source)
+    check_archivable(model)
+    with torch_threads(options.threads), Scratch() as folder:
+        made = archive_session(options, folder)
+        graphs, assumed = _graphs(model, made.session, sizes or {}, progress)
+        return ArchiveWriter(model, made, graphs).write(output, assumed, progress)
+
+
+def _graphs(
+    model: Model, session: Session, sizes: Sizes, progress: Progress
+) -> tuple[list[GraphRecord], dict[str, int]]:
+    """The graphs of the model, compiled."""
+    record: list[Any] = []
+    session.record = record
+    runner = OnnxModel(model, compiled_by(session), session, named=False)
+    names = _dimensions(model.inputs)
+    for name in sizes:
+        if name not in names:
+            raise InputError(f"the model has no dimension {name!a}", why=f"it has {', '.join(names) or 'none'}.")
+    combinations = [dict(zip(sizes, c, strict=True)) for c in itertools.product(*sizes.values())]
+    kept: list[tuple[Segment, tuple[tuple[int, ...], ...] | None, tuple[Check, ...]]] = []
+    if names:
+        progress("compiling for all sizes", 0, 1)
+        kept += _general(runner, model, combinations[0])
+    needs_sizes = bool(names) and not kept
+    assumed = {name: 1 for name in names if name not in sizes} if needs_sizes or sizes else {}
+    if not kept or sizes:
+        runner = OnnxModel(model, compiled_by(session), session, general=False)  # graphs for these sizes alone
+        for done, combination in enumerate(combinations):
+            progress("compiling", done, len(combinations))
+            shapes = [_shape(p, combination) for p in model.inputs]
+            try:
+                kept.append((_of_shapes(runner, model, shapes), tuple(shapes), ()))
+            except TaskmapError as error:
+                error.hint = error.hint if not assumed else _taken(assumed, error.hint)
+                raise
+    by_graph = {id(c.imported): c for c in record if isinstance(c, Compilation)}
+    found = [
+        GraphRecord(s, None if s.graph is None else by_graph[id(s.graph)], shapes, checks) for s, shapes, checks in kept
+    ]
+    return found, assumed
+
+
+def _taken(assumed: Mapping[str, int], hint: str | None) -> str:
+    """The hint of an error that may follow from sizes which nobody gave."""
+    sizes = ", ".join(f"{shown(name)} {n}" for name, n in assumed.items())
+    text = f"Dimensions without a size were taken to be: {sizes}. Give them: --shape {next(iter(assumed))}=SIZE"
+    return f"{text}\n{hint}" if hint else text
+
+
+def _general(
+    runner: OnnxModel, model: Model, sizes: Mapping[str, int]
+) -> list[tuple[Segment, None, tuple[Check, ...]]]:
+    """The graph for all sizes, and what must hold of them; nothing where there can be none."""
+    for assumed in EXAMPLES:
+        shapes = [_shape(p, sizes, assumed) for p in model.inputs]
+        if sum(map(prod, shapes)) > MOST_EXAMPLE:
+            continue
+        made = runner.generalise(_zeros(model, shapes))
+        if made is None or made.graph is None or any(n.op == "extern" for n in made.graph.nodes()):
+            continue
+        assert made.guard is not None
+        if len(made.guard.open) == len(made.guard.order):
+            return [(made, None, tuple(made.guard.checks))]
+    return []
+
+
+def _of_shapes(runner: OnnxModel, model: Model, shapes: Sequence[tuple[int, ...]]) -> Segment:
+    """The graph for inputs of these shapes. Raises UnsupportedError where there is no one graph."""
+    try:
+        runner(*_zeros(model, shapes))
+    except TaskmapError:
+        check_segments([], _deciding(runner, model))  # zeros may be what the model cannot compute with
+        raise
+    check_segments(runner.program.used, _deciding(runner, model))
+    (segment,) = runner.program.used
+    return segment
+
+
+def _deciding(runner: OnnxModel, model: Model) -> list[str]:
+    """The inputs whose values decided what is computed."""
+    return [model.inputs[i].name for point, _ in runner.program.roots.values() for i in sorted(point.valued)]
+
+
+def _zeros(model: Model, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    found = []
+    for port, shape in zip(model.inputs, shapes, strict=True):
+        assert port.type is not None
+        try:
+            found.append(np.zeros(shape, numpy_type(port.type.elem)))
+        except (MemoryError, ValueError) as error:
+            raise InputError(
+                f"the input {shown(port.name)} of shape {list(shape)} is too large", why=f"{error}."
+            ) from error
+    return found
+
+
+def _dimensions(ports: Sequence[Port]) -> list[str]:
+    """The sizes that the model leaves open, by name; one without a name is called INPUT.AXIS."""
+    found: list[str] = []
+    for p in ports:
+        shape = () if p.type is None else p.type.shape or ()
+        found += [n or f"{p.name}.{axis}" for axis, n in enumerate(shape) if not isinstance(n, int)]
+    return list(dict.fromkeys(found))
+
+
+def _shape(port: Port, sizes: Mapping[str, int], assumed: int = 1) -> tuple[int, ...]:
+    assert port.type is not None
+    shape = port.type.shape or ()
+    return tuple(
+        n if isinstance(n, int) else sizes.get(n or f"{port.name}.{axis}", assumed) for axis, n in enumerate(shape)
+    )  # fmt: skip
+
+
+class ArchiveWriter:
+    """An archive being put together: weights of equal content are kept once."""
+
+    def __init__(self, model: Model, made: ArchiveSession, graphs: Sequence[GraphRecord]) -> None:
+        self.model, self.made = model, made
+        self.weights: list[Weight] = []
+        self.contents: list[memoryview] = []
+        self.keep: list[object] = []
+        self.size = 0
+        self._known: dict[tuple[object, ...], int] = {}
+        self._offsets: dict[tuple[str, int], int] = {}
+        self.elems = [v.elem if isinstance(v, Tensor) else 0 for v in graphs[0].segment.finished or ()]
+        self.plans = [recorded(graph, self.weight) for graph in graphs]
+        compiled = [k for graph in graphs if graph.compilation is not None for k in graph.compilation.kernels.values()]
+        self.sources = {k.source.symbol: k.source for k in compiled if isinstance(k.source, CudaSource)}
+
+    def weight(self, tensor: torch.Tensor, held: str) -> int:
+        """The number of a constant tensor among the weights."""
+        tensor = tensor.detach().resolve_neg()
+        size = span(tensor.shape, tensor.stride()) * tensor.element_size()
+        content = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"").cast("B")
+        sha = digest(content)
+        key = (held, tuple(tensor.shape), tensor.stride(), sha)
+        if key in self._known:
+            return self._known[key]
+        if (sha, size) not in self._offsets:
+            self._offsets[sha, size] = self.size
+            self.contents += [content, memoryview(bytes(-size % ALIGNMENT))]
+            self.keep.append(tensor)
+            self.size += size + -size % ALIGNMENT
+        offset = self._offsets[sha, size]
+        self._known[key] = len(self.weights)
+        self.weights.append(Weight(held, tuple(tensor.shape), tuple(tensor.stride()), offset, size, sha))
+        return self._known[key]
+
+    def write(self, output: Path, assumed: Mapping[str, int], progress: Progress = _silent) -> Written:
+        """Write the archive."""
+        needed = {s.symbol for p in self.plans for s in p.program.steps if isinstance(s, Launch)}
+        launched = {symbol: self.sources[symbol] for symbol in sorted(needed) if symbol in self.sources}
+        needed |= {name for p in self.plans for name in p.launch}
+        objects, contents = _objects(self.made.binaries(needed), self.made.suffix)
+        session = self.made.session
+        kind = session.options.target or "cpu"
+        threads = 1 if kind == "cuda" else torch.get_num_threads()
+        manifest = Manifest(
+            taskmap.__version__, machine_of(session.target, kind, threads),
+            tuple(_port(p, p.type.elem if p.type is not None else 0) for p in self.model.inputs),
+            tuple(_port(p, elem) for p, elem in zip(self.model.outputs, self.elems, strict=True)),
+            tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched,
+        )  # fmt: skip
+        text = manifest.to_json()
+        _check_sound(text, self.size)
+        entries = [Entry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
+        entries.append(Entry(WEIGHTS, self.size, self.contents, PAGE))
+        total = sum(e.size for e in entries) + len(text)
+        write_archive(output, text, entries, lambda done: progress("writing", done, total))
+        return Written(output, manifest, output.stat().st_size, sum(o.bytes for o in objects), assumed)
+
+
+def _check_sound(text: bytes, weight_bytes: int) -> None:
+    """Raises UnsupportedError for a manifest that would be refused when it is read, so that none is written."""
+    try:
+        sound_plans(manifest_from(document_of(text), weight_bytes))
+    except ValueError as error:
+        raise UnsupportedError(
+            "the model cannot be archived", why=str(error), hint="Run the model itself: taskmap run model.onnx"
+        ) from error
+
+
+def _objects(binaries: Sequence[Binary], suffix: str) -> tuple[list[KernelObject], list[bytes]]:
+    """The entries of kernels, in an order that depends on their content alone."""
+    found = sorted((digest(content), content, symbols) for content, symbols in binaries)
+    objects = [KernelObject(f"kernels/{i}{suffix}", len(c), sha, symbols) for i, (sha, c, symbols) in enumerate(found)]
+    return objects, [content for _, content, _ in found]
+
+
+def _port(port: Port, elem: int) -> PortRecord:
+    return PortRecord(
+        port.name, numpy_type(elem).name, held_in(elem).name, None if port.type is None else port.type.shape
+    )  # fmt: skip

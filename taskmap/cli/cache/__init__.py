@@ -1,0 +1,1 @@
+"""`taskmap cache`: the tuning cache and the kernel store."""

@@ -1,0 +1,181 @@
+"""`taskmap cache ... --kernels`: the store of compiled kernels."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from pathlib import Path
+
+from taskmap.backend.store.inventory import (
+    StoredObject,
+    damaged,
+    outdated,
+    remove,
+    stored_objects,
+    stray_entries,
+    task_files,
+)
+from taskmap.backend.store.limit import VARIABLE, size_limit
+from taskmap.backend.store.objects import KernelStore, default_path
+from taskmap.cli.output import plain, print_json, size, table
+from taskmap.ir.errors import TuningError
+from taskmap.tuning.record import DAY
+
+
+def show(a: argparse.Namespace) -> int:
+    """The objects of the store; sorted by size, or by use."""
+    objects = _chosen(stored_objects(_root(a)), a)
+    objects.sort(key=lambda o: (-o.bytes if a.sort == "size" else -o.used, str(o.path)))
+    shown = objects[: a.limit]
+    if a.json:
+        print_json([_content(o) for o in shown])
+        return 0
+    rows = [(_names(o), str(len(o.symbols)), size(o.bytes), _ago(o.used), o.isa) for o in shown]
+    if rows:
+        print(table(("kernels", "count", "size", "used", "for"), rows))
+    print(
+        f"{len(objects)} objects, {sum(len(o.symbols) for o in objects)} kernels, {size(sum(o.bytes for o in objects))}"
+    )
+    return 0
+
+
+def stats(a: argparse.Namespace) -> int:
+    """How much the store holds."""
+    root = _root(a)
+    objects, tasks = stored_objects(root), task_files(root)
+    held, limit = sum(o.bytes for o in objects), size_limit()
+    content = {
+        "path": str(root),
+        "objects": len(objects),
+        "kernels": sum(len(o.symbols) for o in objects),
+        "bytes": held,
+        "unreachable": sum(not o.symbols for o in objects),
+        "tasks": len(tasks),
+        "task_bytes": sum(t.bytes for t in tasks),
+        "limit": limit,
+    }
+    if a.json:
+        print_json(content)
+    else:
+        print(
+            f"{root}: {content['kernels']} kernels in {len(objects)} objects, {size(held)}; "
+            f"{content['unreachable']} objects that nothing leads to; "
+            f"{len(tasks)} scheduled tasks, {size(sum(t.bytes for t in tasks))}"
+        )
+        print(f"limit: {'none' if limit is None else size(limit)} ({VARIABLE})")
+    return 0
+
+
+def verify(a: argparse.Namespace) -> int:
+    """Check every object's checksum; 1 when one is damaged, which is removed."""
+    if a.measure is not None:
+        raise TuningError("kernels are not measured", hint="taskmap cache verify --measure N is for records.")
+    root = _root(a)
+    bad = damaged(root)
+    remove(o for o in stored_objects(root) if o.path in bad)
+    stray = stray_entries(root)
+    for path in stray:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    left = [p for p in (*bad, *stray) if p.exists()]
+    count = len(stored_objects(root)) - sum(p in bad for p in left)
+    if a.json:
+        print_json({"objects": count, "removed": [str(p) for p in (*bad, *stray)], "left": [str(p) for p in left]})
+        return 1 if bad or stray else 0
+    print(f"{count} objects are sound, {len(bad)} were damaged and {_are(bad, left)}")
+    if stray:
+        print(f"{len(stray)} entries of the index were damaged or led to nothing, and {_are(stray, left)}")
+    return 1 if bad or stray else 0
+
+
+def prune(a: argparse.Namespace) -> int:
+    """Remove what was used least recently."""
+    if a.older is None and a.max_size is None:
+        raise TuningError("nothing says what is to go", hint="Use --older DAYS or --max-size SIZE.")
+    if a.max_records is not None:
+        raise TuningError(
+            "kernels are weighed, not counted", hint="Use --max-size, or --max-records without --kernels."
+        )
+    root = _root(a)
+    objects, tasks = stored_objects(root), task_files(root)
+    every = sorted([*_chosen(objects, a), *([] if _narrows(a) else tasks)], key=lambda o: (o.used, str(o.path)))
+    oldest = None if a.older is None else time.time() - a.older * DAY
+    gone = outdated(every, oldest, a.max_size)
+    freed = sum(o.bytes for o in gone) if a.dry_run else remove(gone)
+    left = sum(o.bytes for o in (*objects, *tasks)) - freed
+    known = set(tasks)
+    of_tasks = sum(o in known for o in gone)
+    if a.json:
+        content = {"objects": len(gone) - of_tasks, "tasks": of_tasks, "bytes": freed, "left_bytes": left}
+        print_json({**content, "dry_run": a.dry_run})
+    else:
+        what = f"{len(gone) - of_tasks} objects and {of_tasks} scheduled tasks, {size(freed)}"
+        print(f"{what}, {'would go' if a.dry_run else 'are gone'}; {size(left)} stay")
+    return 0
+
+
+def clear(a: argparse.Namespace) -> int:
+    """Remove all kernels and scheduled tasks."""
+    if not a.yes:
+        raise TuningError("this removes all compiled kernels", hint="Say --yes. They are compiled again when needed.")
+    root = _root(a)
+    freed, tasks = remove(stored_objects(root)), task_files(root)
+    remove(tasks)
+    for path in stray_entries(root):
+        with contextlib.suppress(OSError):
+            path.unlink()
+    count = len(tasks) - len(task_files(root))
+    left = sum(o.bytes for o in (*stored_objects(root), *task_files(root)))
+    if a.json:
+        print_json({"bytes": freed, "tasks": count, "left_bytes": left})
+        return 1 if left else 0
+    print(f"{size(freed)} of kernels and {count} scheduled tasks are gone")
+    if left:
+        print(f"{size(left)} could not be removed")
+    return 1 if left else 0
+
+
+def _narrows(a: argparse.Namespace) -> bool:
+    """Whether options choose among kernels; those that choose records alone are refused."""
+    for option in ("shapes", "dtypes", "layout", "verdict", "stale"):
+        if getattr(a, option) is not None:
+            raise TuningError(f"--{option} chooses records, not kernels", hint="Use --name or --target with --kernels.")
+    return a.name is not None or a.target is not None
+
+
+def _chosen(objects: list[StoredObject], a: argparse.Namespace) -> list[StoredObject]:
+    if not _narrows(a):
+        return objects
+    named = (o for o in objects if a.name is None or any(a.name in symbol for symbol in o.symbols))
+    return [o for o in named if a.target is None or a.target in o.isa]
+
+
+def _are(found: list[Path], left: list[Path]) -> str:
+    return "cannot be removed" if any(path in left for path in found) else "are gone"
+
+
+def _root(a: argparse.Namespace) -> Path:
+    root: Path = default_path() if a.cache_dir is None else a.cache_dir.absolute()
+    return KernelStore(root).path if root.exists() else root  # which refuses a folder that is not this user's alone
+
+
+def _names(o: StoredObject) -> str:
+    names = ", ".join(sorted(plain(s) for s in o.symbols)[:2])
+    return f"{names}, ..." if len(o.symbols) > 2 else names or "(nothing leads to it)"
+
+
+def _ago(used: float) -> str:
+    hours = max(0.0, time.time() - used) / 3600
+    return f"{hours / 24:.0f} d ago" if hours >= 48 else f"{hours:.1f} h ago"
+
+
+def _content(o: StoredObject) -> dict[str, object]:
+    return {
+        "object": str(o.path),
+        "bytes": o.bytes,
+        "used": o.used,
+        "kernels": list(o.symbols),
+        "isa": o.isa,
+        "compiler": o.compiler,
+    }

@@ -1,0 +1,176 @@
+"""`taskmap cache verify`, `prune`, `stats`, `clear` and `path` for records."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from taskmap.backend.store.objects import default_path
+from taskmap.cli.cache.common import by_operator, chosen, isa_of, opened, stale
+from taskmap.cli.output import Bar, duration, plain, print_json, size, table
+from taskmap.ir.errors import ScheduleError, TuningError
+from taskmap.schedules import read_problem
+from taskmap.tuning.isolation import attempt
+from taskmap.tuning.job import Job, Setting
+from taskmap.tuning.record import DAY, Record, Verdict, typical
+
+_LIKE = 1.25
+"""A time measured again that is farther off than this is no longer right."""
+_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A record measured once more. ``now``: seconds, None where it could not be measured, for the reason ``why``."""
+
+    record: Record
+    now: float | None
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the record is still right."""
+        return self.now is not None and 1 / _LIKE < self.now / self.record.typical < _LIKE
+
+
+def verify(a: argparse.Namespace) -> int:
+    """Check the file, every record, and measure some again; 1 when something is not as it should be."""
+    with opened(a) as database:
+        kept = database.verify()
+        check = database.check()
+        sample = _sample(database.records(), a.measure or 0)
+        bar = Bar("measuring", a.json)
+        measured = []
+        for number, record in enumerate(sample):
+            bar.show(number, len(sample))
+            measured.append(_again(record, None if a.cache_dir is None else str(a.cache_dir)))
+        bar.close()
+    sound = kept is None and not check.damaged and all(m.holds for m in measured)
+    if a.json:
+        print_json({
+            "records": check.records, "damaged": check.damaged, "repaired": None if kept is None else str(kept),
+            "measured": [{"operator": str(m.record.operator), "config": m.record.config, "then": m.record.typical,
+                          "now": m.now, "holds": m.holds, "why": m.why} for m in measured],
+        })  # fmt: skip
+        return 0 if sound else 1
+    if kept is not None:
+        print(f"the file was damaged: what could be read is in a new one, and the old one is {kept}")
+    print(f"{check.records} records, {check.damaged} of them damaged")
+    for m in measured:
+        now = m.why if m.now is None else f"{duration(m.now)} now ({m.now / m.record.typical:.2f})"
+        what = f"{plain(str(m.record.operator))} {plain(m.record.config)}"
+        print(f"{'holds' if m.holds else 'does not hold'}: {what}: {duration(m.record.typical)} then, {plain(now)}")
+    return 0 if sound else 1
+
+
+def prune(a: argparse.Namespace) -> int:
+    """Forget what the options choose."""
+    if a.max_size is not None:
+        raise TuningError("records are counted, not weighed", hint="Use --max-records, or --kernels with --max-size.")
+    if not any(
+        (
+            a.older is not None,
+            a.max_records,
+            a.name,
+            a.shapes,
+            a.dtypes,
+            a.layout,
+            a.target,
+            a.verdict,
+            a.stale is not None,
+        )
+    ):
+        raise TuningError("nothing says what is to go", hint="taskmap cache clear --yes forgets everything.")
+    with opened(a) as database:
+        records = chosen(database.records(), a)
+        if a.older is not None:
+            limit = time.time() - a.older * DAY
+            records = [r for r in records if r.measured_at < limit]
+        if a.max_records is not None:
+            records = sorted(records, key=lambda r: r.measured_at)[: max(0, len(records) - a.max_records)]
+        count = len(records) if a.dry_run else database.remove(records)
+        left = database.count()
+    _say(
+        a.json,
+        {"removed": 0 if a.dry_run else count, "would_remove": count, "left": left},
+        f"{count} records {'would go' if a.dry_run else 'are gone'}, {left} are here",
+    )
+    return 0
+
+
+def stats(a: argparse.Namespace) -> int:
+    """How much there is, and of what."""
+    with opened(a) as database:
+        records = database.records()
+        bytes_ = database.path.stat().st_size if database.path.exists() else 0
+        path = database.path
+    fresh = sum(stale(r) is None for r in records)
+    counts = {
+        "verdicts": Counter(r.verdict.value for r in records),
+        "targets": Counter(r.operator.target for r in records),
+        "devices": Counter(r.conditions.device for r in records),
+        "versions": Counter(r.conditions.version for r in records),
+    }
+    operators = len(by_operator(records))
+    if a.json:
+        print_json(
+            {
+                "path": str(path),
+                "bytes": bytes_,
+                "records": len(records),
+                "operators": operators,
+                "count_here": fresh,
+                **{k: dict(v) for k, v in counts.items()},
+            }
+        )
+        return 0
+    print(f"{path}: {size(bytes_)}, {len(records)} records of {operators} operators, {fresh} count here")
+    for name, found in counts.items():
+        if found:
+            print(table((name, "records"), [(key, str(n)) for key, n in found.most_common()]))
+    return 0
+
+
+def clear(a: argparse.Namespace) -> int:
+    """Forget everything."""
+    if not a.yes:
+        raise TuningError("this forgets all records", hint="Say --yes. taskmap cache export keeps them first.")
+    with opened(a) as database:
+        count = database.clear()
+    _say(a.json, {"removed": count}, f"{count} records are gone")
+    return 0
+
+
+def path(a: argparse.Namespace) -> int:
+    """Where the cache lies."""
+    root = default_path() if a.cache_dir is None else a.cache_dir.absolute()
+    found = root if a.kernels else root / "tuning.sqlite"
+    _say(a.json, {"path": str(found), "exists": found.exists(), "writable": os.access(root, os.W_OK)}, str(found))
+    return 0
+
+
+def _sample(records: list[Record], count: int) -> list[Record]:
+    """Some records that count here, at random."""
+    fresh = [r for r in records if r.verdict is Verdict.OK and stale(r) is None]
+    return random.sample(fresh, min(count, len(fresh)))
+
+
+def _again(record: Record, folder: str | None) -> Again:
+    operator = record.operator
+    try:
+        read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
+    except ScheduleError as error:
+        return Again(record, None, error.what)
+    setting = Setting(record.conditions.threads, isa_of(record), cache_dir=folder)
+    outcome = attempt(Job(operator, setting, (record.config,), _SAMPLES))
+    if record.config in outcome.failures:
+        return Again(record, None, outcome.failures[record.config].reason)
+    return Again(record, typical(outcome.samples.get(record.config, [])))
+
+
+def _say(as_json: bool, content: dict[str, object], text: str) -> None:
+    print_json(content) if as_json else print(text)

@@ -1,0 +1,1 @@
+"""`taskmap run`: ONNX models and archives."""

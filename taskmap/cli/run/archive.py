@@ -1,0 +1,117 @@
+"""`taskmap run model.taskmap`, after its options: run an archive; nothing is compiled, and neither torch nor onnx is
+loaded."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from taskmap.archive.load import ArchivedModel, load, numpy_dtype
+from taskmap.cli.output import print_json
+from taskmap.cli.run.compare import Verdict, compare, other_outputs
+from taskmap.cli.run.facts import (
+    facts_of,
+    graph_count,
+    graph_facts,
+    print_facts,
+    save,
+    saying_assumed,
+    timed,
+)
+from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
+from taskmap.ir.errors import InputError, TaskmapError
+from taskmap.ir.util.lazy import lazily
+
+# A run that is not profiled loads no more than it needs: the first result waits for it.
+_profile: Callable[..., list[dict[str, Any]]] = lazily("taskmap.cli.run.archive_profile", "profile")
+_profile_table: Callable[..., str] = lazily("taskmap.cli.run.archive_profile", "profile_table")
+
+
+def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
+    """Run what the options say; 1 when a comparison found a difference.
+
+    ``kept``: the archive that was kept of the model ``a.model``. Where it cannot be loaded, or has no plan for the
+    inputs, the result is None and nothing has run.
+    """
+    began = time.perf_counter()
+    if kept is None:
+        _refuse(a)
+        model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
+        _check_target(a, model)
+    else:
+        try:
+            model = load(kept, threads=a.threads)
+        except TaskmapError:
+            return None
+    specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
+    inputs, assumed = inputs_for(specs, Wanted(a.input, a.shape, dict(a.range), a.seed))
+    if kept is not None and not model.has_plan([inputs[p.name].shape for p in model.inputs]):
+        return None
+    with saying_assumed(assumed):
+        outputs = model(inputs)
+    first = time.perf_counter() - began
+    for _ in range(a.warmup):
+        model(inputs)
+    for _, runs in model.timed_runs():
+        runs.clear()
+    times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
+    names = [p.name for p in model.outputs]
+    verdicts: list[Verdict] = []
+    if a.compare:
+        source = a.onnx if kept is None else a.model
+        verdicts = compare(names, outputs, other_outputs(a.compare, source, inputs, a.threads), a.rtol, a.atol)
+    named = dict(zip(names, outputs, strict=True))
+    if a.save is not None:
+        save(a.save, named)
+    facts = facts_of(inputs, named, first, times, assumed, verdicts)
+    if kept is not None:
+        facts |= {"graphs": graph_facts(1, int(_is_general(model))), "kept": True}
+    steps = _profile(model, a.trace, a.cache_dir) if a.profile else []
+    if a.json:
+        print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})
+    else:
+        print_facts(facts, verdicts, a)
+        if kept is not None:
+            is_open = not all(isinstance(n, int) for p in model.inputs for n in p.shape or ())
+            print(graph_count(1, int(_is_general(model)), is_open))
+        if a.profile:
+            print(f"\n{_profile_table(steps)}")
+    return int(not all(v.equal for v in verdicts))
+
+
+def _is_general(model: ArchivedModel) -> bool:
+    """Whether the one plan of a kept model is for all sizes."""
+    return all(plan.sizes for plan in model.manifest.plans)
+
+
+def _refuse(a: argparse.Namespace) -> None:
+    """Options that an archive does not have."""
+    if a.trace is not None and not a.profile:
+        raise InputError("a trace needs a profile", hint="Add --profile.")
+    if a.layers:
+        raise InputError(
+            "an archive has no nodes to be compared", hint="Compare those of its model: taskmap run model.onnx --layers"
+        )
+    if a.compare and a.onnx is None:
+        raise InputError(
+            "an archive has nothing to be compared with", hint="Name the model that it was made of: --onnx model.onnx"
+        )
+    if a.tune is not None:
+        raise InputError(
+            "an archive cannot be tuned", why="its kernels are compiled.", hint="Use taskmap compile --tune SECONDS."
+        )
+    if a.gpu is not None:
+        raise InputError("an archive is for the GPU that it was made for", hint="Leave --gpu out.")
+    if a.isa is not None:
+        hint = "Leave --isa out, or make another: taskmap compile --isa."
+        raise InputError("an archive is for the instruction set that it was made for", hint=hint)
+
+
+def _check_target(a: argparse.Namespace, model: ArchivedModel) -> None:
+    kind = model.manifest.machine.kind
+    if a.target not in (None, kind):
+        hint = f"Make another: taskmap compile model.onnx --target {a.target}"
+        raise InputError(f"the archive does not run on the target {a.target}", why=f"it is for {kind}.", hint=hint)

@@ -1,0 +1,1 @@
+"""`taskmap tune`: measuring configurations."""

@@ -1,0 +1,1 @@
+"""From one graph to something that can be called."""

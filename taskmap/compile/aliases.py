@@ -1,0 +1,167 @@
+"""Which results of a graph share memory with each other and with its arguments, as PyTorch traced it.
+
+Two results that share memory in eager PyTorch share it here too: all results in one storage are views of the tensor
+that took up that storage first. Two that do not share it there never share it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from taskmap.compile.sharing import Aliases, Shared
+from taskmap.graph.importers.torch.symbols import Symbols
+from taskmap.graph.nodes import Graph
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.visit import walk_exprs
+
+
+def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
+    """The values that a graph must make in memory, though it does not return them: several results are views of each,
+    and none of these results holds the others.
+    """
+    arguments = {_storage(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")}
+    families: dict[Hashable, dict[fx.Node, None]] = {}
+    for node in _returned(gm):
+        key = _storage(node.meta.get("val")) if isinstance(node, fx.Node) else None
+        if key is not None and key not in arguments:
+            families.setdefault(key, {})[node] = None
+    makers: dict[Hashable, fx.Node] = {}
+    for node in gm.graph.nodes:
+        if (key := _storage(node.meta.get("val"))) in families:
+            makers.setdefault(key, node)
+    found = []
+    for key, family in families.items():
+        maker = makers[key]
+        views = [n for n in family if _holds(maker, n)]
+        if len(views) > 1 and not any(_holds(n, maker) for n in views):
+            found.append(maker)
+    return tuple(found)
+
+
+def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Sequence[fx.Node] = ()) -> Aliases:
+    """The aliases of a traced graph; results that need not be computed, being views of others, leave ``graph``.
+
+    ``hidden``: its ``hidden_bases``, which are the last outputs of ``graph``.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    returned = [*_returned(gm), *hidden]
+    values: list[Any] = [n.meta.get("val") if isinstance(n, fx.Node) else None for n in returned]
+    arguments: list[Any] = [n.meta.get("val") for n in placeholders]
+    order = {n: k for k, n in enumerate(gm.graph.nodes)}
+    shared: dict[int, Shared] = {}
+    for i, fx_node in enumerate(returned):
+        node = graph.outputs[i]
+        if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or node.op == "input":
+            continue
+        if node.strides is None or node.dtype.kind == "x":
+            continue
+        place = _place(fx_node, returned, placeholders, order)
+        if place is None:
+            continue
+        is_argument, k = place
+        offset = _distance((arguments if is_argument else values)[k], values[i], graph, symbols)
+        if offset is not None:
+            where = {"argument" if is_argument else "result": k}
+            shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
+    for i in shared:
+        graph.outputs[i] = None
+    return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, values)), shared, len(hidden))
+
+
+def _returned(gm: fx.GraphModule) -> Sequence[Any]:
+    (output,) = gm.graph.find_nodes(op="output")
+    returned = output.args[0]
+    if not isinstance(returned, (tuple, list)):
+        raise ImportGraphError("the graph does not return a list of results")
+    return returned
+
+
+def _place(
+    node: fx.Node, returned: Sequence[Any], placeholders: Sequence[fx.Node], order: dict[fx.Node, int]
+) -> tuple[bool, int] | None:
+    """The argument (True) or result (False) that ``node`` is a view of, or None when it has memory of its own."""
+    for j, argument in enumerate(placeholders):
+        # An argument lies in memory of the caller, all of which is there.
+        if _same_memory(argument, node):
+            return True, j
+    first: dict[fx.Node, int] = {}
+    for k, other in enumerate(returned):
+        if isinstance(other, fx.Node) and _same_memory(other, node):
+            first.setdefault(other, k)
+    holders = [n for n in first if all(_holds(n, other) for other in first)]
+    holder = min(holders, key=lambda n: order[n], default=node)
+    return None if holder is node else (False, first[holder])
+
+
+def _same_memory(a: fx.Node, b: fx.Node) -> bool:
+    """Whether two values are of one storage and one type, so that one can be described as a part of the other."""
+    s, t = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(s, torch.Tensor) or not isinstance(t, torch.Tensor) or _storage(s) is None:
+        return False
+    plain = not any(x.is_neg() or x.is_conj() for x in (s, t))
+    return plain and s.dtype == t.dtype and _storage(s) == _storage(t)
+
+
+def _holds(base: fx.Node, view: fx.Node) -> bool:
+    """Whether the elements of ``view`` surely are elements of ``base``.
+
+    Either ``base`` takes up all of the storage, or ``view`` was made of it by operators that look at its elements,
+    which all views do but those that address the storage.
+    """
+    if not _same_memory(base, view):
+        return False
+    if _fills_storage(base.meta["val"]):
+        return True
+    here: fx.Node | None = view
+    while here is not None and here is not base:
+        if here.target is torch.ops.aten.as_strided.default:
+            return False
+        storage = _storage(here.meta.get("val"))
+        here = next((n for n in here.all_input_nodes if _storage(n.meta.get("val")) == storage), None)
+    return here is base
+
+
+def _distance(base: torch.Tensor, view: torch.Tensor, graph: Graph, symbols: Symbols) -> Dim | None:
+    """How many elements after ``base`` its view begins; None where that cannot be computed from a call's sizes."""
+    try:
+        offset = symbols.dim(view.storage_offset() - base.storage_offset())
+    except (ImportGraphError, UnsupportedError):
+        return None
+    known = isinstance(offset, int) or all(e in graph.dims for e in walk_exprs(offset) if isinstance(e, Var))
+    return offset if known else None
+
+
+def _fills_storage(t: torch.Tensor) -> bool:
+    """Whether a dense tensor surely takes up all of its storage."""
+    start = t.storage_offset()
+    if not isinstance(start, int) or start != 0:
+        return False
+    rest = [(n, s) for n, s in zip(t.shape, t.stride(), strict=True) if _expression(n) != 1]
+    expected: Any = 1
+    while rest:
+        axis = next((a for a in rest if _expression(a[1]) == _expression(expected)), None)
+        if axis is None:
+            return False
+        rest = [a for a in rest if a is not axis]
+        expected = expected * axis[0]
+    return bool(_expression(expected * t.element_size()) == _expression(t.untyped_storage().nbytes()))
+
+
+def _expression(n: Any) -> Any:
+    """A size as PyTorch writes it, in its simplest form."""
+    if not isinstance(n, torch.SymInt):
+        return n
+    shapes = n.node.shape_env
+    return n.node.expr if shapes is None else shapes.simplify(n.node.expr)
+
+
+def _storage(value: object) -> Hashable:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return None
+    key: Hashable = value.untyped_storage()._cdata
+    return key

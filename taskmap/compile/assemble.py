@@ -1,0 +1,372 @@
+"""From a plan and its kernels to programs: which buffer is whose memory, in which order the steps run.
+
+A plan becomes two parts. The steps that depend on nothing but frozen parameters make up the *prepare* part, which runs
+when a parameter has changed; what it computes is constant to the *main* part, which runs at every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer, Step
+from taskmap.compile.binding import Binding, ExternBinding, Output, Result, TensorSpec, View
+from taskmap.compile.index_names import indexing_lines, indexing_text
+from taskmap.compile.sharing import Aliases, Shared
+from taskmap.graph.fusion.planning import Group, Plan
+from taskmap.graph.importers.torch.types import torch_dtype
+from taskmap.graph.nodes import Graph, Node
+from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.nodes import Dim, Expr
+
+ExternFunction = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKernel:
+    """The kernel of a group: its symbol, and whether it takes an error flag."""
+
+    symbol: str
+    needs_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A program and how its buffers are tied to tensors. ``given`` are the roots whose tensors a prepare part made.
+
+    ``origins`` holds for each step of the program the group or extern node that it came from.
+    """
+
+    program: Program
+    binding: Binding
+    origins: tuple[Group | Node, ...]
+    given: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """``watched``: positions of the arguments that the prepare part reads."""
+
+    main: Part
+    prepare: Part | None = None
+    watched: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What parts are assembled from: the kernels of the plan's groups, the function of an extern node, the tensor of a
+    constant node, and which results share memory with what.
+    """
+
+    graph: Graph
+    plan: Plan
+    kernels: Mapping[Group, GroupKernel]
+    extern_function: Callable[[Node], ExternFunction]
+    constant: Callable[[Node], torch.Tensor]
+    aliases: Aliases
+
+
+def assemble(pieces: Pieces) -> Parts:
+    """The programs of a plan."""
+    plan, aliases = pieces.plan, pieces.aliases
+    once = constant_steps(pieces.graph, plan)
+    early = [s for s in plan.steps if isinstance(s, Group) and s in once]
+    late = [s for s in plan.steps if not (isinstance(s, Group) and s in once)]
+    if not early:
+        return Parts(_Assembler(pieces, late, ()).part(plan.outputs, aliases))
+    made = {plan.placements[n].root for s in early for n in s.outputs}
+    needed = {plan.placements[n].root for s in late for n in _step_values(s)}
+    given = tuple(root for root in plan.placements if root in made and root in needed)
+    before = _Assembler(pieces, early, ()).part(given, Aliases(aliases.arguments, given))
+    after = _Assembler(pieces, late, given).part(plan.outputs, aliases)
+    roots = {plan.placements[n].root for s in early for n in s.inputs}
+    watched = tuple(sorted({_index(root) for root in roots if root.op == "input"}))
+    return Parts(after, before, watched)
+
+
+def constant_steps(graph: Graph, plan: Plan) -> set[Group]:
+    """The groups whose inputs are frozen parameters, constants, or results of such groups.
+
+    A group that makes an output of the graph is none of them: each call returns memory of its own. Neither is one with
+    symbolic sizes, which are known only at a call.
+    """
+    frozen = {n for n in graph.inputs if _index(n) in graph.constant_inputs}
+    outputs = {plan.placements[n].root for n in plan.outputs if n is not None}
+    known: set[Node] = set()
+    once: set[Group] = set()
+    pending: dict[Node, list[Group]] = {}
+    for step in plan.steps:
+        if isinstance(step, Group):
+            for node in step.outputs:
+                pending.setdefault(plan.placements[node].root, []).append(step)
+    for step in plan.steps:
+        if not isinstance(step, Group) or step.task.dims:
+            continue
+        sources = {plan.placements[n].root for n in step.inputs}
+        roots = {plan.placements[n].root for n in step.outputs}
+        if not all(r in frozen or r.op == "constant" or r in known for r in sources) or roots & outputs:
+            continue
+        once.add(step)
+        # A root that several groups fill is known only when all of them are constant.
+        known |= {r for r in roots if all(group in once for group in pending[r])}
+    whole = {r: all(group in once for group in groups) for r, groups in pending.items()}
+    return {g for g in once if all(whole[plan.placements[n].root] for n in g.outputs)}
+
+
+def storage_elements(shape: Sequence[Dim], strides: Sequence[Dim]) -> Dim:
+    """How many elements the storage of such a tensor spans, from its first to its last."""
+    if any(constant_dim(n) == 0 for n in shape):
+        return 0
+    if _is_dense(shape, strides):
+        return product(shape)
+    span: Dim = 1
+    for n, stride in zip(shape, strides, strict=True):
+        span = span + (n - 1) * stride
+    value = constant_dim(span)
+    return span if value is None else value
+
+
+def _is_dense(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
+    """Whether the strides are those of some order of the axes without gaps."""
+    rest = [(n, s) for n, s in zip(shape, strides, strict=True) if constant_dim(n) != 1]
+    expected: Dim = 1
+    while rest:
+        found = next((axis for axis in rest if _same(axis[1], expected)), None)
+        if found is None:
+            return False
+        rest.remove(found)
+        expected = product([expected, found[0]])
+    return True
+
+
+def _same(a: Dim, b: Dim) -> bool:
+    x, y = constant_dim(a), constant_dim(b)
+    if x is not None or y is not None:
+        return x == y
+    return isinstance(a, Expr) and isinstance(b, Expr) and (a is b or a == b)
+
+
+def _step_values(step: Group | Node) -> list[Node]:
+    return [*step.inputs, *step.outputs] if isinstance(step, Group) else list(step.inputs)
+
+
+def _size(node: Node) -> Dim:
+    size = node.attrs["expr"]
+    assert isinstance(size, (int, Expr))
+    return size
+
+
+def _index(node: Node) -> int:
+    index = node.attrs["index"]
+    assert isinstance(index, int)
+    return index
+
+
+class _Assembler:
+    """The construction of one part: buffers and slots are made as the steps mention them."""
+
+    def __init__(self, pieces: Pieces, steps: Sequence[Group | Node], given: tuple[Node, ...]) -> None:
+        self.pieces, self.steps, self.given = pieces, steps, given
+        self.graph, self.plan = pieces.graph, pieces.plan
+        self.count = len(pieces.aliases.arguments)
+        self.dims = tuple(self.graph.dims)
+        self.slots: dict[Node, int] = {}
+        self.buffers: dict[Node, int] = {}
+        self.kinds: list[BufferKind] = []
+        self.fixed: dict[int, torch.Tensor] = {}
+        self.items: dict[Node, list[Node]] = {}
+        self.outputs: set[Node] = set()
+        self.read_by_externs: set[Node] = set()
+
+    def part(self, outputs: Sequence[Node | None], aliases: Aliases) -> Part:
+        """The part whose results are ``outputs``."""
+        plan = self.plan
+        self.outputs = {self.root(n) for n in outputs if n is not None and n.op != "symint"}
+        externs = [s for s in self.steps if isinstance(s, Node)]
+        self.read_by_externs = {self.root(n) for s in externs for n in s.inputs}
+        for node in plan.placements:
+            if node.op == "getitem":
+                self.items.setdefault(node.inputs[0], []).append(node)
+        for root in self.given:
+            self.slot(root)
+        steps: list[Step] = []
+        for step in self.steps:
+            if isinstance(step, Node):
+                steps.append(ExternCall(len([s for s in steps if isinstance(s, ExternCall)])))
+                continue
+            kernel = self.pieces.kernels[step]
+            ids = tuple(self.buffer(self.root(n)) for n in (*step.inputs, *step.outputs))
+            where, indexing = str((step.anchor or step.outputs[0]).origin), ""
+            if kernel.needs_error:
+                where, indexing = indexing_lines(step.nodes), indexing_text(step.nodes)
+            steps.append(Launch(kernel.symbol, ids, step.task.dims, kernel.needs_error, step.name, where, indexing))
+        views = self._outputs(outputs, aliases)
+        timeline = _Timeline(self)
+        bindings = tuple(self._extern(node, k, timeline) for k, node in enumerate(externs))
+        roots = list(self.buffers)
+        table = tuple(ProgramBuffer(self.kinds[i], self._bytes(root), root.op) for i, root in enumerate(roots))
+        program = Program(table, tuple(steps), self.dims)
+        binding = Binding(
+            inputs=len(aliases.arguments),
+            dims=tuple(self.graph.dims.items()),
+            slots=self.count,
+            made={self.slots[r]: self._spec(r) for r in timeline.made},
+            checked={self.slots[r]: self._spec(r) for r in roots if r.op == "input"},
+            allocate=timeline.allocate[0],
+            io=tuple(self.slots[roots[b]] for b in program.io),
+            constants=tuple(self.slots[roots[b]] for b in program.constants),
+            fixed=self.fixed,
+            externs=bindings,
+            outputs=tuple(views),
+            hidden=aliases.hidden,
+        )
+        return Part(program, binding, tuple(self.steps), self.given)
+
+    def root(self, node: Node) -> Node:
+        """Whose storage the value lies in."""
+        placement = self.plan.placements.get(node)
+        return node if placement is None else placement.root
+
+    def slot(self, root: Node) -> int:
+        """The slot of a root that is a tensor."""
+        if root.op == "input":
+            return self.slots.setdefault(root, _index(root))
+        if root not in self.slots:
+            self.slots[root] = self.count
+            self.count += 1
+            if root.op == "constant":
+                self.fixed[self.slots[root]] = self.pieces.constant(root)
+        return self.slots[root]
+
+    def buffer(self, root: Node) -> int:
+        """The program's buffer of a root that native code uses."""
+        if root not in self.buffers:
+            self.buffers[root] = len(self.kinds)
+            self.kinds.append(self._kind(root))
+            if self.kinds[-1] is not BufferKind.ARENA:
+                self.slot(root)
+        return self.buffers[root]
+
+    def _kind(self, root: Node) -> BufferKind:
+        if root.op == "input":
+            return BufferKind.INPUT
+        if root.op == "constant" or root in self.given:
+            return BufferKind.CONSTANT
+        if root in self.outputs and root.is_compute:
+            return BufferKind.OUTPUT
+        return BufferKind.TENSOR if not root.is_compute or root in self.read_by_externs else BufferKind.ARENA
+
+    def _bytes(self, root: Node) -> Dim:
+        placement = self.plan.placements[root]
+        return product([storage_elements(root.shape, placement.strides), root.dtype.bytes])
+
+    def _spec(self, node: Node) -> TensorSpec:
+        placement = self.plan.placements[node]
+        strides = list(placement.strides)
+        if node.strides is not None:
+            # The stride of an axis of size 1 is free to the plan, but a caller sees it.
+            strides = [
+                e if constant_dim(n) == 1 else s for n, s, e in zip(node.shape, strides, node.strides, strict=True)
+            ]
+        return TensorSpec(node.shape, tuple(strides), torch_dtype(node.dtype), placement.offset)
+
+    def view(self, node: Node) -> View:
+        """The tensor of a node, for an extern call or the caller."""
+        root = self.root(node)
+        return View(self.slot(root), None if root is node else self._spec(node))
+
+    def _outputs(self, outputs: Sequence[Node | None], aliases: Aliases) -> list[Output]:
+        """The results; one is copied where memory would be shared that PyTorch's results do not share."""
+        owner: dict[Node, Hashable] = {}
+        made: list[Output] = []
+        for i, (node, key) in enumerate(zip(outputs, aliases.results, strict=True)):
+            if i in aliases.shared:
+                made.append(None)  # filled in below
+                continue
+            if node is None or node.op == "symint":
+                made.append(None if node is None else _size(node))
+                continue
+            view, root = self.view(node), self.root(node)
+            if root.op == "input":
+                copy = key is not None and key != aliases.arguments[_index(root)]
+            elif root.op == "constant" or root in self.given:
+                copy = True  # what is kept from call to call is nobody else's to write
+            else:
+                copy = owner.setdefault(root, key) != key
+            made.append(View(view.slot, view.spec, copy))
+        for i, view_of in aliases.shared.items():
+            made[i] = self._shared(view_of, outputs, made)
+        return made
+
+    def _shared(self, shared: Shared, outputs: Sequence[Node | None], made: Sequence[Output]) -> View:
+        """A result that is a view of an argument or of another result."""
+        spec = TensorSpec(shared.shape, shared.strides, torch_dtype(shared.dtype), shared.offset)
+        if shared.argument is not None:
+            return View(shared.argument, spec)
+        assert shared.result is not None
+        node, owner = outputs[shared.result], made[shared.result]
+        assert node is not None
+        assert isinstance(owner, View)
+        offset = shared.offset + self.plan.placements[node].offset
+        if owner.copy:
+            return View(owner.slot, spec, copy=True, of=shared.result)
+        return View(owner.slot, replace(spec, offset=offset))
+
+    def _extern(self, node: Node, number: int, timeline: _Timeline) -> ExternBinding:
+        items = self.items.get(node)
+        results: list[Result] = []
+        for part in [node] if items is None else items:
+            item = None if items is None else part.attrs["index"]
+            assert item is None or isinstance(item, int)
+            spec = self._spec(part) if part in timeline.viewed else None
+            results.append(Result(self.slot(part), item, spec))
+        return ExternBinding(
+            name=node.origin.operator or node.op,
+            call=self.pieces.extern_function(node),
+            reads=tuple(self.view(n) for n in node.inputs),
+            results=tuple(results),
+            allocate=timeline.allocate[number + 1],
+            dead=timeline.dead[number],
+            where=str(node.origin),
+        )
+
+
+class _Timeline:
+    """When tensors are needed: stretches of native code are numbered by the extern calls before them."""
+
+    def __init__(self, part: _Assembler) -> None:
+        first: dict[Node, int] = {}
+        last: dict[Node, int] = {}
+        self.viewed: set[Node] = set()
+        stretch = 0
+
+        def use(root: Node, at: int) -> None:
+            first.setdefault(root, at)
+            last[root] = at
+
+        for step in part.steps:
+            if isinstance(step, Node):
+                for node in step.inputs:
+                    use(part.root(node), stretch)
+                    if part.root(node) is not node:
+                        self.viewed.add(part.root(node))
+                stretch += 1
+                for item in part.items.get(step, [step]):
+                    use(item, stretch)
+                continue
+            for node in (*step.inputs, *step.outputs):
+                root = part.root(node)
+                use(root, stretch)
+                self.viewed.add(root)
+        self.made = [
+            r
+            for r, b in part.buffers.items()
+            if r.is_compute and part.kinds[b] in (BufferKind.OUTPUT, BufferKind.TENSOR)
+        ]
+        self.allocate = [
+            tuple(part.slots[r] for r in self.made if first[r] == at) for at in range(stretch + 1)
+        ]  # fmt: skip
+        mortal = [r for r in last if r not in part.outputs and r.op not in ("input", "constant") and r in part.slots]
+        self.dead = [tuple(part.slots[r] for r in mortal if last[r] == at) for at in range(stretch)]

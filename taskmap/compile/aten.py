@@ -1,0 +1,118 @@
+"""From a graph of ATen operators, as AOTAutograd gives it, to something that AOTAutograd can call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]  # its home in all versions
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from taskmap.compile.aliases import hidden_bases, take_aliases
+from taskmap.compile.driver import Fallback, Session, compile_graph
+from taskmap.compile.externs import extern_function
+from taskmap.compile.random_order import number_random
+from taskmap.compile.without_memory import unless_without_memory
+from taskmap.graph.importers.torch.fx import read_fx
+from taskmap.graph.nodes import Node
+from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.util.dump import new_dump
+from taskmap.util.gc_pause import collector_paused
+from taskmap.util.logs import said
+from taskmap.util.metrics import LEDGER
+from taskmap.util.stack_headroom import headroom
+
+
+def compile_aten(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, session: Session, freeze: bool
+) -> Callable[[list[Any]], Any]:
+    """The compiled graph: a boxed callable from a list of arguments to a list of results.
+
+    ``kind`` is forward, backward or inference; ``freeze`` allows parameters to be treated as constants. A graph that
+    has effects beside its results, or a form that cannot be imported, runs through PyTorch as a whole.
+    """
+    # AOTAutograd calls its compilers while tensors are fake; constants are real.
+    with collector_paused(), unset_fake_temporarily():
+        return _compile(gm, example_inputs, kind, session, freeze)
+
+
+@headroom
+def _compile(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], kind: str, session: Session, freeze: bool
+) -> Callable[[list[Any]], Any]:
+    dump = new_dump(session.options.dump_dir, kind)
+    if dump.wanted:
+        dump.write("fx.txt", gm.print_readable(print_output=False))
+    reason = _effects(gm)
+    if reason is None:
+        try:
+            hidden = hidden_bases(gm)
+            graph, symbols = read_fx(gm, example_inputs, device=session.platform.device, kept=hidden)
+        except (ImportGraphError, UnsupportedError) as error:
+            reason = str(error)
+    if reason is not None:
+        LEDGER.add("fallbacks")
+        said("%s graph runs through PyTorch as a whole: %s", kind, reason)
+        if session.record is not None:
+            session.record.append(Fallback(kind, reason))
+        dump.write("fallback.txt", reason)
+        whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
+        return whole
+    number_random(graph)
+    if freeze:
+        graph.constant_inputs = _frozen(len(example_inputs))
+    compilation = compile_graph(
+        graph,
+        session,
+        name=kind,
+        extern_function=lambda node: extern_function(node, tuple(graph.dims)),
+        constant=_constant,
+        aliases=take_aliases(gm, graph, symbols, hidden),
+        dump=dump,
+    )
+    return unless_without_memory(compilation.call, gm)
+
+
+def _effects(gm: torch.fx.GraphModule) -> str | None:
+    """Why the graph must run as it stands: it does something beside computing its results."""
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload):
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                return f"{node.target} runs graphs of its own."
+        elif node.op == "call_function" and (node.target._schema.is_mutable or node.is_impure(impure_random=False)):
+            return f"{node.target} has effects beside its result."
+        if node.op == "placeholder" and _is_ragged(node.meta.get("val")):
+            return f"the size {node.name} is that of a ragged dimension, which is no number."
+        if node.op in ("call_function", "placeholder") and free_unbacked_symbols(node.meta.get("val")):
+            return f"a size in the result of {node.name} depends on data."
+    return None
+
+
+def _is_ragged(value: object) -> bool:
+    """Whether a size stands for the lengths of a nested tensor's rows."""
+    return isinstance(value, torch.SymInt) and (value.node.is_nested_int() or _hint_is_ragged(value.node.hint))
+
+
+def _hint_is_ragged(hint: object) -> bool:
+    return isinstance(hint, torch.SymInt) and hint.node.is_nested_int()
+
+
+def _frozen(arguments: int) -> frozenset[int]:
+    """The positions of arguments that stay the same from call to call: parameters and buffers that are not written."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or len(metadata.input_info) != arguments:
+        return frozenset()  # AOTAutograd has rearranged the arguments, so their positions mean nothing
+    return frozenset(
+        i
+        for i in metadata.static_input_indices
+        if i < arguments and not metadata.input_info[i].mutates_data and not metadata.input_info[i].mutates_metadata
+    )
+
+
+def _constant(node: Node) -> torch.Tensor:
+    value = node.attrs["value"]
+    assert isinstance(value, torch.Tensor)
+    return value

@@ -1,0 +1,34 @@
+"""Operators that PyTorch runs between native segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from taskmap.backend.program.sizes import sizes_function
+from taskmap.graph.extern import call_extern
+from taskmap.graph.nodes import Node
+from taskmap.ir.nodes import Expr, Var
+
+
+def extern_function(node: Node, dims: Sequence[Var]) -> Callable[[Sequence[torch.Tensor], Sequence[int]], object]:
+    """The function that makes the call of an extern node, given its tensors and the values of the graph's ``dims``."""
+    sizes = {e: sizes_function([e], dims) for e in _sizes([node.attrs["args"], node.attrs["kwargs"]])}
+
+    def call(tensors: Sequence[torch.Tensor], values: Sequence[int]) -> object:
+        return call_extern(node, tensors, lambda e: sizes[e](values)[0])
+
+    return call
+
+
+def _sizes(structure: object) -> Iterator[Expr]:
+    """The symbolic sizes among the arguments."""
+    if isinstance(structure, Expr):
+        yield structure
+    elif isinstance(structure, dict):
+        for value in structure.values():
+            yield from _sizes(value)
+    elif isinstance(structure, (list, tuple)):
+        for item in structure:
+            yield from _sizes(item)

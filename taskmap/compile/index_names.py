@@ -1,0 +1,70 @@
+"""The operators of a fused group that read or write at positions which are data: what an index out of range names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from taskmap.graph.nodes import Node
+from taskmap.ir.nodes import Call, Load
+from taskmap.ir.visit import walk_exprs
+from taskmap.report.names import source_name
+
+_MOST = 4
+_LONGEST = 100
+
+
+def indexing_text(nodes: Sequence[Node]) -> str:
+    """The operators among ``nodes`` that index, for a message: "the Gather node 'emb', whose indices are 'ids'".
+
+    A kernel has one flag for all of them, so each that can be the reason is named. Those whose indices are constants of
+    the model are named only where there are no others. Empty where none indexes.
+    """
+    found = {node: positions for node in nodes if (positions := index_nodes(node))}
+    varying = {n: some for n, some in found.items() if any(i.op != "constant" for i in some)}
+    texts = list(dict.fromkeys(_text(n, some) for n, some in (varying or found).items()))
+    more = [f"{len(texts) - _MOST} more"] if len(texts) > _MOST else []
+    return ", or ".join(texts[:_MOST] + more)
+
+
+def indexing_lines(nodes: Sequence[Node]) -> str:
+    """The user's lines of these operators, one below the other, where they are known."""
+    origins = [n.origin for n in nodes if n.origin.file and index_nodes(n)]
+    return "\n".join(list(dict.fromkeys(map(str, origins)))[:_MOST])
+
+
+def index_nodes(node: Node) -> list[Node]:
+    """The inputs of ``node`` that hold positions."""
+    if node.define is None:
+        return []
+    behind = dict(zip(node.define.inputs, node.inputs, strict=True))
+    checked = [e.args[0] for e in walk_exprs(node.define.body) if isinstance(e, Call) and e.name == "checked_index"]
+    loads = [e for position in checked for e in walk_exprs(position) if isinstance(e, Load)]
+    return list(dict.fromkeys(behind[e.buffer] for e in loads if e.buffer in behind))
+
+
+def _text(node: Node, positions: Iterable[Node]) -> str:
+    if node.origin.file or not node.origin.text:
+        return source_name(node.origin.operator) or node.op
+    names = [name for n in positions if (name := _name(n, node))]
+    text = _node_text(node)
+    return f"{text}, whose indices are {' and '.join(dict.fromkeys(names))}" if names else text
+
+
+def _name(indices: Node, reader: Node) -> str:
+    """The value of the model that ``indices`` are, or the nearest one that they are computed from."""
+    while indices.op != "input" and len(indices.inputs) == 1 and indices.origin == reader.origin:
+        (indices,) = indices.inputs
+    if indices.op == "input":
+        name = indices.attrs.get("name")
+        return _shown(name) if isinstance(name, str) and name else ""
+    if indices.origin == reader.origin or not indices.origin.text:
+        return ""
+    return f"the result of {_node_text(indices)}"
+
+
+def _node_text(node: Node) -> str:
+    return f"the {node.origin.operator} node {_shown(node.origin.text)}"
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _LONGEST else name[: _LONGEST - 3] + "...")

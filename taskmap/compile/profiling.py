@@ -1,0 +1,63 @@
+"""Kernels as ranges of torch.profiler: each launch of a compiled graph is a `record_function` of its own.
+
+Without a profiler a graph runs as ever, on the CPU by one native call; this file serves only the calls under one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from taskmap.backend.program.executable import Executable
+from taskmap.backend.program.host_launch import HostLauncher
+from taskmap.backend.program.sequence import Call, Launcher, SequenceExecutable
+from taskmap.backend.program.structure import Launch, Program
+from taskmap.ir.errors import IndexOutOfRangeError
+from taskmap.targets.platform import Runs
+
+
+def with_ranges(executable: Runs) -> Runs:
+    """What runs the same program step by step, every kernel in a range named `taskmap::` and what the kernel computes,
+    with the kernel's symbol as its argument. An executable that cannot be taken apart is given back as it is."""
+    if isinstance(executable, Executable) and not executable.single:
+        inner: Launcher = HostLauncher(executable.program, executable.addresses, executable.threads)
+        return _ranged(executable.program, executable.plan, inner)
+    if isinstance(executable, SequenceExecutable) and not executable.single:
+        return _ranged(executable.program, executable.plan, executable.launcher)
+    return executable  # one that times its steps has a reader who wants them in its ``runs``
+
+
+def _ranged(program: Program, plan: Any, inner: Launcher) -> SequenceExecutable:
+    names = tuple(
+        (f"taskmap::{step.label or step.symbol}", step.symbol) if isinstance(step, Launch) else ("", "")
+        for step in program.steps
+    )
+    return SequenceExecutable(program, plan, _RangedLauncher(inner, names))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RangedLauncher:
+    """A launcher whose launches are ranges; ``names``: name and argument of each step's."""
+
+    inner: Launcher
+    names: tuple[tuple[str, str], ...]
+
+    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
+        self.inner.check(out_of_range)
+
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> Call:
+        return _RangedCall(self.inner.begin(arena_bytes, out_of_range), self.names)
+
+
+class _RangedCall:
+    def __init__(self, inner: Call, names: tuple[tuple[str, str], ...]) -> None:
+        self.arena = inner.arena
+        self.now, self.elapsed, self.finish = inner.now, inner.elapsed, inner.finish
+        self._inner, self._names = inner, names
+
+    def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        with torch.profiler.record_function(*self._names[step]):
+            self._inner.launch(step, addresses, sizes)

@@ -1,0 +1,78 @@
+"""Random operators run in the order in which the model called them, so that eager's random numbers come out."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+import torch
+
+from taskmap.graph.fusion.planning import Group, Plan
+from taskmap.graph.nodes import Graph, Node
+
+_RANK = "random_order"
+
+
+def number_random(graph: Graph) -> None:
+    """Number the extern nodes that draw random numbers, in the order in which the importer read them."""
+    drawing = [n for n in graph.nodes() if n.op == "extern" and _is_random(n.attrs["target"])]
+    for rank, node in enumerate(sorted(drawing, key=lambda n: n.id)):
+        node.attrs[_RANK] = rank
+
+
+def restore_random_order(plan: Plan) -> None:
+    """Reorder the steps so that numbered nodes follow their numbers; as little as possible changes otherwise.
+
+    Where fusion has made that impossible the steps stay as they are.
+    """
+    steps = plan.steps
+    drawing = [i for i, s in enumerate(steps) if isinstance(s, Node) and _RANK in s.attrs]
+    if drawing == sorted(drawing, key=lambda i: _rank(steps[i])):
+        return
+    after = _dependents(plan)
+    chain = sorted(drawing, key=lambda i: _rank(steps[i]))
+    for first, second in itertools.pairwise(chain):
+        after[first].add(second)
+    waiting = [0] * len(steps)
+    for followers in after:
+        for i in followers:
+            waiting[i] += 1
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for follower in after[i]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                heapq.heappush(ready, follower)
+    if len(order) == len(steps):
+        plan.steps = [steps[i] for i in order]
+
+
+def _rank(step: Group | Node) -> int:
+    rank = step.attrs[_RANK] if isinstance(step, Node) else 0
+    assert isinstance(rank, int)
+    return rank
+
+
+def _is_random(target: object) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _dependents(plan: Plan) -> list[set[int]]:
+    """For each step the later steps that read what it writes."""
+
+    def root(node: Node) -> Node:
+        owner = plan.placements[node].root if node in plan.placements else node
+        return owner.inputs[0] if owner.op == "getitem" else owner
+
+    writers: dict[Node, list[int]] = {}
+    after: list[set[int]] = [set() for _ in plan.steps]
+    for i, step in enumerate(plan.steps):
+        for node in step.inputs:
+            for writer in writers.get(root(node), ()):
+                after[writer].add(i)
+        for node in step.outputs if isinstance(step, Group) else [step]:
+            writers.setdefault(root(node), []).append(i)
+    return after

@@ -1,0 +1,261 @@
+"""Calling a compiled graph from PyTorch: tensors in, tensors out, one native call between extern calls."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.autograd import profiler as _profiler
+
+from taskmap.backend.program.sizes import sizes_function
+from taskmap.compile.binding import Binding, ExternBinding, TensorSpec, View
+from taskmap.compile.output_pool import SMALLEST, KeptOutputs
+from taskmap.compile.profiling import with_ranges
+from taskmap.ir.errors import GraphError
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.targets.on_gpu import on_gpu
+from taskmap.targets.platform import Runs
+from taskmap.util.metrics import LEDGER
+
+CPU = torch.device("cpu")
+_EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
+
+Place = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Shape, strides and offset in elements, all known."""
+
+
+class CompiledGraph:
+    """A compiled graph as AOTAutograd calls it: with a list of arguments, which it empties; it returns a list.
+
+    Threads may call it at once. Raises IndexOutOfRangeError when data indexed beyond a tensor, and DeviceMemoryError
+    when a GPU has no memory left.
+    """
+
+    def __init__(
+        self, binding: Binding, executable: Runs, device: torch.device = CPU, alignment: int | None = None
+    ) -> None:
+        """``alignment``: bytes of which the address of every tensor that native code uses must be a multiple."""
+        self._boxed_call = True  # on the instance, where wrappers of callables look for it
+        self.binding = binding
+        self.executable = executable
+        self.device = device
+        self._alignment = alignment
+        self._empty = _allocator(device)
+        self._specs = _Specs(binding)
+        self._with_ranges: Runs | None = None
+        self.kept = KeptOutputs()
+        self._large = self._specs.large() if device.type == "cpu" else frozenset()
+        self.read_dims = _dims_reader(binding)
+        fixed = {slot: t if self._is_usable(t) else self._conform(t, t.stride()) for slot, t in binding.fixed.items()}
+        self.tail: list[torch.Tensor | None] = [fixed.get(i) for i in range(binding.inputs, binding.slots)]
+        self.constants = array("q", [fixed[s].data_ptr() for s in binding.constants if s in fixed])
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The graph's outputs for ``args``."""
+        LEDGER.count_call()
+        values = [*args, *self.tail]
+        args.clear()
+        return self.run(values, self.constants)
+
+    @property
+    def plain_results(self) -> Sequence[int] | None:
+        """The slots of the results, where each result is a whole slot."""
+        return self._specs.plain
+
+    def run(self, values: list[Any], constants: array[int]) -> list[Any]:
+        """The outputs, given all slots that are filled before the call and the addresses of the constants."""
+        if self.device.type != "cuda":
+            return self._run(values, constants)
+        with on_gpu(self.device):
+            return self._run(values, constants)
+
+    def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
+        dims = self.read_dims(values)
+        places = self.places(dims)
+        self.execute(values, constants, dims, places)
+        return self.results(values, places, dims)
+
+    def places(self, dims: Sequence[int]) -> dict[Any, Place]:
+        """Where everything lies at these sizes."""
+        return self._specs.static or self._specs.resolve(dims)
+
+    def execute(self, values: list[Any], constants: array[int], dims: Sequence[int], places: dict[Any, Place]) -> None:
+        """Run all steps; what they make goes into its slots of ``values``."""
+        binding, specs = self.binding, self._specs
+        for slot in specs.checked:
+            given, strides = values[slot], places[slot][1]
+            if given.stride() != strides or given.is_neg() or not (self._alignment is None or self._is_usable(given)):
+                values[slot] = self._conform(given, strides)
+        for slot, dtype in specs.allocate:
+            shape, strides, _ = places[slot]
+            make = self._empty if slot not in self._large else partial(self.kept.take, slot)
+            values[slot] = make(shape, strides, dtype)
+        executable = self._ranged() if _profiler._is_profiler_enabled else self.executable
+        if not binding.externs:
+            io = array("q", [values[s].data_ptr() for s in binding.io])
+            executable(io, dims, constants)
+            return
+        io = array("q", [_address(values[s]) for s in binding.io])
+
+        def extern(index: int, io: array[int]) -> None:
+            self._extern(binding.externs[index], values, places, dims)
+            for entry, slot in enumerate(binding.io):
+                io[entry] = _address(values[slot])
+
+        executable(io, dims, constants, extern)
+
+    def _ranged(self) -> Runs:
+        """The executable for calls under torch.profiler."""
+        if self._with_ranges is None:
+            self._with_ranges = with_ranges(self.executable)
+        return self._with_ranges
+
+    def results(self, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> list[Any]:
+        """What the graph returns, given all slots."""
+        specs = self._specs
+        if specs.plain is not None:
+            return [values[s] for s in specs.plain]
+        results = [self._output(out, values, places, dims) for out in specs.outputs]
+        for i, whole, out in specs.parts:
+            shape, strides, offset = places[id(out)]
+            results[i] = results[whole].as_strided(shape, strides, offset)  # a copy begins where its storage does
+        return results[: specs.visible]
+
+    def _extern(self, step: ExternBinding, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> None:
+        result: Any = step.call([_view(view, values, places) for view in step.reads], dims)
+        for part in step.results:
+            tensor = result if part.item is None else result[part.item]
+            if part.spec is not None:
+                shape, strides, _ = places[part.slot]
+                if tuple(tensor.shape) != shape or tensor.dtype != part.spec.dtype:
+                    raise GraphError(
+                        f"{step.name} returned {tensor.dtype}{list(tensor.shape)}",
+                        where=step.where or None,
+                        why=f"it was compiled to return {part.spec.dtype}{list(shape)}.",
+                    )
+                if tensor.stride() != strides or tensor.is_neg() or not self._is_usable(tensor):
+                    tensor = self._conform(tensor, strides)
+            values[part.slot] = tensor
+        for slot in step.dead:
+            values[slot] = None
+        for slot in step.allocate:
+            shape, strides, _ = places[slot]
+            values[slot] = self._empty(shape, strides, self.binding.made[slot].dtype)
+
+    def _is_usable(self, tensor: torch.Tensor) -> bool:
+        """Whether native code may use the tensor where it is. One without dimensions may be on the CPU."""
+        if self._alignment is None:
+            return True
+        return tensor.device == self.device and tensor.data_ptr() % self._alignment == 0
+
+    def _conform(self, given: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+        """A copy with the strides that native code expects, where it can use it."""
+        shape = tuple(given.shape)
+        if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+            # Elements that share memory cannot be written one by one: copy one of each and expand.
+            first = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+            one = given[tuple(slice(0, n) for n in first)]
+            return self._conform(one, strides).expand(shape)
+        return torch.empty_strided(shape, strides, dtype=given.dtype, device=self.device).copy_(given)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the same layout in memory of its own."""
+        made = tensor.clone()
+        return made if made.stride() == tensor.stride() else self._conform(tensor, tensor.stride())
+
+    def _output(self, out: View | Dim | None, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> Any:
+        if isinstance(out, View):
+            if out.of is not None:
+                return None
+            tensor = values[out.slot] if out.spec is None else _view(out, values, places)
+            return self._copy(tensor) if out.copy else tensor
+        return self._specs.sizes[out](dims)[0] if isinstance(out, Expr) else out
+
+
+class _Specs:
+    """The specs of a binding by slot (or by the view they belong to), resolved once when no size is symbolic."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.checked = tuple(binding.checked)
+        self.allocate = [(slot, binding.made[slot].dtype) for slot in binding.allocate]
+        self.outputs = binding.outputs
+        dims = [var for var, _ in binding.dims]
+        specs: dict[Any, TensorSpec] = {**binding.checked, **binding.made}
+        views = [v for step in binding.externs for v in step.reads] + [v for v in self.outputs if isinstance(v, View)]
+        specs.update({id(v): v.spec for v in views if v.spec is not None})
+        specs.update({r.slot: r.spec for step in binding.externs for r in step.results if r.spec is not None})
+        self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
+        self.parts = [(i, o.of, o) for i, o in enumerate(self.outputs) if isinstance(o, View) and o.of is not None]
+        # Where every result is a whole slot there is nothing to decide at a call.
+        self.visible = len(self.outputs) - binding.hidden
+        seen = self.outputs[: self.visible]
+        plain = [o.slot for o in seen if isinstance(o, View) and o.spec is None and not o.copy]
+        self.plain = plain if len(plain) == len(seen) else None
+        self._ranks = [(key, len(spec.shape)) for key, spec in specs.items()]
+        flat: list[Dim] = [d for s in specs.values() for d in (*s.shape, *s.strides, s.offset)]
+        self._flat = sizes_function(flat, dims)
+        self.static: dict[Any, Place] | None = None if dims else self.resolve(())
+
+    def large(self) -> frozenset[int]:
+        """The slots for which it pays to use memory again: large ones of known size."""
+        static = self.static or {}
+        sizes = {slot: math.prod(static[slot][0]) * dtype.itemsize for slot, dtype in self.allocate if slot in static}
+        return frozenset(slot for slot, size in sizes.items() if size >= SMALLEST)
+
+    def resolve(self, dims: Sequence[int]) -> dict[Any, Place]:
+        """The known shape, strides and offset of every spec."""
+        flat = self._flat(dims)
+        places: dict[Any, Place] = {}
+        at = 0
+        for key, rank in self._ranks:
+            middle, end = at + rank, at + 2 * rank
+            places[key] = (flat[at:middle], flat[middle:end], flat[end])
+            at = end + 1
+        return places
+
+
+def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:
+    """The function that reads the symbolic sizes off the arguments."""
+    parts = [f"{_dim_text(var, source)}, " for var, source in binding.dims]
+    # Only numbers stand in the text.
+    reader: Callable[[Sequence[Any]], tuple[int, ...]] = eval(f"lambda a: ({''.join(parts)})", {"int": int, "max": max})
+    return reader
+
+
+def _dim_text(var: Var, source: tuple[object, ...]) -> str:
+    match source:
+        case ("input", int(i)):
+            return f"int(a[{i}])"
+        case ("size", int(i), int(d)):
+            return f"a[{i}].size({d})"
+        case ("stride", int(i), int(d)):
+            return f"a[{i}].stride({d})"
+        case ("offset", int(i)):
+            return f"a[{i}].storage_offset()"
+        case ("line", int(slope), int(start), *place):
+            return f"max({slope} * {_dim_text(var, tuple(place))} + {start}, 1)"
+    raise GraphError(f"the size {var!r} comes from {source!r}, which is nowhere in a call")
+
+
+def _address(value: torch.Tensor | None) -> int:
+    return 0 if value is None else value.data_ptr()
+
+
+def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """The function from shape, strides and dtype to a new tensor."""
+    if device.type == "cpu" and _EMPTY is not None:
+        made: Callable[..., torch.Tensor] = _EMPTY
+        return made
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _view(view: View, values: list[Any], places: dict[Any, Place]) -> torch.Tensor:
+    base: torch.Tensor = values[view.slot]
+    if view.spec is None:
+        return base
+    shape, strides, offset = places[id(view)]
+    return base.as_strided(shape, strides, base.storage_offset() + offset)

@@ -1,0 +1,122 @@
+"""The C of scheduled tasks, kept between processes, so that a warm compilation neither schedules nor lowers.
+
+An entry is found by one hash over everything that can change the C: the task, the target, the configuration chosen by
+tuning, and the text of the compiler itself. It lies in the kernel store's folder, which belongs to this user alone;
+what the C compiles to is the kernel store's own affair. A damaged entry counts as missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import taskmap
+from taskmap.backend.store import key as kernel_source
+from taskmap.backend.store.folder import StoreFolder
+from taskmap.compile.source_record import Source, record_of, source_from
+from taskmap.ir.target import Target
+
+_log = logging.getLogger(__name__)
+_FORMAT = 1
+_LOADED = time.time()
+_EDITING_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKernel:
+    """What became of a task: its source, and how it was scheduled (the template or rule with its config)."""
+
+    source: Source
+    schedule: str
+
+
+def entry_key(task_key: str, target: Target, compiler: str, config: str = "") -> str:
+    """The name of a task's entry; ``compiler`` is the version of taskmap's own text, ``config`` the configuration that
+    tuning chose."""
+    parts = [task_key, repr(target), compiler, str(_FORMAT), str(kernel_source.RUNTIME_ABI), config]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def compiler_version() -> str:
+    """A hash of the source files that turn a task into C: the rooms ir, schedules and backend."""
+    return version_of(_rooms())
+
+
+def version_of(rooms: Sequence[Path]) -> str:
+    """A hash of the source files in folders.
+
+    A file that was edited about when this process loaded it may not be what runs: then it is a version of its own.
+    """
+    digest = hashlib.sha256()
+    for room in rooms:
+        for path in sorted((*room.rglob("*.py"), *room.rglob("*.cuh"))):
+            if path.stat().st_mtime > _LOADED - _EDITING_SECONDS:
+                return uuid.uuid4().hex
+            digest.update(str(path.relative_to(room.parent)).encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStore:
+    """Entries under ``folder``. Many processes and threads may use it at once; no method raises OSError."""
+
+    folder: Path
+
+    def find(self, key: str) -> TaskKernel | None:
+        """The kernel of the entry ``key``, or None."""
+        path = self._path(key)
+        try:
+            entry = json.loads(path.read_bytes())
+            content = entry["content"]
+            if entry["key"] != key or entry["check"] != _check(content):
+                raise ValueError("the checksum does not match")
+            found = _read(content)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            _log.warning("taskmap passed over a damaged entry of its store: %s: %s", path, error)
+            return None
+        StoreFolder(self.folder).mark_used(path)
+        return found
+
+    def add(self, key: str, kernel: TaskKernel) -> None:
+        """Keep ``kernel`` under ``key``, if the folder can be written."""
+        try:
+            content = {**record_of(kernel.source), "schedule": kernel.schedule}
+        except ValueError as error:
+            _log.debug("cannot keep %s: %s", key, error)
+            return
+        path = self._path(key)
+        temporary = path.with_name(f".{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"key": key, "check": _check(content), "content": content}), "utf-8")
+            os.replace(temporary, path)
+        except OSError as error:
+            _log.debug("cannot keep %s: %s", path, error)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def _rooms() -> list[Path]:
+    return [Path(taskmap.__path__[0]) / room for room in ("backend", "ir", "schedules")]
+
+
+def _check(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(content: dict[str, Any]) -> TaskKernel:
+    return TaskKernel(source_from(content), content["schedule"])

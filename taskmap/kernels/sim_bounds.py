@@ -1,0 +1,83 @@
+"""How long kernels take at least on the GPU that the simulator stands for, by what it counts in one run of each.
+
+Operations and bytes say what any kernel for a task needs; these bounds are of the very kernel: its traffic with L2, its
+conflicts in shared memory, its waves of blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim.roofline import roofline
+from taskmap.backend.sim.run import run
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.analysis.cost import Sizes, known_size
+from taskmap.ir.errors import TaskmapError
+from taskmap.ir.nodes import Buffer
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.report.records import SimulatedBound
+
+TOTAL_SECONDS = 30.0
+KERNEL_SECONDS = 10.0
+MOST_BYTES = 1 << 28
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+Kernel = tuple[CudaSource, Task, Sizes]
+
+
+def simulated_bounds(
+    kernels: Iterable[Kernel],
+    gpu: Target,
+    store: KernelStore,
+    total_seconds: float = TOTAL_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, SimulatedBound]:
+    """The bounds by symbol, of those kernels that can be counted in the time, in the order in which they come."""
+    found: dict[str, SimulatedBound] = {}
+    deadline = clock() + total_seconds
+    for source, task, sizes in kernels:
+        left = deadline - clock()
+        if left <= 0:
+            break
+        made = _bound(source, task, sizes, gpu, store, min(left, KERNEL_SECONDS))
+        if made is not None:
+            found[source.symbol] = made
+    return found
+
+
+def _bound(
+    source: CudaSource, task: Task, sizes: Sizes, gpu: Target, store: KernelStore, seconds: float
+) -> SimulatedBound | None:
+    """The bound of one kernel, run on zeros: values do not change what is counted, except where they are indices."""
+    try:
+        buffers = (*task.inputs, *task.outputs)
+        if sum(_span(b, sizes) * b.dtype.bytes for b in buffers) > MOST_BYTES:
+            return None
+        arrays = [np.zeros(_span(b, sizes), _WORDS[b.dtype.bytes]) for b in buffers]
+        footprint = sum(array.nbytes for array in arrays)
+        arrays += [np.zeros(1, np.int32)] if source.needs_error else []
+        values = [known_size(v, sizes) for v in task.dims]
+        report = run(source, arrays, values, raises=False, seconds=seconds, store=store)
+    except (TaskmapError, MemoryError, KeyError):
+        return None  # a report goes on without it
+    if report.problems or not report.counters:
+        return None
+    made = roofline(report.counters, footprint, gpu)
+    return SimulatedBound(gpu.name or gpu.isa, made.seconds, made.bound, tuple(made.seconds_of.items()))
+
+
+def _span(buffer: Buffer, sizes: Sizes) -> int:
+    """How many elements lie between the first and the last, both included."""
+    shape = [known_size(n, sizes) for n in buffer.shape]
+    if 0 in shape:
+        return 0
+    if buffer.strides is None:
+        return int(np.prod(shape, dtype=np.int64))
+    strides = [known_size(s, sizes) for s in buffer.strides]
+    reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    return known_size(buffer.offset, sizes) + reach + 1

@@ -1,0 +1,226 @@
+"""A kernel for GPUs run on this machine with every access checked and counted.
+
+found = taskmap.simulate(kernel, x, y)     kernel: made by @kernel or a Builder, for blocks of threads
+print(found)                               what is wrong with it, what it moves, how fast it could be on a GPU
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.sim.problems import Place, Problem, simulation_error
+from taskmap.backend.sim.roofline import Roofline, roofline
+from taskmap.backend.sim.run import Policy, SimReport, run
+from taskmap.backend.sim.structs import OF_THREADS, OF_WARPS
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.errors import InputError
+from taskmap.ir.isa.entry import Parameter
+from taskmap.ir.lower import lower
+from taskmap.ir.nodes import Buffer, Invoke, Kernel, Load, Region, TensorMap
+from taskmap.ir.target import Target
+from taskmap.ir.verify.rules import verify
+from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
+from taskmap.kernels.arguments import Arguments
+from taskmap.options import named_gpu
+
+Array = NDArray[Any]
+
+_NOWHERE = Place((0, 0, 0), (0, 0, 0), 0)
+_ALIGNMENT = 16  # bytes, of what a GPU moves at once
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What several runs of a kernel found.
+
+    problems: none where the kernel is right for these arguments, as far as the orders that were tried show. counters:
+    of one run, by name. deterministic: whether all runs gave the same bits. footprint: bytes of the arguments' memory.
+    """
+
+    source: CudaSource
+    gpu: Target
+    problems: tuple[Problem, ...]
+    counters: Mapping[str, int] = field(default_factory=dict)
+    deterministic: bool = True
+    footprint: int = 0
+    runs: int = 0
+
+    def roofline(self, gpu: str | None = None) -> Roofline:
+        """How long the kernel takes at least on a GPU, by default the one that it was generated for.
+
+        Raises InvalidOptionError for an unknown GPU.
+        """
+        return roofline(self.counters, self.footprint, named_gpu(gpu) if gpu else self.gpu)
+
+    def check(self) -> None:
+        """Raise SimulationError if there are problems."""
+        if self.problems:
+            raise simulation_error(self.source.symbol, self.problems)
+
+    def __str__(self) -> str:
+        c = self.counters
+        what = f"{len(self.problems)} problems" if self.problems else "no problems"
+        order = "" if self.deterministic else "; results depend on the order of threads"
+        lines = [f"{self.source.symbol}: {what} in {self.runs} orders of threads{order}"]
+        lines += [f"  {line}" for problem in self.problems for line in str(problem).splitlines()]
+        if not c:
+            return "\n".join(lines)
+        shared = self.source.shared_bytes
+        lines.append(f"  {c['blocks']} blocks of {self.source.threads} threads, {shared} bytes of shared memory")
+        for space, cost, best in (("global", "sectors", "global ideal"), ("shared", "wavefronts", "shared ideal")):
+            costs = c[f"{space} {cost}"]
+            share = f", {costs / c[best]:.2f} of the fewest possible" if c[best] else ""
+            moved = f"{c[f'{space} read']} bytes read, {c[f'{space} written']} written"
+            lines.append(f"  {space} memory: {moved}, {costs} {cost}{share}")
+        for who, kinds in (("warps", OF_WARPS), ("threads", OF_THREADS)):
+            executed = [f"{c[name]} {name}" for name in kinds if c[name]]
+            if executed:
+                lines.append(f"  instructions of {who}: {', '.join(executed)}")
+        lines += [f"  {line}" for line in str(self.roofline()).splitlines()]
+        return "\n".join(lines)
+
+
+def simulate(
+    kernel: Kernel,
+    *tensors: Any,
+    gpu: str = "H200",
+    seeds: Sequence[int] = (0, 1, 2),
+    policies: Sequence[Policy] = ("late", "early"),
+    seconds: float = 60.0,
+    steps: int = 0,
+    cache_dir: str | Path | None = None,
+    **sizes: int,
+) -> Simulation:
+    """Run a kernel of a GPU in the simulator; it writes its outputs in place.
+
+    kernel: verified, then lowered for ``gpu``, a product or an instruction set. tensors: torch tensors of the CPU, or
+    numpy arrays, one for each parameter. seeds: orders of threads and blocks, each tried with every one of policies:
+    whether asynchronous copies land as late or as early as they may. steps: checked accesses, waits and
+    polls after which a run is ended, however fast the machine is; 0: never. seconds: of processor time, the same as a
+    last guard. sizes: those that no tensor's shape gives, by name.
+
+    Outputs that the kernel does not read are filled with 0xff bytes first, and reading them is a problem, too. Raises
+    InputError for arguments that do not fit, VerifyError, LoweringError and CodegenError for kernels that cannot be
+    compiled, and CompilerNotFoundError without a C++ compiler; what goes wrong in a run is in ``problems``.
+    """
+    if not isinstance(kernel, Kernel) or not kernel.threads:
+        raise InputError(
+            f"cannot simulate {getattr(kernel, 'name', kernel)!r}",
+            why="it is no kernel for blocks of threads of a GPU.",
+            hint="Decorate a function with @kernel(grid=..., threads=...), from taskmap.ir.script.read.",
+        )
+    verify(kernel)
+    target = named_gpu(gpu)
+    lowered = lower(kernel, target=target)
+    source = generate(lowered, target)
+    call = Arguments(kernel, "cpu", _ALIGNMENT).bind(tensors, sizes)
+    if call is None:
+        return Simulation(source, target, ())
+    buffers = [_memory(address, end) for address, end in zip(call.addresses, _ends(kernel, tensors), strict=True)]
+    arrays = [m.view(_WORDS[b.dtype.bytes]) for m, b in zip(buffers, kernel.buffers, strict=True)]
+    store = KernelStore(None if cache_dir is None else Path(cache_dir))
+    runs = _Runs(source, arrays, call.sizes, _only_written(lowered), store, seconds, steps)
+    for policy, seed in itertools.product(policies, seeds):
+        runs.add(seed, policy)
+    call.written()
+    footprint, count = sum(array.nbytes for array in arrays), len(runs.reports)
+    return Simulation(source, target, runs.problems(), runs.counters(), runs.deterministic, footprint, count)
+
+
+@dataclass(slots=True)
+class _Runs:
+    """Runs of one kernel, each from the same arguments."""
+
+    source: CudaSource
+    arrays: list[Array]
+    sizes: Sequence[int]
+    outputs: list[int]
+    store: KernelStore
+    seconds: float
+    steps: int
+    reports: list[SimReport] = field(default_factory=list)
+    deterministic: bool = True
+    out_of_range: bool = False
+    _before: list[Array] = field(init=False)
+    _first: list[Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._before = [array.copy() for array in self.arrays]
+
+    def add(self, seed: int, policy: Policy) -> None:
+        for array, before in zip(self.arrays, self._before, strict=True):
+            array[:] = before
+        flag = np.zeros(1, np.int32)
+        arrays = [*self.arrays, flag] if self.source.needs_error else self.arrays
+        report = run(
+            self.source,
+            arrays,
+            self.sizes,
+            seed=seed,
+            policy=policy,
+            outputs=self.outputs,
+            raises=False,
+            seconds=self.seconds,
+            steps=self.steps,
+            store=self.store,
+        )
+        self.reports.append(report)
+        self.out_of_range |= bool(flag[0])
+        self._first = self._first or [array.copy() for array in self.arrays]
+        self.deterministic &= all((a == b).all() for a, b in zip(self.arrays, self._first, strict=True))
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Those of all runs, each once."""
+        known: dict[tuple[object, ...], Problem] = {}
+        for problem in (p for report in self.reports for p in report.problems):
+            key = problem.kind, problem.place.line, problem.other.line if problem.other else None
+            known.setdefault(key, problem)
+        if self.out_of_range:
+            known[()] = Problem("index out of range", "an index of the data lies outside its dimension", _NOWHERE)
+        return tuple(known.values())
+
+    def counters(self) -> Mapping[str, int]:
+        return self.reports[0].counters if self.reports else {}
+
+
+def _ends(kernel: Kernel, tensors: Sequence[Any]) -> list[int]:
+    """One past the last byte of each argument."""
+    ends: list[int] = []
+    for buffer, tensor in zip(kernel.buffers, tensors, strict=True):
+        numpy = isinstance(tensor, np.ndarray)
+        strides = [s // buffer.dtype.bytes for s in tensor.strides] if numpy else list(tensor.stride())
+        start = tensor.ctypes.data if numpy else tensor.data_ptr()
+        reach = sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+        ends.append(start + (reach + 1) * buffer.dtype.bytes)
+    return ends
+
+
+def _memory(start: int, end: int) -> Array:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start))
+
+
+def _only_written(kernel: Kernel) -> list[int]:
+    """Numbers of the buffers that a lowered kernel writes, and never reads."""
+    read: set[Buffer] = set()
+    for stmt in walk_stmts(kernel.body):
+        read |= {e.buffer for root in stmt_exprs(stmt) for e in walk_exprs(root) if isinstance(e, Load)}
+        if isinstance(stmt, Invoke):
+            read |= _read_by(stmt)
+    written = set(kernel.outputs)
+    return [i for i, b in enumerate(kernel.buffers) if b in written and b not in read]
+
+
+def _read_by(stmt: Invoke) -> set[Buffer]:
+    pairs: Sequence[tuple[Parameter, Any]] = list(zip(stmt.instruction.parameters, stmt.operands, strict=True))
+    return {o.buffer for p, o in pairs if isinstance(o, Region | TensorMap) and "r" in p.effect}

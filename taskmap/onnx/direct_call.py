@@ -1,0 +1,159 @@
+"""Calls of an ONNX model whose arrays go into native code as they are: what was found out by one call is not found out
+again by the next with arrays of the same shapes and types.
+
+A small model takes less time than the way there: checking names, types and shapes, making tensors of arrays and arrays
+of tensors. All of that depends on shapes and types alone where a model is one graph, its inputs are held as they are
+given, and its results are what the graph makes.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskmap.compile.binding import View
+from taskmap.compile.frozen import FrozenGraph
+from taskmap.compile.output_pool import SMALLEST
+from taskmap.compile.runtime import CompiledGraph, Place
+from taskmap.graph.importers.onnx.read.elements import held_alike, numpy_type
+from taskmap.graph.importers.onnx.read.values import Tensor
+from taskmap.ir.nodes import Dim
+from taskmap.onnx.points import Segment
+from taskmap.util.metrics import LEDGER
+
+Key = tuple[Any, ...]
+"""Shapes and types of the inputs, then the values of those that decide what is computed."""
+
+
+def key_of(inputs: Sequence[Any], deciding: Sequence[int] = ()) -> Key | None:
+    """The key of inputs that native code can take as they are; None for others."""
+    found: list[Any] = []
+    for x in inputs:
+        if type(x) is not np.ndarray or not x.flags.c_contiguous or not x.size:
+            return None
+        found.append((x.shape, x.dtype))
+    for i in deciding:
+        found.append(inputs[i].tobytes())
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A result: ``count`` elements of a piece of memory, by number, from ``first`` on, in C order; a copy of them where
+    the memory is another result."""
+
+    memory: int
+    first: int
+    count: int
+    shape: tuple[int, ...]
+    copied: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectCall:
+    """The native code for arrays of one key. ``memory``: elements and type of what is made; ``entries``: where the
+    addresses of inputs, then of memory, go in the table; ``results``: parts of memory, or inputs by number. ``owner``
+    keeps the memory that ``constants`` point to."""
+
+    owner: object
+    graph: CompiledGraph
+    constants: array[int]
+    dims: tuple[int, ...]
+    table: array[int]
+    entries: tuple[tuple[int, int], ...]
+    memory: tuple[tuple[int, np.dtype[Any]], ...]
+    results: tuple[_Part | int, ...]
+
+    def __call__(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The results for arrays of the key. Raises IndexOutOfRangeError."""
+        LEDGER.count_call()
+        made = [np.empty(count, dtype) for count, dtype in self.memory]
+        every = [*inputs, *made]
+        table = self.table[:]
+        for entry, number in self.entries:
+            table[entry] = every[number].__array_interface__["data"][0]
+        self.graph.executable(table, self.dims, self.constants)
+        found: list[NDArray[Any]] = []
+        for part in self.results:
+            if isinstance(part, int):
+                found.append(inputs[part])
+                continue
+            whole = made[part.memory]
+            piece = whole if part.count == whole.size else whole[part.first : part.first + part.count]
+            found.append((piece.copy() if part.copied else piece).reshape(part.shape))
+        return found
+
+
+def native_call(
+    segment: Segment, wanted: Sequence[Any], arguments: Sequence[Any], inputs: int, elems: Sequence[int]
+) -> DirectCall | None:
+    """The direct way from ``inputs`` arrays to the values ``wanted`` of element types ``elems``, where a segment makes
+    them of ``arguments``, the arrays' tensors and sizes; None where it has none."""
+    call = getattr(segment.run, "call", None)
+    if call is None or not all(isinstance(v, Tensor) for v in wanted) or not all(map(held_alike, elems)):
+        return None
+    if isinstance(call, FrozenGraph):
+        if call.watched or call.prepared is None:
+            return None
+        main, constants = call.main, call.prepared.constants
+    else:
+        main, constants = call, call.constants
+    places = [segment.lookup.places.get(v, ("known", 0)) for v in wanted]
+    binding = main.binding
+    if binding.externs or any(kind not in ("result", "input") for kind, _ in places):
+        return None
+    dims = main.read_dims([*arguments, *main.tail])
+    laid = main.places(dims)
+    found = [number if kind == "input" else _result(binding.outputs[number], laid) for kind, number in places]
+    made = {r.slot: numpy_type(elem) for r, elem in zip(found, elems, strict=True) if isinstance(r, _Found)}
+    slots = list(made)
+    if None in found or sorted(slots) != sorted(binding.allocate):
+        return None
+    numbers = {**{i: i for i in range(inputs)}, **{slot: inputs + i for i, slot in enumerate(slots)}}
+    if not all(slot in numbers for slot in binding.io):
+        return None
+    memory = tuple((_span(laid[slot]), dtype) for slot, dtype in made.items())
+    if sum(count * dtype.itemsize for count, dtype in memory) >= SMALLEST:
+        return None
+    parts = tuple(
+        r if isinstance(r, int) else _Part(slots.index(r.slot), r.first, math.prod(r.shape), r.shape, r.copied)
+        for r in found
+        if r is not None
+    )
+    entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
+    owner = (call, call.prepared) if isinstance(call, FrozenGraph) else call
+    table = array("q", bytes(8 * len(binding.io)))
+    return DirectCall(owner, main, constants, dims, table, entries, memory, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    slot: int
+    first: int
+    shape: tuple[int, ...]
+    copied: bool
+
+
+def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> _Found | None:
+    """Where a result lies in its slot, in C order; None for one that lies otherwise, or is none."""
+    if not isinstance(out, View) or out.of is not None:
+        return None
+    shape, strides, first = laid[out.slot if out.spec is None else id(out)]
+    return _Found(out.slot, first, shape, out.copy) if strides == _strides(shape) else None
+
+
+def _span(place: Place) -> int:
+    """From the first element to the last."""
+    shape, strides, _ = place
+    return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + 1
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Those in elements of an array in C order."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -1,0 +1,121 @@
+"""Compiled ONNX models kept from run to run: `taskmap run model.onnx` reads the model and compiles it once.
+
+A kept model is an archive in the kernel store. It is found by the model's path and by what was asked for, and used only
+while nothing has changed that it was made of: the model's files and taskmap itself by size and times, down to the time
+of the last change of the file's inode, which programs cannot set; the tuning cache likewise. Finding one needs neither
+PyTorch nor onnx.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import taskmap
+from taskmap.backend.cpu.host import detect_host
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.errors import TaskmapError
+
+SYMBOL = "model"
+SUFFIX = ".taskmap"
+_VARIABLES = ("TASKMAP_CC", "CC", "TASKMAP_TUNING", "OMP_NUM_THREADS")
+_SETTLED_SECONDS = 2.0
+"""A file that changed less than this ago may change once more without another time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model's file and ``asked``, the options that change how it is compiled.
+
+    cache_dir: the kernel store's folder, None for the default. shapes: sizes that were given, for which alone a model
+    without a graph for all sizes is compiled.
+    """
+
+    model: Path
+    asked: tuple[str, ...]
+    cache_dir: Path | None
+    shapes: tuple[str, ...] = ()
+
+    @property
+    def for_all_sizes(self) -> Request:
+        """The request under which a graph for all sizes is kept."""
+        return replace(self, shapes=())
+
+    @property
+    def key(self) -> str:
+        """64 hexadecimal digits."""
+        host, cpus = detect_host(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        said = [os.environ.get(name) for name in _VARIABLES]
+        parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.model, cpus, said]
+        parts.append(_package(taskmap.__version__))
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def store(self) -> KernelStore:
+        """The store that keeps it. Raises KernelStoreError."""
+        return KernelStore(self.cache_dir, suffix=SUFFIX)
+
+
+def candidates(request: Request) -> Iterator[Path]:
+    """The archives that may serve a request: what is kept for its sizes, then what is kept for all sizes."""
+    for wanted in dict.fromkeys((request, request.for_all_sizes)):
+        if (path := find(wanted)) is not None:
+            yield path
+
+
+def find(request: Request) -> Path | None:
+    """The archive kept for a request; None when there is none, or what it was made of has changed."""
+    try:
+        found = request.store().kept_file(request.key, SYMBOL)
+    except (TaskmapError, OSError):
+        return None
+    if found is None:
+        return None
+    path, facts = found
+    try:
+        files = json.loads(facts["files"])
+        unchanged = all(stamp(Path(name)) == was for name, was in files.items())
+    except (KeyError, ValueError, AttributeError):
+        return None
+    return path if unchanged else None
+
+
+def stamps(files: Iterable[Path]) -> dict[str, list[int] | None] | None:
+    """What is remembered of files; None when one has changed so recently that it may change again unnoticed."""
+    found = {str(file): stamp(file) for file in files}
+    newest = max((max(s[2:4]) for s in found.values() if s is not None), default=0)
+    return None if time.time_ns() - newest < _SETTLED_SECONDS * 1e9 else found
+
+
+def stamp(file: Path) -> list[int] | None:
+    """Device and inode, times of the last changes of the content and of the inode in ns, size; None for no file."""
+    try:
+        s = os.stat(file)
+    except OSError:
+        return None
+    return [s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size]
+
+
+@lru_cache(maxsize=1)
+def _package(version: str) -> str:
+    """What taskmap itself is: another version, or an edited file, is another compiler."""
+    digest = hashlib.sha256(version.encode())
+    for line in sorted(_sources(taskmap.__path__[0])):
+        digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def _sources(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _sources(entry.path)
+            elif entry.name.endswith((".py", ".c", ".h")):
+                status = entry.stat()
+                yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"

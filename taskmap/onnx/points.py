@@ -1,0 +1,164 @@
+"""Places in an ONNX program where a graph begins, and the graphs that begin there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from taskmap.graph.analysis.placement import row_major
+from taskmap.graph.importers.onnx.read.call import HostStep
+from taskmap.graph.importers.onnx.read.control import ControlStep
+from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, held_in
+from taskmap.graph.importers.onnx.read.state import Frame, copied
+from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
+from taskmap.graph.nodes import Graph, Node, Origin
+from taskmap.ir.construct import constant_dim
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.onnx.symbolic import Guard
+from taskmap.onnx.values import Lookup, placeholders
+
+if TYPE_CHECKING:
+    from taskmap.onnx.program import Program
+
+Run = Callable[[list[Any]], list[torch.Tensor]]
+Shapes = list[tuple[Dim, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """A compiled graph, and what comes after it: results, a step of the host, or simply the next graph.
+
+    ``guard``: for which sizes it is right, where it was made for more than one. ``shapes`` are those of ``live``, where
+    they are known for all sizes, in sizes that have names and ``forms``.
+    """
+
+    run: Run | None
+    lookup: Lookup
+    finished: list[Value | None] | None = None
+    live: list[Tensor] = field(default_factory=list)
+    step: HostStep | ControlStep | None = None
+    frames: list[Frame] = field(default_factory=list)
+    binds: Sequence[str] = ()
+    body: Program | None = None
+    following: dict[Any, Point] = field(default_factory=dict)
+    graph: Graph | None = None
+    origin: Origin | None = None
+    guard: Guard | None = None
+    shapes: Shapes | None = None
+    forms: dict[Var, Expr] = field(default_factory=dict)
+
+    def results(self, tensors: list[torch.Tensor], sizes: tuple[int, ...]) -> list[torch.Tensor]:
+        """What the graph computes."""
+        if self.run is None:
+            return []
+        return self.run(tensors if self.guard is None else [*tensors, *self.guard.values(sizes)])
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no graph for all sizes: the node that prevents it, and what of it."""
+
+    node: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.what}" if self.node else self.what
+
+
+@dataclass(slots=True, eq=False)
+class Point:
+    """A place in a program: where reading stands, the tensors that go in, and the graphs that were made from here.
+
+    ``valued`` are the tensors whose values decide what is read; they are part of the key of a graph. ``order`` are the
+    symbolic sizes known here, ``forms`` those that have names, ``shapes`` those of ``live`` in them; None where only
+    known sizes will do. ``general`` holds graphs for many sizes by the values that decided, ``refusals`` why there are
+    no more of them.
+    """
+
+    frames: list[Frame]
+    live: list[Tensor]
+    valued: set[int] = field(default_factory=set)
+    segments: dict[Any, Segment] = field(default_factory=dict)
+    order: tuple[Var, ...] = ()
+    forms: dict[Var, Expr] = field(default_factory=dict)
+    shapes: Shapes | None = None
+    general: dict[Any, list[Segment]] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    def values(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The values that decide, as part of a key."""
+        if not self.valued:
+            return None
+        return tuple((tensors[i].shape, from_torch(tensors[i]).tobytes()) for i in sorted(self.valued))
+
+    def key(self, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Any:
+        """The key of a graph for known sizes."""
+        return sizes, tuple(t.shape for t in tensors), self.values(tensors)
+
+    def inputs(self, tensors: Sequence[torch.Tensor], shapes: Shapes) -> tuple[list[Node], dict[Tensor, Tensor]]:
+        """The inputs of a graph from here, and what stands for the live tensors, of which those that decide are
+        known."""
+        inputs: list[Node] = []
+        fresh: dict[Tensor, Tensor] = {}
+        names = {v: name for frame in self.frames for name, v in frame.values.items() if isinstance(v, Tensor)}
+        for i, (placeholder, tensor, shape) in enumerate(zip(self.live, tensors, shapes, strict=True)):
+            node = input_node(i, shape, placeholder.elem, names.get(placeholder, ""))
+            inputs.append(node)
+            if i in self.valued or any(constant_dim(n) == 0 for n in shape):
+                known = np.array(from_held(from_torch(tensor), placeholder.elem))
+                fresh[placeholder] = Tensor(placeholder.elem, tuple(known.shape), known=known)
+            else:
+                fresh[placeholder] = Tensor(placeholder.elem, shape, made=node)
+        return inputs, fresh
+
+
+def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") -> Node:
+    """An input of a graph, in row-major order; ``name`` is its name in the model."""
+    node = Node("input", (), shape, held_in(elem), attrs={"index": index, "name": name})
+    node.strides = row_major(shape)
+    return node
+
+
+def point_at(frames: list[Frame], live: Sequence[Tensor]) -> Point:
+    """The frames with placeholders for the tensors that are computed."""
+    stands: dict[Tensor, Tensor] = {t: Tensor(t.elem, ()) for t in live}
+    return Point(copied(frames, lambda t: stands.get(t, t)), [stands[t] for t in live])
+
+
+def after(segment: Segment, structure: Any) -> Point:
+    """The point after a step of the host whose results have that structure."""
+    point = point_at(segment.frames, segment.live)
+    for name, part in zip(segment.binds, structure, strict=False):
+        if name:
+            point.frames[-1].values[name] = placeholders(part, point.live)
+        else:
+            placeholders(part, point.live)
+    for part in structure[len(segment.binds) :]:
+        placeholders(part, point.live)
+    return point
+
+
+def tensors_in(value: Value | None) -> list[Tensor]:
+    """The tensors of a value, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, SequenceValue):
+        return [t for v in value.items for t in tensors_in(v)]
+    if isinstance(value, OptionalValue):
+        return tensors_in(value.value)
+    return [value.tensor] if isinstance(value, PresentedValue) else []
+
+
+def step_tensors(step: HostStep | ControlStep | None) -> list[Tensor]:
+    """The tensors that a step of the host takes."""
+    if step is None:
+        return []
+    if isinstance(step, HostStep):
+        return [t for v in step.inputs for t in tensors_in(v)]
+    captured = [v for _, v in step.captured]
+    values: list[Value | None] = [step.trip, step.condition, *step.carried, *step.sliced, *captured]
+    return [t for v in values for t in tensors_in(v)]

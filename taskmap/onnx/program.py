@@ -1,0 +1,487 @@
+"""An ONNX graph as a program: compiled graphs one after another, with what only the host can do between them.
+
+Most models are one graph. A graph ends where a value decides a shape or a branch, and where an operator's result has a
+size that depends on data; the next graph is read when that value is there, and kept for the next time that it is the
+same. A loop whose iterations depend on data runs its body as a program of its own.
+
+Each graph is made for all sizes if it can be: it is read with symbolic sizes, beside those of the call at hand as an
+example, and is right for every size that its guard allows. Where that cannot be, it is made for the sizes at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from taskmap.graph.analysis.placement import row_major
+from taskmap.graph.importers.onnx.read.assumptions import Assumptions, Check, SizeDecidesError
+from taskmap.graph.importers.onnx.read.call import HostStep
+from taskmap.graph.importers.onnx.read.control import ControlStep
+from taskmap.graph.importers.onnx.read.folding import Folding, depends_on, varying
+from taskmap.graph.importers.onnx.read.frames import graph_frame
+from taskmap.graph.importers.onnx.read.reader import Finished, Reader, Stopped
+from taskmap.graph.importers.onnx.read.shape_values import with_sizes
+from taskmap.graph.importers.onnx.read.size_names import SizeNames
+from taskmap.graph.importers.onnx.read.state import Frame, copied, drop_dead, tensors_of
+from taskmap.graph.importers.onnx.read.values import Tensor, Value
+from taskmap.graph.nodes import Graph, Node
+from taskmap.ir.construct import const, constant_dim
+from taskmap.ir.errors import TaskmapError
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.types import i64
+from taskmap.ir.visit import free_vars, substitute
+from taskmap.onnx.limits import check_size
+from taskmap.onnx.loops import run_loop
+from taskmap.onnx.points import Point, Refusal, Run, Segment, Shapes, after, point_at, step_tensors, tensors_in
+from taskmap.onnx.symbolic import Declared, Guard, variables
+from taskmap.onnx.values import Given, Lookup, arrays, flatten, given, placeholders
+from taskmap.util.progress import waiting
+
+Engine = Callable[[Graph], Run]
+"""From a graph to the function that runs it."""
+SMALL = 4096
+"""Inputs of at most so many elements may decide by their values what is read."""
+MOST_SEGMENTS = 1024
+"""So many graphs are kept for one place of a program; then they are forgotten and made again."""
+MOST_GENERAL = 8
+"""So many graphs for many sizes are made for one place of a program and the same deciding values."""
+MOST_REFUSALS = 3
+"""After so many sizes with which no graph for many could be read, no more are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """An operator of a model that the host runs: its name, its node, and why. ``between`` tells that graphs end at it;
+    others are nodes of a graph."""
+
+    operator: str
+    node: str
+    reason: str
+    between: bool
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.node}: {self.reason}"
+
+
+class Program:
+    """The values of one graph of a model: its inputs by name in, its outputs in order out.
+
+    ``declared``: the sizes that the model declares for its inputs; without them graphs are for known sizes only.
+    ``named``: whether sizes get names, and are computed before a graph runs.
+    """
+
+    def __init__(
+        self,
+        frame: Callable[[dict[str, Value | None]], Frame],
+        names: Sequence[str],
+        engine: Engine,
+        declared: Declared | None = None,
+        named: bool = True,
+    ) -> None:
+        self.frame = frame
+        self.names = list(names)
+        self.engine = engine
+        self.declared = declared
+        self.named = named
+        self.roots: dict[Any, tuple[Point, tuple[tuple[int, int], ...]]] = {}
+        self.used: list[Segment] = []
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs for inputs at run time (see onnx_values)."""
+        point, tensors, sizes = self._start(values)
+        self.used = []
+        while True:
+            segment = self.segment(point, tensors, sizes)
+            self.used.append(segment)
+            results = segment.results(tensors, sizes)
+            if segment.finished is not None:
+                return [segment.lookup.value(v, tensors, results) for v in segment.finished]
+            point, tensors, sizes = self._next(segment, tensors, results, sizes)
+
+    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[torch.Tensor], tuple[int, ...]]:
+        """The first graph for inputs like these, their tensors, and their sizes."""
+        point, tensors, sizes = self._start(values)
+        return self.segment(point, tensors, sizes), tensors, sizes
+
+    def deciding(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """The inputs, in order, whose values decide which graph is the first."""
+        return tuple(sorted(self._start(values)[0].valued))
+
+    def _start(self, values: Sequence[Any]) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
+        flat: list[Given] = []
+        structure = tuple(flatten(v, flat) for v in values)
+        if structure not in self.roots:
+            self.roots[structure] = self._root(structure)
+        point, places = self.roots[structure]
+        tensors = [g.tensor for g in flat]
+        return point, tensors, tuple(tensors[i].shape[d] for i, d in places)
+
+    def _root(self, structure: Any) -> tuple[Point, tuple[tuple[int, int], ...]]:
+        live: list[Tensor] = []
+        values = {name: placeholders(s, live) for name, s in zip(self.names, structure, strict=True)}
+        point = Point([self.frame(values)], live)
+        found = variables(self.declared or ())
+        if found is None or len(found[0]) != len(live):
+            return point, ()
+        point.shapes, places = found[0], found[1]
+        point.order = tuple(places)
+        return point, tuple(places.values())
+
+    def generalise(self, values: Sequence[Any]) -> Segment | None:
+        """The graph for all sizes, beside inputs that are not computed with; None where there is none of the whole
+        model."""
+        point, tensors, sizes = self._start(values)
+        found = self._general(point, tensors, sizes)
+        return found if found is not None and found.finished is not None else None
+
+    def _next(
+        self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor], sizes: tuple[int, ...]
+    ) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
+        kept = [segment.lookup.value(t, tensors, results).tensor for t in segment.live]
+        if segment.step is None:
+            return segment.following[None], kept, sizes if segment.shapes is not None else ()
+        made = self._host(segment, tensors, results)
+        flat: list[Given] = []
+        structure = tuple(flatten(v, flat) for v in made)
+        new = [g.tensor for g in flat]
+        if segment.shapes is None:
+            if structure not in segment.following:
+                segment.following[structure] = after(segment, structure)
+            return segment.following[structure], [*kept, *new], ()
+        key = structure, tuple(t.ndim for t in new)
+        if key not in segment.following:
+            segment.following[key] = _after_open(segment, structure, new)
+        return segment.following[key], [*kept, *new], (*sizes, *(n for t in new for n in t.shape))
+
+    def _host(self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> list[Any]:
+        def value(v: Value | None) -> Any:
+            return segment.lookup.value(v, tensors, results)
+
+        step = segment.step
+        if isinstance(step, ControlStep):
+            if segment.body is None:
+                segment.body = self._body(step)
+            return run_loop(step, segment.body, value)
+        assert step is not None
+        with np.errstate(all="ignore"):
+            made = step.function(*(arrays(value(v)) for v in step.inputs))
+        listed = made if isinstance(made, tuple) else (made,)
+        return [given(m, elem) for m, elem in zip(listed, step.elems, strict=True)]
+
+    def _body(self, step: ControlStep) -> Program:
+        names = [i.name for i in step.body.input] + [name for name, _ in step.captured]
+        return Program(lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine)
+
+    def points(self) -> Iterator[Point]:
+        """Every place where graphs begin, without those in loops' bodies."""
+        points = [point for point, _ in self.roots.values()]
+        while points:
+            point = points.pop()
+            yield point
+            for segment in [*(g for many in point.general.values() for g in many), *point.segments.values()]:
+                points += segment.following.values()
+
+    def segments(self) -> list[Segment]:
+        """Every graph made so far, with those of loops' bodies."""
+        found: list[Segment] = []
+        for point in self.points():
+            for segment in [*(g for many in point.general.values() for g in many), *point.segments.values()]:
+                found.append(segment)
+                if segment.body is not None:
+                    found += segment.body.segments()
+        return found
+
+    def refusals(self) -> list[Refusal]:
+        """Why graphs were made for known sizes only: the nodes that prevent one for all sizes."""
+        return list(dict.fromkeys(r for point in self.points() for r in point.refusals))
+
+    def on_host(self) -> list[HostOperator]:
+        """The operators of these graphs that run on the host, inside or between them, each once."""
+        found: dict[HostOperator, None] = {}
+        for made in self.segments():
+            for n in made.graph.nodes() if made.graph is not None else ():
+                if n.op == "extern":
+                    found[HostOperator(n.origin.operator or "", n.origin.text, str(n.attrs["reason"]), False)] = None
+            if made.step is not None and made.origin is not None:
+                origin = made.origin
+                found[HostOperator(origin.operator or "", origin.text, made.step.reason, True)] = None
+        return list(found)
+
+    # Making graphs.
+
+    def segment(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment:
+        """The graph from ``point`` on: one that is right for these sizes too, else one for them alone."""
+        if point.shapes is not None:
+            general = self._general(point, tensors, sizes)
+            if general is not None:
+                return general
+        while True:
+            key = point.key(tensors, sizes)
+            found = point.segments.get(key)
+            if found is not None:
+                return found
+            built = self._build(point, tensors, sizes)
+            if built is not None:
+                if len(point.segments) >= MOST_SEGMENTS:
+                    point.segments.clear()
+                point.segments[key] = built
+                return built
+            point.segments.clear()
+
+    def _build(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
+        """A new graph for known sizes; None when the values of more tensors decide than were known to, which are
+        noted."""
+        known: dict[Var, Expr] = {v: const(n, v.dtype) for v, n in zip(point.order, sizes, strict=True)}
+        for v, form in point.forms.items():
+            known[v] = _expr(_size(form, known))
+        inputs, fresh = point.inputs(tensors, [tuple(int(n) for n in t.shape) for t in tensors])
+        frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
+        with waiting("reading the model's nodes"):
+            outcome = Reader(frames).run()
+        if isinstance(outcome, Stopped) and outcome.needs and _note_values(point, outcome, inputs, tensors):
+            return None
+        return self._cut(frames, outcome, inputs)
+
+    def _general(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
+        """A graph for many sizes, these among them; None where there is none."""
+        values = point.values(tensors)
+        for found in point.general.get(values, ()):
+            assert found.guard is not None
+            if found.guard.allows(sizes):
+                return found
+        made = len(point.general.get(values, ()))
+        if made >= MOST_GENERAL or len(point.refusals) >= MOST_REFUSALS or len(point.general) >= MOST_SEGMENTS:
+            return None
+        fixed: dict[Var, int] = {}
+        while True:
+            try:
+                built = self._open(point, tensors, sizes, fixed)
+            except SizeDecidesError as error:
+                if error.fixed and _fix(error, fixed, point.order):
+                    continue
+                point.refusals.append(_refusal(error))
+                return None
+            except TaskmapError as error:
+                point.refusals.append(_refusal(error))  # for known sizes there is more that can be done
+                return None
+            if built is None:
+                return self._general(point, tensors, sizes)  # values decide
+            if isinstance(built, Refusal):
+                point.refusals.append(built)
+                return None
+            point.general.setdefault(values, []).append(built)
+            return built
+
+    def _open(
+        self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...], fixed: dict[Var, int]
+    ) -> Segment | Refusal | None:
+        """A graph for all sizes that its guard allows, except the ``fixed`` ones. None as in _build."""
+        assert point.shapes is not None
+        example = dict(zip(point.order, sizes, strict=True))
+        known: dict[Var, Expr] = {v: const(n, v.dtype) for v, n in fixed.items()}
+        shapes = [tuple(_size(n, known) for n in shape) for shape in point.shapes]
+        forms = {v: _expr(_size(form, known)) for v, form in point.forms.items()}
+        names = SizeNames(forms) if self.named else None
+        assumed = Assumptions(example, [Check(v, n) for v, n in fixed.items()], names=names)
+        for i in sorted(point.valued):
+            for n, actual in zip(shapes[i], tensors[i].shape, strict=True):
+                if constant_dim(n) is None:
+                    assumed.same(n, int(actual))
+        inputs, fresh = point.inputs(tensors, shapes)
+        frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
+        with waiting("reading the model's nodes"):
+            outcome = Reader(frames, assumed).run()
+        if isinstance(outcome, Stopped):
+            refusal = _of_sizes_only(outcome, assumed)
+            if refusal is not None:
+                return refusal
+            if outcome.needs and _note_values(point, outcome, inputs, tensors):
+                return None
+        forms = names.forms if names is not None else {}
+        nodes = Graph([], [t.node() for t in _wanted(frames, outcome, is_open=True)]).nodes()
+        guard = Guard(point.order, assumed.checks, nodes, fixed, forms)
+        if not guard.allows(sizes):
+            return Refusal(*guard.broken(sizes))
+        places = _places(_sizes_of(nodes), shapes)
+        guard.take([v for v, at in places.items() if at[0] == "input"])
+        segment = self._cut(frames, outcome, inputs, places, _example(places, assumed))
+        segment.guard, segment.forms = guard, forms
+        for following in segment.following.values():
+            following.order, following.shapes, following.forms = point.order, segment.shapes, forms
+        return segment
+
+    def _cut(
+        self,
+        frames: list[Frame],
+        outcome: Finished | Stopped,
+        inputs: list[Node],
+        dims: dict[Var, tuple[object, ...]] | None = None,
+        example: dict[Var, int] | None = None,
+    ) -> Segment:
+        """The segment that ends here; ``dims``: where a graph for many sizes finds them."""
+        is_open = dims is not None
+        wanted = _wanted(frames, outcome, is_open)
+        run, lookup, graph = self._compiled(wanted, inputs, dims or {}, example or {})
+        if isinstance(outcome, Finished):
+            return Segment(run, lookup, finished=outcome.outputs, graph=graph)
+        live = _live(frames, outcome, is_open)
+        segment = Segment(run, lookup, live=live, step=outcome.step, frames=frames, binds=outcome.binds, graph=graph)
+        segment.origin = outcome.origin
+        if is_open:
+            segment.shapes = [t.shape for t in live]
+        if outcome.step is None:
+            point = point_at(frames, live)
+            point.valued = {live.index(t) for t in outcome.needs}
+            segment.following[None] = point
+        return segment
+
+    def _compiled(
+        self,
+        wanted: Sequence[Tensor],
+        inputs: list[Node],
+        dims: dict[Var, tuple[object, ...]],
+        example: dict[Var, int],
+    ) -> tuple[Run | None, Lookup, Graph | None]:
+        places: dict[Tensor, tuple[str, int]] = {}
+        outputs: dict[Node, int] = {}
+        positions = {node: i for i, node in enumerate(inputs)}
+        for tensor in wanted:
+            if tensor.known is not None and not tensor.is_symbolic:
+                continue
+            node = tensor.node()
+            if node.op == "input":
+                places[tensor] = ("input", positions[node])
+            else:
+                places[tensor] = ("result", outputs.setdefault(node, len(outputs)))
+        if not outputs:
+            return None, Lookup(places), None
+        for node in outputs:
+            if node.strides is None:
+                node.strides = row_major(node.shape)
+        numbers = [at for at in dims.values() if at[0] == "input"]
+        scalars = [_scalar(len(inputs) + k) for k in range(len(numbers))]
+        hints = {v: example[v] for v in dims if v in example}
+        graph = Graph([*inputs, *scalars], list(outputs), dict(dims), hints=hints)
+        check_size(graph)
+        return self.engine(graph), Lookup(places), graph
+
+
+def _scalar(index: int) -> Node:
+    """An argument that is a size."""
+    return Node("input", (), (), i64, attrs={"index": index, "scalar": True})
+
+
+def _size(size: Dim, known: dict[Var, Expr]) -> Dim:
+    if not known or not isinstance(size, Expr):
+        return size
+    made = substitute(size, known)
+    number = constant_dim(made)
+    return made if number is None else number
+
+
+def _expr(size: Dim) -> Expr:
+    return size if isinstance(size, Expr) else const(size, i64)
+
+
+def _sizes_of(nodes: Sequence[Node]) -> set[Var]:
+    """The symbolic sizes in a graph."""
+    found: set[Var] = set()
+    for node in nodes:
+        found |= {v for n in node.shape if isinstance(n, Expr) for v in free_vars(n)}
+        if node.define is not None:
+            found |= free_vars(node.define.body) - set(node.define.axes)
+    return found
+
+
+def _example(sizes: Collection[Var], assumed: Assumptions) -> dict[Var, int]:
+    """What the sizes are in the example."""
+    values = {v: assumed.value(v) for v in sizes}
+    return {v: n for v, n in values.items() if n is not None}
+
+
+def _places(sizes: Collection[Var], shapes: Shapes) -> dict[Var, tuple[object, ...]]:
+    """For each size where a graph finds it: in its inputs, or else among the arguments after them."""
+    places: dict[Var, tuple[object, ...]] = {}
+    for i, shape in enumerate(shapes):
+        for d, n in enumerate(shape):
+            if isinstance(n, Var):
+                places.setdefault(n, ("size", i, d))
+    for argument, v in enumerate(sorted(set(sizes) - set(places), key=lambda v: v.uid)):
+        places[v] = ("input", len(shapes) + argument)
+    return places
+
+
+def _fix(error: SizeDecidesError, fixed: dict[Var, int], order: Collection[Var]) -> bool:
+    """Notes that the sizes of the error are 1; false where they are not variables of their own."""
+    if not error.sizes or not all(isinstance(n, Var) and n in order and n not in fixed for n in error.sizes):
+        return False
+    fixed.update({n: 1 for n in error.sizes if isinstance(n, Var)})
+    return True
+
+
+def _refusal(error: TaskmapError) -> Refusal:
+    where = error.where if isinstance(error.where, str) else ""
+    what = error.what.removeprefix(f"{where}: ")
+    return Refusal(where, what if not error.why else f"{what}: {error.why}")
+
+
+def _of_sizes_only(outcome: Stopped, assumed: Assumptions) -> Refusal | None:
+    """The refusal where what must be computed first follows from sizes alone: with known sizes it is known."""
+    step = outcome.step
+    tensors = list(outcome.needs) if step is None else step_tensors(step)
+    unknown = [t for t in tensors if t.known is None or t.is_symbolic]
+    if not unknown or any(depends_on(t.node()) for t in unknown):
+        return None
+    return Refusal(assumed.node, "a value that is computed from sizes decides what is read")
+
+
+def _live(frames: list[Frame], outcome: Stopped, is_open: bool) -> list[Tensor]:
+    """The tensors that are needed after the segment, apart from what a step of the host takes."""
+    drop_dead(frames)
+    found = [t for t in tensors_of(frames) if t.known is None and t.made is not None]
+    varies = varying(t.made for t in found if t.made is not None)
+    folding = Folding()
+    live = [t for t in found if t.made in varies or (is_open and folding.fold(t) is None)]
+    return live + [t for t in outcome.needs if t not in live]
+
+
+def _wanted(frames: list[Frame], outcome: Finished | Stopped, is_open: bool) -> list[Tensor]:
+    """The tensors that the segment computes."""
+    if isinstance(outcome, Finished):
+        return [t for v in outcome.outputs for t in tensors_in(v)]
+    return [*_live(frames, outcome, is_open), *step_tensors(outcome.step)]
+
+
+def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) -> Point:
+    """As ``after``, for all sizes: those of what the host made are new ones."""
+    point = after(segment, structure)
+    assert segment.guard is not None
+    assert segment.shapes is not None
+    order = list(segment.guard.order)
+    point.shapes, point.forms = list(segment.shapes), segment.forms
+    told = segment.step.shapes if isinstance(segment.step, HostStep) else ()
+    for i, tensor in enumerate(made):
+        fresh = [Var(f"n{len(order) + d}") for d in range(tensor.ndim)]
+        order += fresh
+        known = told[i] if i < len(told) and len(told[i]) == tensor.ndim else (None,) * tensor.ndim
+        point.shapes.append(tuple(v if n is None else n for v, n in zip(fresh, known, strict=True)))
+    point.order = tuple(order)
+    return point
+
+
+def _note_values(point: Point, outcome: Stopped, inputs: list[Node], tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether what is needed follows from the values of small inputs, which are noted."""
+    sources = {n for t in outcome.needs for n in depends_on(t.node())}
+    places = {inputs.index(n) for n in sources}
+    if not places or any(tensors[i].numel() > SMALL or i in point.valued for i in places):
+        return False
+    # A float that is the model's data is computed with, unless it is asked for itself.
+    direct = {t.node() for t in outcome.needs}
+    if any(tensors[i].is_floating_point() and inputs[i] not in direct and tensors[i].numel() > 16 for i in places):
+        return False
+    point.valued |= places
+    return True

@@ -1,0 +1,104 @@
+"""What goes in and out of an ONNX program: arrays, lists of them, None; and their flat form, a list of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from taskmap.graph.importers.onnx.read.elements import STRING, from_held, from_torch, to_held, to_torch
+from taskmap.graph.importers.onnx.read.values import (
+    OptionalValue,
+    PresentedValue,
+    SequenceValue,
+    Tensor,
+    Value,
+    of_array,
+)
+from taskmap.ir.errors import UnsupportedError
+
+Structure = Any
+"""A hashable description of a value without its contents: an element type, nested tuples, None."""
+
+
+class Given:
+    """A tensor at run time: its element type, and its elements in the type that holds them."""
+
+    __slots__ = ("elem", "tensor")
+
+    def __init__(self, elem: int, tensor: torch.Tensor) -> None:
+        self.elem = elem
+        self.tensor = tensor
+
+
+def given(array: Any, elem: int) -> Any:
+    """An array (or list, or None) as it goes into a program."""
+    if array is None:
+        return None
+    if isinstance(array, (list, tuple)):
+        return [given(item, elem) for item in array]
+    array = np.asarray(array)
+    if elem == STRING:
+        raise UnsupportedError("tensors of strings as inputs")
+    return Given(elem, to_torch(to_held(array, elem)).reshape(array.shape))
+
+
+def flatten(value: Any, into: list[Given]) -> Structure:
+    """Appends the tensors of a value to ``into``, and describes how they were put together."""
+    if value is None:
+        return None
+    if isinstance(value, Given):
+        into.append(value)
+        return value.elem
+    return tuple(flatten(item, into) for item in value)
+
+
+def placeholders(structure: Structure, into: list[Tensor]) -> Value | None:
+    """A value of placeholders with that structure, which are appended to ``into``."""
+    if structure is None:
+        return OptionalValue(None)
+    if isinstance(structure, int):
+        tensor = Tensor(structure, ())
+        into.append(tensor)
+        return tensor
+    items = [placeholders(s, into) for s in structure]
+    return SequenceValue([v for v in items if v is not None])
+
+
+class Lookup:
+    """Finds the value of a tensor that was read: among results, among inputs, or known."""
+
+    def __init__(self, places: Mapping[Tensor, tuple[str, int]]) -> None:
+        self.places = places
+
+    def value(self, value: Value | None, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
+        """``value`` with tensors at run time: Given, list, None, or a known array of strings."""
+        if value is None:
+            return None
+        if isinstance(value, OptionalValue):
+            return self.value(value.value, inputs, results)
+        if isinstance(value, SequenceValue):
+            return [self.value(v, inputs, results) for v in value.items]
+        if isinstance(value, PresentedValue):
+            return value.present(arrays(self.value(value.tensor, inputs, results)))
+        kind, place = self.places.get(value, ("known", 0))
+        if kind == "known":
+            assert value.known is not None
+            if value.elem == STRING:
+                return value.known
+            return Given(value.elem, to_torch(to_held(np.array(value.known), value.elem)).reshape(value.known.shape))
+        return Given(value.elem, inputs[place] if kind == "input" else results[place])
+
+
+def arrays(value: Any) -> Any:
+    """A value at run time as arrays of the types that ONNX means."""
+    if isinstance(value, Given):
+        return from_held(from_torch(value.tensor), value.elem)
+    if isinstance(value, list):
+        return [arrays(v) for v in value]
+    return value
+
+
+__all__ = ["Given", "Lookup", "arrays", "flatten", "given", "of_array", "placeholders"]

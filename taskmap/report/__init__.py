@@ -1,0 +1,1 @@
+"""Reports: what became of a model, as records, text and a page."""

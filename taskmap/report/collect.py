@@ -1,0 +1,290 @@
+"""From a compiled graph and its timed runs to the records of a report: every node accounted for, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.program.executable import TimedRun
+from taskmap.backend.store.key import KernelSource
+from taskmap.compile.driver import Compilation, Fallback
+from taskmap.graph.analysis.inlining import views_of_memory
+from taskmap.graph.fusion.planning import Group
+from taskmap.graph.nodes import Graph, Node, Origin
+from taskmap.graph.passes import run_passes
+from taskmap.ir.analysis.cost import Sizes, bytes_moved, operations
+from taskmap.ir.errors import InputError
+from taskmap.ir.task import Task
+from taskmap.report.names import anchor_text, operator_name, source_name, value_text
+from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Report, Role
+from taskmap.targets.platform import Source
+
+_INPUTS = ("input", "constant")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A graph and its timed runs: ``main`` of what runs at every call, ``prepare`` of what depends on parameters alone.
+
+    ``calls`` is how often one call of the model runs the graph; what PyTorch runs as a whole is not counted.
+    """
+
+    graph: Compilation | Fallback
+    main: tuple[TimedRun, ...] = ()
+    prepare: tuple[TimedRun, ...] = ()
+    calls: float = 0.0
+
+
+def account(recorded: Sequence[Recorded], target: str, threads: int, runs: int) -> Report:
+    """The report on graphs in the order in which they were compiled."""
+    graphs: list[GraphReport] = []
+    nodes: list[NodeReport] = []
+    groups: list[GroupReport] = []
+    externs: list[ExternReport] = []
+    for number, one in enumerate(recorded):
+        if isinstance(one.graph, Fallback):
+            graphs.append(GraphReport(number, one.graph.name, 0, (), (), one.calls, None, one.graph.reason))
+            continue
+        account = _GraphAccount(number, one.graph, one, len(groups))
+        graphs.append(account.graph_report())
+        groups += account.groups()
+        externs += account.externs()
+        nodes += account.nodes()
+    total = sum((g.seconds or 0.0) * g.calls for g in graphs)
+
+    def share(seconds: float | None, calls: float) -> float | None:
+        return None if seconds is None or not total else seconds * calls / total
+
+    return Report(
+        graphs=tuple(graphs),
+        nodes=tuple(nodes),
+        groups=tuple(replace(g, share=None if g.once else share(g.seconds, g.calls)) for g in groups),
+        externs=tuple(replace(e, share=share(e.seconds, e.calls)) for e in externs),
+        target=target,
+        threads=threads,
+        runs=runs,
+    )
+
+
+class _GraphAccount:
+    """The records of one graph; ``first`` is the number of its first group."""
+
+    def __init__(self, number: int, compilation: Compilation, recorded: Recorded, first: int) -> None:
+        self.number, self.compilation, self.calls = number, compilation, recorded.calls
+        self.graph, self.plan = compilation.graph, compilation.plan
+        self.order = self.graph.nodes()
+        self.ids = {node: i for i, node in enumerate(self.order)}
+        steps = compilation.parts.main.origins
+        self.seconds = _each(steps, recorded.main, median)
+        self.fastest = _each(steps, recorded.main, min)
+        self.total = sum(self.seconds.values()) if recorded.main else None
+        prepare = compilation.parts.prepare
+        self.once: set[Group | Node] = set()
+        if prepare is not None:
+            self.once = set(prepare.origins)
+            self.seconds |= _each(prepare.origins, recorded.prepare, median)
+            self.fastest |= _each(prepare.origins, recorded.prepare, min)
+        self.sizes: Sizes = dict(zip(self.graph.dims, recorded.main[-1].sizes, strict=True)) if recorded.main else {}
+        planned = [s for s in self.plan.steps if isinstance(s, Group)]
+        # In running order, but what is computed once comes last: few will ask for it.
+        ordered = sorted(planned, key=lambda g: g in self.once)
+        self.numbers = {group: first + i for i, group in enumerate(ordered)}
+
+    def graph_report(self) -> GraphReport:
+        """The graph as a whole."""
+        outputs = [None if n is None or n.op == "symint" else self.ids[self._root(n)] for n in self.graph.outputs]
+        inputs = tuple(i for n, i in self.ids.items() if n.op in _INPUTS)
+        kind = self.compilation.name
+        return GraphReport(self.number, kind, len(self.ids), inputs, tuple(outputs), self.calls, self.total)
+
+    def groups(self) -> list[GroupReport]:
+        """One record for each group: those that run at every call in their order, then those that run once."""
+        return [self._group(group) for group in self.numbers]
+
+    def externs(self) -> list[ExternReport]:
+        """One record for each extern node, in running order."""
+        return [self._extern(step) for step in self.plan.steps if isinstance(step, Node)]
+
+    def nodes(self) -> list[NodeReport]:
+        """One record for each operator: those of the graph that runs, then those that the passes removed."""
+        inside: dict[Node, list[Group]] = {}
+        for group in self.numbers:
+            for node in group.nodes:
+                inside.setdefault(node, []).append(group)
+        present = [n for n in self.order if n.op not in (*_INPUTS, "symint")]
+        return [self._node(n, inside.get(n, [])) for n in present] + self._folded()
+
+    def _node(self, node: Node, groups: Sequence[Group]) -> NodeReport:
+        role, reason = self._role(node, groups)
+        return NodeReport(
+            graph=self.number,
+            node=self.ids[node],
+            operator=node.op if node.op != "extern" else source_name(node.origin.operator),
+            source=node.origin.operator,
+            line=_line(node.origin),
+            shape="" if node.dtype.kind == "x" else value_text(node),
+            role=role,
+            groups=tuple(self.numbers[g] for g in groups),
+            once=bool(groups) and all(g in self.once for g in groups),
+            reason=reason,
+        )
+
+    def _role(self, node: Node, groups: Sequence[Group]) -> tuple[Role, str]:
+        if node.op == "extern":
+            return "extern", str(node.attrs["reason"])
+        if node.op == "getitem":
+            return "item", "an item of what an extern operator returned"
+        if not groups:
+            where = "its parts are written where they belong" if node.attrs.get("in_place") else "it is read in place"
+            return "view", where
+        if all(_is_view(node, g) for g in groups):
+            return "view", ""
+        if len(groups) > 1:
+            return "inlined", "computing it again costs no more than reading it"
+        return _part(node, groups[0]), ""
+
+    def _folded(self) -> list[NodeReport]:
+        """The operators of which no node is left, with the pass after which none was."""
+        here = {id(n.origin) for n in self.order}
+        lost = {id(n.origin): n for n in self.compilation.imported.nodes() if id(n.origin) not in here}
+        if not lost:
+            return []
+        after: dict[int, str] = {}
+
+        def observe(step: str, now: Graph) -> None:
+            left = {id(n.origin) for n in now.nodes()}
+            for key in lost.keys() - left - after.keys():
+                after[key] = step
+
+        run_passes(self.compilation.imported, observe)
+        return [
+            NodeReport(
+                graph=self.number,
+                node=None,
+                operator=node.op,
+                source=node.origin.operator,
+                line=_line(node.origin),
+                shape=value_text(node),
+                role="folded",
+                reason=f"gone after the pass {after[key]}" if key in after else "gone when weights were packed",
+            )
+            for key, node in lost.items()
+            if node.op not in (*_INPUTS, "symint", "getitem")
+        ]
+
+    def _group(self, group: Group) -> GroupReport:
+        parts: dict[str, list[str]] = {"prologue": [], "epilogue": [], "fused": [], "view": []}
+        for node in group.nodes:
+            part = "view" if _is_view(node, group) else _part(node, group)
+            if part != "anchor":
+                parts[part].append(operator_name(node))
+        main = group.anchor or group.outputs[-1]
+        kernel = self.compilation.kernels[group]
+        return GroupReport(
+            number=self.numbers[group],
+            graph=self.number,
+            name=group.name,
+            kind=group.kind,
+            line=_line(main.origin),
+            lines=_lines(n for n in group.nodes if not _is_view(n, group)),
+            anchor="" if group.anchor is None else anchor_text(group.anchor),
+            prologue=tuple(parts["prologue"]),
+            epilogue=tuple(parts["epilogue"]),
+            fused=tuple(parts["fused"]),
+            views=tuple(parts["view"]),
+            schedule=kernel.schedule,
+            symbol=kernel.source.symbol,
+            inputs=tuple(value_text(n) for n in group.inputs),
+            outputs=tuple(value_text(n) for n in group.outputs),
+            reads=self._roots(group.inputs),
+            writes=self._roots(group.outputs),
+            bytes=self._cost(bytes_moved, group),
+            operations=self._cost(operations, group),
+            seconds=self.seconds.get(group),
+            fastest=self.fastest.get(group),
+            calls=self.calls,
+            share=None,
+            once=group in self.once,
+            refused=tuple(
+                Refusal(self.ids[n], operator_name(n), _line(n.origin), reason)
+                for n, reason in group.refused
+                if n in self.ids
+            ),
+            resources=_taken(kernel.source, self.compilation.resources),
+        )
+
+    def _extern(self, node: Node) -> ExternReport:
+        return ExternReport(
+            graph=self.number,
+            node=self.ids[node],
+            target=node.origin.operator or node.op,
+            line=_line(node.origin),
+            reason=str(node.attrs["reason"]),
+            inputs=tuple(value_text(n) for n in node.inputs),
+            seconds=self.seconds.get(node),
+            fastest=self.fastest.get(node),
+            calls=self.calls,
+            share=None,
+            runner=str(node.attrs.get("runner", "PyTorch")),
+        )
+
+    def _cost(self, cost: Callable[[Task, Sizes], int], group: Group) -> int | None:
+        try:
+            return cost(group.task, self.sizes)
+        except InputError:
+            return None  # a symbolic size of a graph that did not run
+
+    def _root(self, node: Node) -> Node:
+        placement = self.plan.placements.get(node)
+        return node if placement is None else placement.root
+
+    def _roots(self, nodes: Iterable[Node]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.ids[self._root(n)] for n in nodes))
+
+
+def _each(
+    steps: Iterable[Group | Node], runs: Sequence[TimedRun], statistic: Callable[[Sequence[float]], float]
+) -> dict[Group | Node, float]:
+    """The statistic of each step's times; nothing where nothing ran."""
+    times = zip(*(run.seconds for run in runs), strict=True)
+    return {step: statistic(seconds) for step, seconds in zip(steps, times, strict=False)}
+
+
+def _taken(source: Source, resources: Mapping[str, Resources]) -> str:
+    taken = resources.get(source.symbol)
+    if taken is None or isinstance(source, KernelSource):
+        return ""
+    shared = f", {source.shared_bytes} bytes of dynamic shared memory" if source.shared_bytes else ""
+    return f"{taken}{shared}, {source.threads} threads in a block"
+
+
+def _is_view(node: Node, group: Group) -> bool:
+    """Whether a node of a group only says where its other nodes read."""
+    return views_of_memory(node) and node not in group.outputs
+
+
+def _part(node: Node, group: Group) -> Role:
+    """Where in its group a node stands: before the anchor, if what the anchor reads is computed from it."""
+    if group.anchor is None:
+        return "fused"
+    if node is group.anchor:
+        return "anchor"
+    inside = set(group.nodes)
+    before: set[Node] = set()
+    stack = list(group.anchor.inputs)
+    while stack:
+        n = stack.pop()
+        if n in inside and n not in before:
+            before.add(n)
+            stack += n.inputs
+    return "prologue" if node in before else "epilogue"
+
+
+def _line(origin: Origin) -> Line:
+    return Line(origin.file, origin.line, origin.text)
+
+
+def _lines(nodes: Iterable[Node]) -> tuple[Line, ...]:
+    return tuple(dict.fromkeys(_line(n.origin) for n in nodes if n.origin.file or n.origin.text))

@@ -1,0 +1,146 @@
+"""What taskmap makes of a model: `taskmap.explain`, and `explain_onnx` of an ONNX model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from taskmap.backend.program.executable import TimedRun
+from taskmap.compile.driver import Compilation, Fallback, Session, new_session
+from taskmap.compile.frozen import FrozenGraph
+from taskmap.ir.errors import InputError
+from taskmap.options import Options
+from taskmap.report.collect import Recorded, account
+from taskmap.report.kernels import with_kernels
+from taskmap.report.records import HostReport, Report
+from taskmap.report.text import THESE_SIZES
+from taskmap.targets.devices import device_among
+from taskmap.torch_backend import compile_captured
+from taskmap.util.private_compile import private_compile, reachable, unchanged
+
+if TYPE_CHECKING:
+    from taskmap.onnx.model import OnnxModel
+
+RUNS = 15
+FEWEST_RUNS = 3
+SECONDS = 4.0
+"""Runs are measured until there are RUNS of them, or FEWEST_RUNS that took this long."""
+
+
+def explain(
+    model: Callable[..., Any], *args: Any, options: Mapping[str, object] | None = None, **kwargs: Any
+) -> Report:
+    """What `torch.compile(model, backend="taskmap", options=options)` makes of ``model`` called with these arguments.
+
+    The model, a module or a function, is compiled as it would be here (inference under no_grad, else training) and run
+    several times, every kernel timed by itself; in training so are the gradients of all that it returns. Nothing else
+    changes: compilations made before stay, buffers, arguments, ``grad`` and random numbers are as before. A model with
+    an argument called options is explained through a function that calls it. Raises InvalidOptionError, InputError when
+    ``model`` cannot be called, and what calling it raises.
+    """
+    function = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
+    if not callable(function):
+        raise InputError(
+            f"cannot explain {type(model).__name__}", hint="Pass a module or a function, then its arguments."
+        )
+    chosen = replace(Options.from_user(None, options), profile=True, cuda_graphs=False)
+    session = new_session(chosen, device_among(reachable(function, (args, kwargs))))
+    record: list[Compilation | Fallback] = []
+    session.record = record
+    backend = partial(compile_captured, session=session)
+    with unchanged(function, (args, kwargs)), private_compile(function, backend) as compiled:
+        leaves = [t for t in reachable(function, (args, kwargs)) if t.requires_grad and t.is_leaf]
+        measured = _measure(lambda: _run(partial(compiled, *args, **kwargs), leaves), record)
+    return _report(measured, session, getattr(function, "__name__", type(function).__name__))
+
+
+def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") -> Report:
+    """What taskmap makes of an ONNX model that was loaded with the option ``profile``, called with these inputs.
+
+    name: what the report calls it. Raises InputError for a model that was loaded without the option, and what calling
+    it raises.
+    """
+    session = model.session
+    if session is None or not session.options.profile:
+        raise InputError("the model was loaded without a profile", hint="Load it with Options(profile=True).")
+    record: list[Compilation | Fallback] = []
+    session.record = record
+    measured = _measure(lambda: model(inputs), record)
+    report = _report(measured, session, name)
+    if model.refusals:
+        said = "; ".join(map(str, model.refusals))
+        report = replace(report, conditions=(*report.conditions, (THESE_SIZES, said)))
+    between = tuple(HostReport(h.operator, h.node, h.reason) for h in model.on_host if h.between)
+    if not model.on_host:
+        return report
+    said = "; ".join(f"{h}{', between graphs' if h.between else ''}" for h in model.on_host)
+    return replace(report, host=between, conditions=(*report.conditions, ("on the host", said)))
+
+
+def _report(measured: _Measured, session: Session, name: str) -> Report:
+    threads = session.options.threads or torch.get_num_threads()
+    report = account(measured.graphs, str(session.target), threads, measured.runs)
+    return with_kernels(report, measured.graphs, session, name)
+
+
+def _run(call: Callable[[], Any], leaves: Sequence[torch.Tensor]) -> None:
+    """Calls the model and, where its results have gradients, computes those of ``leaves``, which goes nowhere."""
+    results = [t for t in tree_leaves(call()) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if results and leaves:
+        torch.autograd.grad(results, leaves, [torch.ones_like(t) for t in results], allow_unused=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    graphs: list[Recorded]
+    runs: int
+
+
+def _measure(run: Callable[[], object], record: list[Compilation | Fallback]) -> _Measured:
+    """Compiles, warms up and measures; every graph that ``record`` then holds, with its timed runs."""
+    run()
+    prepared = {compilation: _take_runs(compilation)[1] for compilation in _compilations(record)}
+    run()
+    for compilation in _compilations(record):
+        _take_runs(compilation)
+    taken: dict[Compilation, list[TimedRun]] = {}
+    began = time.perf_counter()
+    done = 0
+    while done < RUNS and (done < FEWEST_RUNS or time.perf_counter() - began < SECONDS):
+        run()
+        done += 1
+        for compilation in _compilations(record):
+            taken.setdefault(compilation, []).extend(_take_runs(compilation)[0])
+    return _Measured([_recorded(graph, prepared, taken, done) for graph in record], done)
+
+
+def _recorded(
+    graph: Compilation | Fallback,
+    prepared: Mapping[Compilation, Sequence[TimedRun]],
+    taken: Mapping[Compilation, Sequence[TimedRun]],
+    runs: int,
+) -> Recorded:
+    if isinstance(graph, Fallback):
+        return Recorded(graph)
+    main = tuple(taken.get(graph, ()))
+    return Recorded(graph, main, tuple(prepared.get(graph, ())), len(main) / runs)
+
+
+def _compilations(record: Iterable[Compilation | Fallback]) -> list[Compilation]:
+    return [graph for graph in record if isinstance(graph, Compilation)]
+
+
+def _take_runs(compilation: Compilation) -> tuple[list[TimedRun], list[TimedRun]]:
+    """The runs since this was last asked, of what runs at every call and of what runs once."""
+    call = compilation.call
+    parts = (call.main, call.prepare) if isinstance(call, FrozenGraph) else (call,)
+    taken = [list(part.executable.runs) for part in parts]
+    for part in parts:
+        part.executable.runs.clear()
+    return taken[0], taken[1] if len(taken) > 1 else []

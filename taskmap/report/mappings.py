@@ -1,0 +1,101 @@
+"""The task mappings of a kernel, drawn: how its parallel loop, its copies and its register tiles are shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from taskmap.ir.algebra.grid_picture import Cell, Drawing, picture
+from taskmap.ir.algebra.mapping import TaskMapping, from_function
+from taskmap.ir.analysis.cost import Sizes, known_size
+from taskmap.ir.errors import InputError, TaskmapError
+from taskmap.ir.nodes import Allocate, For, Kernel, LoopKind, MappedFor, Move
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_stmts
+from taskmap.report.records import Picture
+from taskmap.schedules import Config, schedule
+
+_MOST = 6
+_CELLS = 16
+_ROW = 32
+_MOST_TASKS = 1 << 16
+"""Of a parallel loop that is pictured: its mapping is a table."""
+
+
+def pictures(
+    task: Task, config: Config | None, target: Target, note: str, sizes: Sizes, threads: int
+) -> tuple[Picture, ...]:
+    """The pictures of the kernel of ``task``, which was scheduled as ``note`` says; none where it no longer is.
+
+    sizes: of symbolic dimensions. threads: among which the CPU's parallel loops are shared out.
+    """
+    kernel = _kernel(task, config, target, note)
+    if kernel is None:
+        return ()
+    found: dict[tuple[str, str], tuple[TaskMapping, int]] = {}
+    for what, mapping, lanes in _mappings(kernel, target, sizes, threads):
+        found.setdefault((what, repr(mapping)), (mapping, lanes))
+    shown = list(found.items())[:_MOST]
+    return tuple(Picture(what, text, _drawing(*mapping)) for (what, text), mapping in shown)
+
+
+def _kernel(task: Task, config: Config | None, target: Target, note: str) -> Kernel | None:
+    for chosen in dict.fromkeys((config, None)):
+        try:
+            kernel = schedule(task, target, chosen)
+        except TaskmapError:
+            continue
+        if kernel.note == note:
+            return kernel
+    return None
+
+
+def _mappings(kernel: Kernel, target: Target, sizes: Sizes, threads: int) -> Iterator[tuple[str, TaskMapping, int]]:
+    """What is shared out, by which mapping, and how many slots a register has where one worker holds all."""
+    for stmt in walk_stmts(kernel.body):
+        match stmt:
+            case For(kind=LoopKind.PARALLEL):
+                shared = _static(stmt, sizes, threads)
+                if shared is not None:
+                    yield f"the parallel loop {stmt.var.name}: the thread of each iteration", shared, 0
+            case Allocate(buffer) if buffer.owner is not None and buffer.owner.num_workers == 1:
+                lanes = target.lanes(buffer.dtype.bytes)
+                yield (
+                    f"the register tile {buffer.name}: the slot of each element, registers by colour",
+                    buffer.owner,
+                    lanes,
+                )
+            case Allocate(buffer) if buffer.owner is not None:
+                yield f"the register tile {buffer.name}: who holds each element", buffer.owner, 0
+            case MappedFor(mapping=mapping):
+                yield f"who does each task ({', '.join(v.name for v in stmt.vars)})", mapping, 0
+            case Move(mapping=TaskMapping() as mapping):
+                yield f"who copies each part of {stmt.src.buffer.name} to {stmt.dst.buffer.name}", mapping, 0
+            case _:
+                pass
+
+
+def _static(loop: For, sizes: Sizes, threads: int) -> TaskMapping | None:
+    """Iterations in blocks, the first ones larger by one, as OpenMP's static schedule shares them out."""
+    try:
+        count = known_size(loop.extent, sizes)
+    except InputError:
+        return None
+    if not 0 < count <= _MOST_TASKS:
+        return None
+    each, more = divmod(count, threads)
+    starts = [i * each + min(i, more) for i in range(threads + 1)]
+    return from_function(lambda w: [(i,) for i in range(starts[w], starts[w + 1])], (count,), threads, name="static")
+
+
+def _drawing(mapping: TaskMapping, lanes: int) -> Drawing:
+    limit = _ROW if len(mapping.task_shape) == 1 else _CELLS
+    if not lanes:
+        return mapping.draw(limit=limit)
+    holders = mapping.holders()
+
+    def cell(task: tuple[int, ...]) -> Cell:
+        slots = [slot for _, slot in holders.all(*task)]
+        return Cell(str(slots[0]), slots[0] // lanes) if slots else Cell("·")
+
+    return picture(repr(mapping), mapping.task_shape, cell, limit)

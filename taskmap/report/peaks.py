@@ -1,0 +1,34 @@
+"""The ceilings of the roofline for the target of a compilation: measured of a CPU, known of a GPU."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from taskmap.backend.cpu.peaks import measured_peaks
+from taskmap.ir.errors import TaskmapError
+from taskmap.report.roofline import Peaks, cpu_peaks, gpu_peaks
+from taskmap.targets.cpu import CpuPlatform
+from taskmap.targets.platform import Platform
+
+_log = logging.getLogger(__name__)
+
+
+def peaks_of(platform: Platform, threads: int) -> Peaks | None:
+    """The ceilings of what a platform compiles for; of a CPU they are measured, once in a process.
+
+    None where they cannot be known.
+    """
+    if isinstance(platform, CpuPlatform):
+        return _of_cpu(platform, threads)
+    return gpu_peaks(platform.target)
+
+
+@lru_cache(maxsize=8)
+def _of_cpu(platform: CpuPlatform, threads: int) -> Peaks | None:
+    try:
+        rate, levels = measured_peaks(platform.target, threads, platform.toolchain, platform.store)
+    except (TaskmapError, MemoryError) as error:
+        _log.warning("the peaks of this machine cannot be measured: %s", error)
+        return None
+    return cpu_peaks(rate, levels)

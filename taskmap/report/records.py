@@ -1,0 +1,336 @@
+"""What `taskmap.explain` returns: what became of a model, as records and as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import Any, Literal
+
+from taskmap.ir.algebra.grid_picture import Drawing
+from taskmap.ir.util.lazy import lazily
+from taskmap.report.roofline import Peaks
+from taskmap.report.text import ledger, table
+from taskmap.util.atomic_write import write_whole
+
+_page: Callable[[Report], str] = lazily("taskmap.report.html.page", "page")
+
+Role = Literal["anchor", "prologue", "epilogue", "fused", "inlined", "view", "extern", "item", "folded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the user's program; file is "" and line 0 where the graph does not say."""
+
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+    @property
+    def place(self) -> str:
+        """The file's name, without its folder, and the line number."""
+        return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}" if self.file else ""
+
+    def __str__(self) -> str:
+        return f"{self.place}  {self.text}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A neighbour that stayed outside a group, and why."""
+
+    node: int
+    operator: str
+    line: Line
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One operator of a graph.
+
+    graph: its position in `Report.graphs`. node: its number in that graph; None for an operator that the graph passes
+    removed. operator: its name. source: the operator of PyTorch that it came from. shape: type and shape of its value.
+    role: in its group it is the anchor, in the prologue or the epilogue of one, fused without one, inlined in several
+    groups, or a view without memory; or it is an extern that PyTorch runs, an item of its result, or folded away
+    before. groups: the numbers of the groups that compute it. once: it depends on frozen parameters alone, so it is
+    computed again only when they change. reason: why it is an extern, or which pass folded it.
+    """
+
+    graph: int
+    node: int | None
+    operator: str
+    source: str
+    line: Line
+    shape: str
+    role: Role
+    groups: tuple[int, ...] = ()
+    once: bool = False
+    reason: str = ""
+
+    @property
+    def native(self) -> bool:
+        """Whether taskmap's own code computes it."""
+        return self.role not in ("extern", "item")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One kernel: operators that run together.
+
+    number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction, attention or scatter. line:
+    the user's line of the anchor, or of what it computes last. lines: all that it came from, in order. anchor: the
+    operator that a template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed
+    before and after the anchor, or without one. views: operators that cost nothing. schedule: template or rule with its
+    config. inputs, outputs: types and shapes of what it reads and writes. reads, writes: the numbers of the nodes in
+    whose memory that lies. bytes: of inputs and outputs. operations: a multiply-add is two. seconds: the median of the
+    measured runs. fastest: the shortest of them, well below the median where something else kept the processor busy.
+    calls: how often one call of the model runs it. share: of all the time measured per call. once: it runs only when a
+    frozen parameter has changed, and has no share. resources: the registers and shared memory that it takes of a GPU,
+    where its compiler was asked; "" for a CPU. What is not known, as the time of a graph that did not run, is None.
+    """
+
+    number: int
+    graph: int
+    name: str
+    kind: str
+    line: Line
+    lines: tuple[Line, ...]
+    anchor: str
+    prologue: tuple[str, ...]
+    epilogue: tuple[str, ...]
+    fused: tuple[str, ...]
+    views: tuple[str, ...]
+    schedule: str
+    symbol: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    bytes: int | None
+    operations: int | None
+    seconds: float | None
+    fastest: float | None
+    calls: float
+    share: float | None
+    once: bool
+    refused: tuple[Refusal, ...]
+    resources: str = ""
+
+    @property
+    def gflops(self) -> float | None:
+        """Operations per second, in 10⁹."""
+        return None if not self.seconds or self.operations is None else self.operations / self.seconds / 1e9
+
+    @property
+    def gigabytes(self) -> float | None:
+        """Bytes moved per second, in 10⁹."""
+        return None if not self.seconds or self.bytes is None else self.bytes / self.seconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ExternReport:
+    """An operator that PyTorch or numpy runs (``runner``): its name, the user's line, why, its inputs, and time as in
+    GroupReport."""
+
+    graph: int
+    node: int
+    target: str
+    line: Line
+    reason: str
+    inputs: tuple[str, ...]
+    seconds: float | None
+    fastest: float | None
+    calls: float
+    share: float | None
+    runner: str = "PyTorch"
+
+    def __str__(self) -> str:
+        where = f" at {self.line.place}" if self.line.place else ""
+        return f"{self.target}{where}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """One compiled graph. A model with graph breaks has several, training one for each direction.
+
+    kind: forward, backward or inference. nodes: how many nodes the graph has, inputs and constants among them. inputs:
+    the numbers of the nodes that are inputs or constants. outputs: the numbers of the nodes in whose memory the results
+    lie; None for a result that is no tensor. calls: how often one call of the model runs it. seconds: of one run, all
+    groups and externs together. fallback: why PyTorch runs it as a whole, uncounted and unmeasured; "" for all others.
+    """
+
+    number: int
+    kind: str
+    nodes: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]
+    calls: float
+    seconds: float | None
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A task mapping of a kernel: what it shares out, its text, and the drawing; None where there is none of it."""
+
+    what: str
+    mapping: str
+    drawing: Drawing | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedBound:
+    """The least time of a kernel on a GPU, in seconds, by what the simulator counted; ``bound`` is the resource that
+    takes longest, ``resources`` the seconds that each would take alone."""
+
+    gpu: str
+    seconds: float
+    bound: str
+    resources: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """A kernel, which may be that of several groups.
+
+    symbol: its name in the generated text. language: C or CUDA C++. text: what was generated. threads: of a block of a
+    GPU, 0 on a CPU. simulated: for the target cuda-sim, where it could be counted in time. draw: makes the pictures of
+    its task mappings, which takes the time of scheduling it again.
+    """
+
+    symbol: str
+    language: str
+    schedule: str
+    text: str
+    threads: int = 0
+    simulated: SimulatedBound | None = None
+    draw: Callable[[], tuple[Picture, ...]] = field(default=tuple, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """An operator of an ONNX model at which graphs end, and which the host runs: its name, its node, and why."""
+
+    operator: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A value that goes from one step to another: a group ("group 3"), an extern ("extern 0.17": graph and node), an
+    input ("input 0.1": graph and position) or the graph's results ("results 0")."""
+
+    source: str
+    target: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a model: `print` shows the ledger, `table()` one line for each group, `html()` a page with all.
+
+    threads: of the kernels. runs: how often the model was run after a first time; every time is the median of these.
+    model: what it is called. kernels: each once, by symbol. flows: how values go between the steps of the graphs.
+    peaks: what the target can do at best; None where that is not known. conditions: what the times depend on, by name.
+    simulated: times are those of the simulator, on a CPU, and say nothing of a GPU. host: operators that the host runs
+    between graphs, which are not measured.
+    """
+
+    graphs: tuple[GraphReport, ...]
+    nodes: tuple[NodeReport, ...]
+    groups: tuple[GroupReport, ...]
+    externs: tuple[ExternReport, ...]
+    target: str
+    threads: int
+    runs: int
+    model: str = ""
+    kernels: tuple[KernelReport, ...] = ()
+    flows: tuple[Flow, ...] = ()
+    peaks: Peaks | None = None
+    conditions: tuple[tuple[str, str], ...] = ()
+    simulated: bool = False
+    host: tuple[HostReport, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Time in groups and externs of one call of the model, as measured one by one."""
+        return sum((g.seconds or 0.0) * g.calls for g in self.graphs)
+
+    @property
+    def fastest(self) -> float:
+        """As ``seconds``, of the shortest time of each group and extern."""
+        groups = sum((g.fastest or 0.0) * g.calls for g in self.groups if not g.once)
+        return groups + sum((e.fastest or 0.0) * e.calls for e in self.externs)
+
+    def least(self, group: GroupReport) -> float | None:
+        """The least time, in seconds, that the group's operations and bytes take on this target; None where a peak or a
+        cost is not known."""
+        if self.peaks is None or group.operations is None or group.bytes is None:
+            return None
+        product = group.kind in ("contraction", "attention")
+        return self.peaks.seconds(group.operations, group.bytes, group.inputs, product)
+
+    def roofline(self, group: GroupReport) -> float | None:
+        """The share of the roofline that a group reaches: the least time over the measured one."""
+        least = self.least(group)
+        return None if least is None or not group.seconds or self.simulated else least / group.seconds
+
+    def simulated_bound(self, group: GroupReport) -> SimulatedBound | None:
+        """What the simulator says of the group's kernel; None where it did not count it."""
+        return next((k.simulated for k in self.kernels if k.symbol == group.symbol), None)
+
+    def table(self) -> str:
+        """The groups and externs that run at every call, one line each, at most 120 columns wide."""
+        return table(self)
+
+    def __str__(self) -> str:
+        return ledger(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as dictionaries, lists, strings and numbers; rates are included, the text of kernels is not."""
+        made = asdict(replace(self, kernels=()))
+        for group, record in zip(self.groups, made["groups"], strict=True):
+            record.update(gflops=group.gflops, gigabytes=group.gigabytes, roofline=self.roofline(group))
+        made["kernels"] = [
+            {
+                "symbol": k.symbol,
+                "language": k.language,
+                "schedule": k.schedule,
+                "threads": k.threads,
+                "simulated": None if k.simulated is None else asdict(k.simulated),
+            }
+            for k in self.kernels
+        ]
+        made["conditions"] = dict(self.conditions)
+        return made | {"seconds": self.seconds, "fastest": self.fastest}
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{len(self.graphs)} {'graph' if len(self.graphs) == 1 else 'graphs'}",
+            f"{len(self.groups)} {'group' if len(self.groups) == 1 else 'groups'}",
+            f"{len(self.externs)} {'extern' if len(self.externs) == 1 else 'externs'}",
+        ]
+        named = f" of {self.model}" if self.model else ""
+        return f"<taskmap report{named} on {self.target}: {', '.join(parts)}; print it, or call save_html>"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, for a notebook: neither's style reaches the other."""
+        page = escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    def html(self) -> str:
+        """The report as one HTML page that needs no other file."""
+        return _page(self)
+
+    def save_html(self, path: str | Path) -> Path:
+        """Write the page, the whole file or none. Raises InputError where it cannot be written."""
+        write_whole(Path(path), self.html(), "the page")
+        return Path(path)

@@ -1,0 +1,1 @@
+"""Targets: the CPU, a GPU and the simulated GPU behind one interface."""

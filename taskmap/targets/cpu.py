@@ -1,0 +1,113 @@
+"""The CPU as a target: kernels in C, a launch sequence in C."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.compile import KernelCompiler
+from taskmap.backend.cpu.toolchain import Toolchain
+from taskmap.backend.program import watch
+from taskmap.backend.program.executable import Executable
+from taskmap.backend.program.launch_c import launch_sources
+from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.objects import KernelStore
+from taskmap.graph.nodes import Graph
+from taskmap.graph.passes.weight_packing import PackWeights
+from taskmap.ir.errors import TaskmapError
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.options import Options
+from taskmap.schedules import packed_width
+from taskmap.targets.choose import host_target
+from taskmap.targets.devices import CPU
+from taskmap.targets.platform import Programs, Ready, Show, Source
+from taskmap.trust.compiler import trusted_toolchain
+from taskmap.util.dump import Dump
+from taskmap.util.metrics import LEDGER
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlatform:
+    """This machine's CPU, one C compiler, one kernel store."""
+
+    options: Options
+    target: Target
+    toolchain: Toolchain
+    store: KernelStore
+    device: torch.device = CPU
+    suffix: str = ".c"
+    alignment: int | None = None
+
+    def capturer(self) -> None:
+        """There is no queue of a GPU to be recorded."""
+
+    def arranged(self, graph: Graph) -> Graph:
+        """The graph with packed weights."""
+        return PackWeights(partial(packed_width, target=self.target)).run(graph)
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        """The C of a lowered kernel, without its note, which may name sizes after the model: equal kernels have equal
+        text."""
+        return generate(replace(kernel, note=""), self.target.vector_bytes)
+
+    def builder(self) -> CpuBuilder:
+        """What compiles and loads the kernels of one graph."""
+        return CpuBuilder(self.options, KernelCompiler(self.toolchain, self.store, LEDGER.kernels))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBuilder:
+    """Compiles kernels, then the launch sequences of programs."""
+
+    options: Options
+    compiler: KernelCompiler
+
+    def __len__(self) -> int:
+        """The number of kernels wanted so far."""
+        return len(self.compiler)
+
+    def add(self, source: Source) -> None:
+        """A kernel is wanted."""
+        assert isinstance(source, KernelSource)
+        self.compiler.add(source)
+
+    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
+        """A CPU has room for every kernel."""
+        return {}
+
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+        """The programs with their launch sequences."""
+        options = self.options
+        launches = [
+            source
+            for program, places in programs.items()
+            for source in launch_sources(program, places, single=options.profile, threads=options.threads)
+        ]
+        for source in launches:
+            dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
+        checked = prepares and options.check_frozen
+        if checked:
+            launches.append(watch.SOURCE)
+        loaded = self.compiler.finish(launches, show)
+        executables = {
+            program: Executable(program, places, loaded, single=options.profile, threads=options.threads)
+            for program, places in programs.items()
+        }
+        return Ready(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
+
+    def close(self) -> None:
+        """End the compilers that are still at work."""
+        self.compiler.close()
+
+
+def cpu_platform(options: Options) -> CpuPlatform:
+    """This machine's CPU. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
+    toolchain = trusted_toolchain(isa=options.isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
+    store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
+    return CpuPlatform(options, host_target(options, torch.get_num_threads()), toolchain, store)

@@ -1,0 +1,1 @@
+"""Helpers of the whole package: progress, dumps, atomic writes."""
