@@ -35,7 +35,7 @@ from taskmap.graph.ops import activations, softmax
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import call
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import f16

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.errors import VerifyError
-from taskmap.ir.lower.pipeline import Step
+from taskmap.ir.lower.passes import Step
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.printer import print_body
 from taskmap.ir.verify import instructions as invoke

@@ -30,7 +30,7 @@ from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes import run_passes
 from taskmap.ir.analysis.key import task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target

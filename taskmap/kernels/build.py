@@ -22,7 +22,7 @@ from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, InvalidOptionError, UnsupportedError
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target

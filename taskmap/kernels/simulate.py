@@ -25,7 +25,7 @@ from taskmap.backend.sim.structs import OF_THREADS, OF_WARPS
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError
 from taskmap.ir.isa.entry import Parameter
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Invoke, Kernel, Load, Region, TensorMap
 from taskmap.ir.target import Target
 from taskmap.ir.verify.rules import verify

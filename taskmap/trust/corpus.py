@@ -38,8 +38,8 @@ from taskmap.graph.ops import (
 )
 from taskmap.graph.ops import pointwise as pointwise_ops
 from taskmap.ir.interp.definitions import convert, evaluate, size_of
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import row_major_strides
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Compute, Task

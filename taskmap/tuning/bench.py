@@ -17,7 +17,7 @@ from taskmap.backend.library import load_library
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CodegenError, CompilerFailedError, LoweringError, ScheduleError
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.options import Options
 from taskmap.schedules import read_problem
 from taskmap.targets.choose import host_target

@@ -25,7 +25,7 @@ from taskmap.ir.errors import (
     LoweringError,
     ScheduleError,
 )
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.schedules import read_problem

@@ -19,7 +19,7 @@ from taskmap.errors import CodegenError
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import eq, minimum
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel, LoopKind, Var
 from taskmap.ir.script.read import block, dim, kernel, register, shared, thread
 from taskmap.ir.target import cuda_target

@@ -15,7 +15,7 @@ from taskmap.ir.construct import binary, call, cast, compare, index, select, una
 from taskmap.ir.functions import FUNCTIONS
 from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import ALL_DTYPES, DType, bf16

@@ -19,7 +19,7 @@ from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import call
 from taskmap.ir.errors import KernelResourceError
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule

@@ -11,7 +11,7 @@ from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.builder import Builder
 from taskmap.ir.interp.definitions import convert
 from taskmap.ir.isa.table import INSTRUCTIONS, Instruction, MatMulSpec, MoveSpec
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Load, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType

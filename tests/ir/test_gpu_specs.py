@@ -14,7 +14,7 @@ from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower, pipeline
+from taskmap.ir.lower.pipeline import lower, pipeline
 from taskmap.ir.lower.specs_gpu import LowerGpuSpecs
 from taskmap.ir.nodes import Call, Invoke, Kernel, MatMul, Move
 from taskmap.ir.script.read import barrier, instruction, kernel, matmul, move, region, register, shared, thread

@@ -14,9 +14,9 @@ from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError, LoweringError, ScriptError, TaskmapError, VerifyError
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.lower.instructions import LowerInvokes
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Evaluate, If, Intrinsic, Invoke, Kernel, Region
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.script.read import barrier, instruction, kernel, region, register, shared, thread

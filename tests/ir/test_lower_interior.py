@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, maximum, minimum, select
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.peel import SplitInterior
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
 from taskmap.ir.nodes import Buffer, Expr, If, Kernel, Load, LoopKind, Ramp, Var

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from tests.ir.random_kernels import COLS, ROWS, kernels

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, maximum, minimum, select
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import Flatten
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.lower.sides import SplitSides
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.nodes import Buffer, Expr, For, If, Kernel, Load, LoopKind, Select

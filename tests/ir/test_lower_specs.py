@@ -15,7 +15,7 @@ from taskmap.ir.builder import Builder, region
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.interp.definitions import convert
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower, pipeline
+from taskmap.ir.lower.pipeline import lower, pipeline
 from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
 from taskmap.ir.nodes import Buffer, Dim, Intrinsic, Kernel, Load, LoopKind, Scope, Var
 from taskmap.ir.printer import print_body

@@ -10,7 +10,7 @@ from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, spati
 from taskmap.ir.builder import Builder
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops, lower_mapped
-from taskmap.ir.lower.pipeline import run_pipeline
+from taskmap.ir.lower.passes import run_pipeline
 from taskmap.ir.nodes import Buffer, Kernel, MappedFor, Var
 from taskmap.ir.printer import print_body
 from taskmap.ir.script.read import kernel, register, thread

@@ -16,7 +16,7 @@ from taskmap.ir.construct import const, eq, load
 from taskmap.ir.errors import SimulationError, VerifyError
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.types import f32, i32

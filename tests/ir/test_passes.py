@@ -10,7 +10,7 @@ import pytest
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index
 from taskmap.ir.errors import LoweringError, VerifyError
-from taskmap.ir.lower.pipeline import Pass, Step, both, dump_to, explain, run_pipeline
+from taskmap.ir.lower.passes import Pass, Step, both, dump_to, explain, run_pipeline
 from taskmap.ir.nodes import Buffer, For, Kernel, LoopKind
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import f32

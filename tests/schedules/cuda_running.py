@@ -10,8 +10,8 @@ from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.ir.interp.definitions import size_of
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target, cuda_target
 from taskmap.ir.verify.rules import RULES, verify

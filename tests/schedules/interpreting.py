@@ -8,8 +8,8 @@ import numpy as np
 
 from taskmap.ir.interp.definitions import NUMPY_TYPES, size_of
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span, strides_of
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel, Var
 from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from taskmap.schedules import schedule

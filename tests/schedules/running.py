@@ -22,8 +22,8 @@ from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert, evaluate, round_bf16, size_of
-from taskmap.ir.lower import lower
 from taskmap.ir.lower.flatten import span, strides_of
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel, Var
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Compute, Task

@@ -12,7 +12,7 @@ from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.interp.definitions import size_of
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Dim, Let, Var
 from taskmap.ir.types import bf16, boolean, f16, f32
 from taskmap.ir.visit import walk_stmts

@@ -12,7 +12,7 @@ from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, const, index, ramp, select, unary
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Evaluate, Kernel, LaneReduce, LoopKind, MappedFor, Move, Region, Scope, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.task import Stage, Task

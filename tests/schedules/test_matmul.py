@@ -16,7 +16,7 @@ from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.interp.definitions import size_of
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, For, If, Var
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64
 from taskmap.ir.visit import walk_stmts

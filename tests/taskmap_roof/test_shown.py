@@ -117,7 +117,7 @@ def symbol_of(program: str) -> str:
     import linecache
 
     from taskmap.backend.cuda.codegen import generate
-    from taskmap.ir.lower import lower
+    from taskmap.ir.lower.pipeline import lower
     from taskmap.ir.target import cuda_target
 
     header = (

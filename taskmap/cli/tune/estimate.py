@@ -14,7 +14,7 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.cli.operators import problem_of
 from taskmap.cli.output import Bar, duration, plain, print_json, table
 from taskmap.ir.errors import TaskmapError
-from taskmap.ir.lower import lower
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.schedules import Config, Problem, Space, space_of
