@@ -20,7 +20,7 @@ def copy_of_checkout(folder: Path, *others: str) -> Path:
         source, copy = ROOT / name, folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, copy)
     return folder

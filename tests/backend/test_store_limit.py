@@ -132,7 +132,7 @@ def test_what_is_no_limit(tmp_path: Path, text: str) -> None:
 def test_several_processes_at_once(tmp_path: Path) -> None:
     """Each writes and looks up while the others cut back; nothing fails, and what is found is whole."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom taskmap.backend import store_limit\n"
+        "import sys\nfrom pathlib import Path\nfrom taskmap.backend.store import limit as store_limit\n"
         "from taskmap.backend.store.objects import KernelStore, StoredKernel\n"
         "store_limit.RECENT_SECONDS = -3600.0\n"
         f"store = KernelStore(Path({str(tmp_path)!r}), {{'TASKMAP_CACHE_SIZE': '20000'}})\n"

@@ -65,7 +65,7 @@ def follow(checkout: Path) -> None:
     text = table.read_text(encoding="utf-8")
     table.write_text(text.replace(f"{TYPES}\n", f"{TYPES}, i32\n"), encoding="utf-8")
     add(table, entry, after="CPU_INSTRUCTIONS: tuple", before="\n)\n")
-    add(checkout / "ir" / "instructions_mma.py", of_gpu, after="MMA: tuple", before="\n)\n")
+    add(checkout / "ir" / "isa" / "mma.py", of_gpu, after="MMA: tuple", before="\n)\n")
     add(checkout / "backend" / "cuda" / "device" / "mma.cuh", device)
     add(checkout / "backend" / "sim" / "device" / "matrix.h", twin, after="TM_MMA(", before="\n#undef TM_MMA\n")
     for name, formula in (("A", of_a), ("B", of_b)):
