@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import constant_dim, reduce
+from taskmap.ir.construct import reduce, static_size
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import compute, formal
@@ -33,9 +33,9 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     result: list[Dim] = [1] * rank
     for shape in shapes:
         for d, size in enumerate(shape, rank - len(shape)):
-            if constant_dim(size) == 1 or same_dim(result[d], size):
+            if static_size(size) == 1 or same_dim(result[d], size):
                 continue
-            here, there = constant_dim(result[d]), constant_dim(size)
+            here, there = static_size(result[d]), static_size(size)
             if here not in (1, None) and there is not None:
                 raise GraphError(f"shapes {', '.join(str(tuple(s)) for s in shapes)} do not broadcast together")
             if here == 1 or there is not None:
@@ -46,7 +46,7 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 def read_broadcast(x: Buffer, axes: Sequence[Expr]) -> Expr:
     """The element of ``x`` that broadcasts to output position ``axes``."""
     offset = len(axes) - x.rank
-    return x[tuple(0 if constant_dim(size) == 1 else axes[offset + d] for d, size in enumerate(x.shape))]
+    return x[tuple(0 if static_size(size) == 1 else axes[offset + d] for d, size in enumerate(x.shape))]
 
 
 def define(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from typing import cast as typed
 
-from taskmap.ir.construct import as_expr, cast, constant_dim, index, index_of, ne, value_of
+from taskmap.ir.construct import as_expr, as_index, cast, constant_value, index, ne, static_size
 from taskmap.ir.errors import LoweringError, TypeMismatchError
 from taskmap.ir.nodes import (
     Allocate,
@@ -93,8 +93,8 @@ class Builder:
     @contextmanager
     def loop(self, name: str, extent: ExprLike, kind: LoopKind = LoopKind.SERIAL, *, unroll: int = 0) -> Iterator[Expr]:
         """for name in range(extent). Extent 1 leaves only the body, with index 0; extent 0 leaves nothing."""
-        count = index_of(extent)
-        known = value_of(count)
+        count = as_index(extent)
+        known = constant_value(count)
         source = self.source
         with self._open() as inner:
             var = Var(name)
@@ -123,13 +123,13 @@ class Builder:
         with self._open() as inner:
             yield variables
         if inner:
-            self.emit(MappedFor(variables, mapping, index_of(worker), tuple(inner), source))
+            self.emit(MappedFor(variables, mapping, as_index(worker), tuple(inner), source))
 
     def let(self, name: str, value: ExprLike, dtype: DType | None = None) -> Expr:
         """Name a value. A constant or a variable needs no name and is returned as it is."""
         expr = as_expr(value, dtype)
         expr = expr if dtype is None else cast(expr, dtype)
-        if isinstance(expr, (Const, Var)) or value_of(expr) is not None:
+        if isinstance(expr, (Const, Var)) or constant_value(expr) is not None:
             return expr
         var = Var(name, expr.dtype, expr.lanes)
         self.emit(Let(var, expr, self.source))
@@ -141,13 +141,13 @@ class Builder:
         if len(given) != buffer.rank:
             raise TypeMismatchError(f"{buffer!r} has {buffer.rank} dimensions but is indexed with {len(given)}")
         expr = cast(as_expr(value, buffer.dtype), buffer.dtype)
-        self.emit(Store(buffer, tuple(index_of(i) for i in given), expr, self.source))
+        self.emit(Store(buffer, tuple(as_index(i) for i in given), expr, self.source))
 
     @contextmanager
     def when(self, cond: ExprLike) -> Iterator[None]:
         """if cond. A condition known to hold leaves only its body, one known not to leaves nothing."""
         test = _condition(cond)
-        known = value_of(test)
+        known = constant_value(test)
         source = self.source
         with self._open() as inner:
             yield
@@ -233,7 +233,7 @@ def _condition(cond: ExprLike) -> Expr:
 
 
 def _known(dim: Dim) -> Dim:
-    value = constant_dim(dim)
+    value = static_size(dim)
     return dim if value is None else value
 
 
@@ -243,7 +243,7 @@ def region(buffer: Buffer, start: Sequence[ExprLike], shape: Sequence[Dim]) -> R
         raise TypeMismatchError(
             f"{buffer!r} has {buffer.rank} dimensions; region is given {len(start)} and {len(shape)}"
         )
-    return Region(buffer, tuple(index_of(s) for s in start), tuple(_known(d) for d in shape))
+    return Region(buffer, tuple(as_index(s) for s in start), tuple(_known(d) for d in shape))
 
 
 def region_of(value: Region | Buffer) -> Region:

@@ -74,12 +74,12 @@ def index(value: Dim) -> Expr:
     return as_expr(value, i64)
 
 
-def value_of(expr: ExprLike) -> Number | None:
+def constant_value(expr: ExprLike) -> Number | None:
     """The Python value of a constant expression, or None."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Broadcast):
-        return value_of(expr.a)
+        return constant_value(expr.a)
     return None if isinstance(expr, Expr) else expr
 
 
@@ -145,7 +145,7 @@ _LITERAL = (Const, Broadcast)
 
 
 def _fold_integers(op: str, x: Expr, y: Expr) -> Expr | None:
-    p, q = value_of(x), value_of(y)
+    p, q = constant_value(x), constant_value(y)
     if p is None and q is None:
         return None
     if p is not None and q is not None and op in _FOLD and not (q == 0 and op in ("floordiv", "mod", "tdiv", "tmod")):
@@ -189,7 +189,7 @@ _COMPARE: dict[str, Callable[[Number, Number], bool]] = {
 def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """``a op b`` as bool, operands in their promoted type."""
     x, y = _operands(a, b)
-    p, q = value_of(x), value_of(y)
+    p, q = constant_value(x), constant_value(y)
     if p is not None and q is not None:
         return widen(const(_COMPARE[op](p, q), boolean), x.lanes)
     if x == y and not x.dtype.is_float:
@@ -210,7 +210,7 @@ def ne(a: ExprLike, b: ExprLike) -> Expr:
 def unary(op: str, a: ExprLike) -> Expr:
     """neg, not or abs of ``a``."""
     x = as_expr(a)
-    value = value_of(x)
+    value = constant_value(x)
     if value is not None:
         if op == "neg" and not x.dtype.is_bool:
             return widen(const(-value, x.dtype), x.lanes)
@@ -231,7 +231,7 @@ def cast(a: ExprLike, dtype: DType) -> Expr:
         return x
     if f32 not in (x.dtype, dtype) and (x.dtype in FLOAT8 or dtype in FLOAT8):
         return cast(cast(x, f32), dtype)
-    value = value_of(x)
+    value = constant_value(x)
     if value is not None and not (isinstance(value, float) and not math.isfinite(value) and not dtype.is_float):
         if dtype in (f32, i64, boolean) or not x.dtype.is_float:
             return widen(const(value, dtype), x.lanes)
@@ -246,7 +246,7 @@ def select(cond: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
     x, y = _operands(a, b)
     lanes = max(test.lanes, x.lanes)
     x, y = widen(x, lanes), widen(y, lanes)
-    known = value_of(test)
+    known = constant_value(test)
     if known is not None:
         return x if known else y
     return x if x == y else Select(widen(test, lanes), x, y, x.dtype, lanes)
@@ -286,10 +286,10 @@ def load(buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
 
 def ramp(base: ExprLike, stride: ExprLike, lanes: int) -> Expr:
     """base + stride * [0, lanes)."""
-    return Ramp(index_of(base), index_of(stride), lanes)
+    return Ramp(as_index(base), as_index(stride), lanes)
 
 
-def index_of(value: ExprLike) -> Expr:
+def as_index(value: ExprLike) -> Expr:
     """``value`` as an i64 expression."""
     return cast(as_expr(value, i64), i64)
 
@@ -329,11 +329,11 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
     return binary("floordiv", binary("sub", binary("add", a, b), 1), b)
 
 
-def constant_dim(dim: Dim) -> int | None:
+def static_size(dim: Dim) -> int | None:
     """The value of a size when it is known, else None."""
     if isinstance(dim, int):
         return dim
-    value = value_of(dim)
+    value = constant_value(dim)
     return None if value is None else int(value)
 
 
@@ -342,6 +342,6 @@ def product(dims: Sequence[Dim]) -> Dim:
     total: Dim = 1
     for d in dims:
         total = total * d
-        value = constant_dim(total)
+        value = static_size(total)
         total = total if value is None else value
     return total

@@ -63,7 +63,7 @@ def _with_symbolic(dims: Sequence[Dim], kids: Iterator[Expr]) -> tuple[Dim, ...]
 
 
 def _plain(dim: Expr) -> Dim:
-    value = make.value_of(dim)
+    value = make.constant_value(dim)
     return dim if value is None else int(value)
 
 
@@ -333,7 +333,7 @@ def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = Non
 def _fold_if(stmt: Stmt) -> Sequence[Stmt]:
     if not isinstance(stmt, If):
         return (stmt,)
-    known = make.value_of(stmt.cond)
+    known = make.constant_value(stmt.cond)
     if known is None:
         return (stmt,)
     return stmt.then if known else stmt.orelse

@@ -15,7 +15,7 @@ from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, regi
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.key import KernelSource
-from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.nodes import (
     Allocate,
@@ -188,7 +188,7 @@ class _Emitter:
                 self.line(f"{kind} {name}_{start};")
                 self.declare(f"{name}_{start}", f"const {kind} ")
             return
-        size = constant_dim(b.shape[0])
+        size = static_size(b.shape[0])
         if size is None:
             raise CodegenError(f"local buffer {b.name!r} has a size that is not known when compiling")
         self.line(f"{c_type(b.dtype)} {name}[{max(size, 1)}] __attribute__((aligned(64)));")
@@ -205,7 +205,7 @@ class _Emitter:
         if lanes == 1:
             return f"{self.c.name(b)}[{self.c.address(where)}] = {value};"
         t = c_type(b.dtype, lanes)
-        if isinstance(where, Ramp) and value_of(where.stride) == 1:
+        if isinstance(where, Ramp) and constant_value(where.stride) == 1:
             return f"tm_store_{t}({self.c.name(b)} + {self.c.address(where.base)}, {value});"
         if isinstance(where, Ramp):
             base, step = self.c.address(where.base), self.c.address(where.stride)

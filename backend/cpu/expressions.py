@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass, field
 
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
-from taskmap.ir.construct import value_of
+from taskmap.ir.construct import constant_value
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.nodes import (
     Binary,
@@ -139,7 +139,7 @@ class Expressions(ExpressionWriter[str]):
         if e.lanes == 1:
             return f"{self.name(b)}[{self.address(where)}]"
         t = c_type(b.dtype, e.lanes)
-        if isinstance(where, Ramp) and value_of(where.stride) == 1:
+        if isinstance(where, Ramp) and constant_value(where.stride) == 1:
             code = f"tm_load_{t}({self.name(b)} + {self.address(where.base)})"
         elif isinstance(where, Ramp):
             base, step = self.address(where.base), self.address(where.stride)
@@ -280,8 +280,8 @@ def convert(code: str, source: DType, dtype: DType, lanes: int) -> str:
 def register_index(b: Buffer, where: Expr) -> int:
     """The first element of a register buffer that an index means. Raises CodegenError when it is not a constant."""
     base = where.base if isinstance(where, Ramp) else where
-    start = value_of(base)
-    if start is None or (isinstance(where, Ramp) and value_of(where.stride) != 1):
+    start = constant_value(base)
+    if start is None or (isinstance(where, Ramp) and constant_value(where.stride) != 1):
         raise CodegenError(
             f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
             hint="Unroll the loops that index it.",

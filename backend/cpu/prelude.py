@@ -66,23 +66,23 @@ _STRUCTURAL: dict[str, _Definition] = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Request:
+class PreludeRequest:
     """One name that generated C uses: of a type or a function of the prelude."""
 
     symbol: str
 
     @classmethod
-    def type(cls, dtype: str, lanes: int) -> Request:
+    def type(cls, dtype: str, lanes: int) -> PreludeRequest:
         """The vector type of `lanes` lanes of `dtype`, which is an element type's name or a mask's."""
         return cls(_c_vector(dtype, lanes))
 
     @classmethod
-    def function(cls, name: str, dtype: str, lanes: int) -> Request:
+    def function(cls, name: str, dtype: str, lanes: int) -> PreludeRequest:
         """`tm_<name>` of that vector type, be it `exp`, `select` or `hsum`."""
         return cls(f"tm_{name}_{_c_vector(dtype, lanes)}")
 
     @classmethod
-    def cast(cls, source: str, target: str, lanes: int) -> Request:
+    def cast(cls, source: str, target: str, lanes: int) -> PreludeRequest:
         """The cast of vectors from dtype `source` to dtype `target`."""
         return cls(f"tm_cast_{_c_vector(source, lanes)}_to_{_c_vector(target, lanes)}")
 
@@ -95,7 +95,7 @@ def prelude_parts(source: str, vector_bytes: int = 64) -> tuple[str, ...]:
     return (PREAMBLE, *done.values())
 
 
-def prelude(requests: Collection[Request], vector_bytes: int = 64) -> str:
+def prelude(requests: Collection[PreludeRequest], vector_bytes: int = 64) -> str:
     """C definitions of what is requested and of all that it needs, each before its first use; always the same text.
 
     vector_bytes: size of the target's vector registers, 64, 32 or 16; wider vectors are worked on by parts. Raises

@@ -15,7 +15,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource, without_comments
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.analysis.bounds import Interval
-from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
@@ -90,7 +90,7 @@ def _families(used: set[str]) -> tuple[str, ...]:
 
 def _bytes(b: Buffer) -> int:
     """Of memory that a launch has for itself."""
-    size = constant_dim(b.shape[0])
+    size = static_size(b.shape[0])
     assert size is not None
     return size * b.dtype.bytes
 
@@ -219,7 +219,7 @@ class _Emitter:
         if s.kind in (LoopKind.VECTOR, LoopKind.PARALLEL):
             raise CodegenError(f"a {s.kind.value} loop cannot be written in CUDA C++")
         extent = self.c.address(s.extent)
-        constant = value_of(s.extent) is not None
+        constant = constant_value(s.extent) is not None
         if s.kind is LoopKind.UNROLLED and constant:
             self.line("#pragma unroll")
             self.c.unrolled.add(s.var)
@@ -246,7 +246,7 @@ class _Emitter:
             self.line("}")
 
     def allocate(self, b: Buffer, place: SourceLocation | None) -> None:
-        size = constant_dim(b.shape[0])
+        size = static_size(b.shape[0])
         if size is None:
             raise CodegenError(f"{b.scope.value} buffer {b.name!r} has a size that is not known when compiling")
         kind, name = cuda_type(b.dtype), self.c.name(b)
@@ -273,7 +273,7 @@ class _Emitter:
         value = self.c.of(s.value)
         if where.lanes == 1:
             return f"{self.c.name(b)}[{self.c.address(where)}] = {value};"
-        if not isinstance(where, Ramp) or value_of(where.stride) != 1:
+        if not isinstance(where, Ramp) or constant_value(where.stride) != 1:
             return f"tm_scatter({self.c.name(b)}, {self.c.address(where)}, {value});"
         if b.scope in (Scope.REGISTER, Scope.LOCAL):
             return f"tm_put({self.c.pointer(b, where.base)}, {value});"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.ir.analysis.alignment import Multiples
 from taskmap.ir.analysis.bounds import Facts, Interval, node_bounds
-from taskmap.ir.construct import value_of
+from taskmap.ir.construct import constant_value
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.nodes import (
@@ -276,7 +276,7 @@ class Expressions(ExpressionWriter[_Text]):
         self.check_register(b, where)
         if e.lanes == 1:
             return _Text(f"{self.name(b)}[{self.within_address(where).code}]")
-        if not isinstance(where, Ramp) or value_of(where.stride) != 1:
+        if not isinstance(where, Ramp) or constant_value(where.stride) != 1:
             return _Text(f"tm_gather({self.name(b)}, {self._vector_address(where)})")
         if b.scope in (Scope.REGISTER, Scope.LOCAL):
             return _Text(f"tm_get<{e.lanes}>({self.pointer(b, where.base)})")
@@ -415,7 +415,7 @@ class Expressions(ExpressionWriter[_Text]):
         for parameter, operand in zip(instruction.parameters, operands, strict=True):
             if parameter.place is Place.CONSTANT:
                 assert isinstance(operand, Expr)
-                if value_of(operand) is None:
+                if constant_value(operand) is None:
                     raise CodegenError(f"{instruction.name} takes a {parameter.name} that is known when compiling")
                 constants.append(self.written(operand).code)
             elif isinstance(operand, Region):

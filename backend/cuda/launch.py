@@ -24,7 +24,7 @@ Memory = tuple[int, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LaunchContext:
     """What the caller gives: memory (bytes to an address), and the number of the stream that it works on now."""
 
     allocate: Callable[[int], Memory]
@@ -39,7 +39,7 @@ class DeviceKernel:
     loaded: LoadedKernel
 
 
-class Frame:
+class LaunchArguments:
     """The arguments of one launch: their values, and the addresses of these, which is what the driver reads."""
 
     __slots__ = ("_maps", "_pointers", "_views", "config", "parameters", "values")
@@ -82,14 +82,14 @@ class CudaLauncher:
     kernels: Mapping[str, DeviceKernel]
     driver: Driver
     device: int
-    surroundings: Surroundings
+    surroundings: LaunchContext
     blocking: bool = field(default_factory=lambda: os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"))
     _grids: dict[str, SizesFunction] = field(init=False)
     _own: OwnMemory = field(init=False)
     _views: dict[str, Views] = field(init=False)
     _flags: ctypes.Array[ctypes.c_int] | None = field(init=False, default=None)
     _flagged: dict[int, int] = field(init=False)
-    _frames: list[dict[int, Frame]] = field(init=False, default_factory=list)
+    _frames: list[dict[int, LaunchArguments]] = field(init=False, default_factory=list)
     _allowed: bool = field(init=False, default=False)
     _lock: Lock = field(init=False, default_factory=Lock, repr=False)
 
@@ -137,16 +137,16 @@ class CudaLauncher:
                 self._flags = self.driver.host_words(len(self._flagged))
             self._allowed = True
 
-    def _new_frames(self) -> dict[int, Frame]:
+    def _new_frames(self) -> dict[int, LaunchArguments]:
         flags = 0 if self._flags is None else ctypes.addressof(self._flags)
-        frames: dict[int, Frame] = {}
+        frames: dict[int, LaunchArguments] = {}
         for number, step in enumerate(self.program.steps):
             if not isinstance(step, Launch):
                 continue
             source = self.kernels[step.symbol].source
             config = self.driver.launch_config(source.threads, source.shared_bytes, source.cluster)
             flag = flags + 4 * self._flagged[number] if step.needs_error else 0
-            frames[number] = Frame(source, len(step.buffers), flag, config)
+            frames[number] = LaunchArguments(source, len(step.buffers), flag, config)
         return frames
 
 
@@ -156,7 +156,7 @@ class CudaCall:
     def __init__(
         self,
         launcher: CudaLauncher,
-        frames: dict[int, Frame],
+        frames: dict[int, LaunchArguments],
         memory: Memory,
         stream: int,
         own: int,

@@ -50,7 +50,7 @@ def listing(assembly: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class SassLoop:
     """The instructions of a loop from its first to its branch back, in their order in the text.
 
     skips: branches forward within it: the place of each, and of where it goes to. What stands out of line, at the end
@@ -70,7 +70,7 @@ class Loop:
         return len(self.code) - max((to - at - 1 for at, to in self.skips), default=0)
 
 
-def loops(assembly: str) -> list[Loop]:
+def loops(assembly: str) -> list[SassLoop]:
     """Every loop of a kernel's text, inner and outer, in the order of their ends."""
     places: dict[str, int] = {}
     code: list[str] = []
@@ -90,11 +90,11 @@ def loops(assembly: str) -> list[Loop]:
     for end, first in every:
         if first <= end:
             skips = tuple((at - first, to - first) for at, to in every if first <= at < to <= end)
-            found.append(Loop(tuple(code[first : end + 1]), skips))
+            found.append(SassLoop(tuple(code[first : end + 1]), skips))
     return found
 
 
-def loop_with(assembly: str, *words: str) -> Loop:
+def loop_with(assembly: str, *words: str) -> SassLoop:
     """The shortest loop in which each of the words stands. Raises InputError where there is none."""
     fitting = [loop for loop in loops(assembly) if all(loop.places(w) for w in words)]
     if not fitting:

@@ -23,20 +23,20 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MemoryBlock:
     """A demand: ``bytes`` bytes from step ``first`` to step ``last``, both included."""
 
     bytes: int
     first: int
     last: int
 
-    def meets(self, other: Block) -> bool:
+    def meets(self, other: MemoryBlock) -> bool:
         """Whether the two are alive at the same step."""
         return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class MemoryRegion:
     """A part of the arena: ``units`` × ``factor`` bytes, where units is a multiple of ALIGNMENT."""
 
     factor: Dim
@@ -52,7 +52,7 @@ class Region:
 class MemoryPlan:
     """``places`` maps an arena buffer to its region and to its offset there, in units of the region's factor."""
 
-    regions: tuple[Region, ...]
+    regions: tuple[MemoryRegion, ...]
     places: dict[int, tuple[int, int]]
     demand: dict[int, tuple[int, int]]
 
@@ -76,22 +76,22 @@ class MemoryPlan:
 def plan_memory(program: Program) -> MemoryPlan:
     """A place for every arena buffer that a step uses; buffers used by one step never overlap."""
     lifetimes = _lifetimes(program)
-    groups: dict[tuple[Expr, ...], list[tuple[int, Block]]] = {}
+    groups: dict[tuple[Expr, ...], list[tuple[int, MemoryBlock]]] = {}
     for buffer, (first, last) in lifetimes.items():
         units, factors = _split(program.buffers[buffer].bytes)
-        block = Block(_align(max(units, 1)), first, last)
+        block = MemoryBlock(_align(max(units, 1)), first, last)
         groups.setdefault(factors, []).append((buffer, block))
-    regions: list[Region] = []
+    regions: list[MemoryRegion] = []
     places: dict[int, tuple[int, int]] = {}
     for factors, members in sorted(groups.items(), key=lambda item: repr(item[0])):
         offsets, total = place([block for _, block in members])
         for (buffer, _), offset in zip(members, offsets, strict=True):
             places[buffer] = (len(regions), offset)
-        regions.append(Region(product(factors), total))
+        regions.append(MemoryRegion(product(factors), total))
     return MemoryPlan(tuple(regions), places, lifetimes)
 
 
-def place(blocks: Sequence[Block]) -> tuple[list[int], int]:
+def place(blocks: Sequence[MemoryBlock]) -> tuple[list[int], int]:
     """An offset for every block, multiples of ALIGNMENT when the sizes are, and the total; none that meet overlap."""
     by_size = _greedy(blocks, lambda b: b.bytes)
     if len(blocks) > 1000:  # quadratic: the second try is not worth its time
@@ -100,8 +100,8 @@ def place(blocks: Sequence[Block]) -> tuple[list[int], int]:
     return min(by_size, by_area, key=lambda result: result[1])
 
 
-def _greedy(blocks: Sequence[Block], weight: Callable[[Block], int]) -> tuple[list[int], int]:
-    placed: list[tuple[int, Block]] = []  # in rising order of offset
+def _greedy(blocks: Sequence[MemoryBlock], weight: Callable[[MemoryBlock], int]) -> tuple[list[int], int]:
+    placed: list[tuple[int, MemoryBlock]] = []  # in rising order of offset
     offsets = [0] * len(blocks)
     total = 0
     for i in sorted(range(len(blocks)), key=lambda i: (-weight(blocks[i]), blocks[i].first, i)):

@@ -23,7 +23,7 @@ _NONE = array("q")
 Numbers = Sequence[int]
 
 
-class Call(Protocol):
+class ProgramRun(Protocol):
     """One run of a program: its arena's address, launches in order, points in time."""
 
     arena: int
@@ -47,7 +47,7 @@ class Launcher(Protocol):
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
         """Raises what became of earlier runs."""
 
-    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> Call:
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> ProgramRun:
         """A run of the program, with an arena of so many bytes. Raises what became of runs before it."""
 
 

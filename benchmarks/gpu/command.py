@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.watchdog import CASE_SECONDS, START_SECONDS, Watchdog, hang_file
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 
 def part_options(
@@ -29,7 +29,7 @@ def part_options(
 
 
 def _kernels() -> tuple[int, int]:
-    counts = LEDGER.kernels.snapshot()
+    counts = COUNTERS.kernels.snapshot()
     return counts.kernels_compiled, counts.kernels_found
 
 

@@ -23,7 +23,7 @@ from taskmap.backend import cuda
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
 from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel, open_driver
-from taskmap.backend.cuda.launch import Frame
+from taskmap.backend.cuda.launch import LaunchArguments
 from taskmap.backend.cuda.products import MADE
 from taskmap.backend.cuda.tensor_map import views_of
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
@@ -35,7 +35,7 @@ from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 _FIRST = ("base", "portable")
 _FILES = sorted({path.stem for path in Path(str(cuda.__file__)).with_name("device").glob("*.cuh")} - {*_FIRST})
@@ -75,7 +75,7 @@ def run(
     grid = sizes_function(source.grid, source.dims)(values)
     config.gridDimX, config.gridDimY, config.gridDimZ = (*grid, 1, 1)[:3]
     config.hStream = driver.api.CUstream(machine().stream)
-    frame = Frame(source, len(pointers), flag, config)
+    frame = LaunchArguments(source, len(pointers), flag, config)
     frame.fill([*pointers, *(t.data_ptr() for t in own)], values)
     if source.maps:
         frame.map(views_of(source.maps, source.dims)(pointers, values), lambda v: driver.tensor_map(v, source.symbol))
@@ -168,7 +168,7 @@ def is_lost() -> bool:
 def _compiled(source: CudaSource) -> CudaBinary:
     found = machine()
     toolchain = find_cuda_toolchain(found.target.isa)
-    return compile_cuda([source], toolchain, found.store, LEDGER.kernels, jobs=1)[source.symbol]
+    return compile_cuda([source], toolchain, found.store, COUNTERS.kernels, jobs=1)[source.symbol]
 
 
 @lru_cache(maxsize=4096)

@@ -40,10 +40,10 @@ from taskmap.compile.task_store import TaskStore
 from taskmap.ir.target import Target, gpu_named
 from taskmap.options import Options
 from taskmap.targets.gpu_base import CompiledKernels
-from taskmap.targets.platform import Programs, Ready, Show
+from taskmap.targets.platform import LoadedPrograms, Programs, Show
 from taskmap.targets.precision import with_precision
 from taskmap.util.dump import Dump
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 Work = tuple[str, Callable[[], object]]
 """The name of something as PART/CASE, and what compiles it."""
@@ -74,7 +74,7 @@ class Compiling(AbsentGpu):
 
     def builder(self) -> CompilingBuilder:  # type: ignore[override]
         """What compiles the kernels of one graph."""
-        return CompilingBuilder(CudaCompiler(self.toolchain, self.store, LEDGER.kernels))
+        return CompilingBuilder(CudaCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,12 @@ class CompilingBuilder(CompiledKernels):
 
     compiler: CudaCompiler
 
-    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """Programs of nothing."""
         made = self.compiler.finish(show)
-        return Ready({p: Uncomputed(p) for p in programs}, None, {s: binary.resources for s, binary in made.items()})
+        return LoadedPrograms(
+            {p: Uncomputed(p) for p in programs}, None, {s: binary.resources for s, binary in made.items()}
+        )
 
 
 def session(target: Target, options: Options, device: torch.device) -> Session:

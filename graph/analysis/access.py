@@ -14,7 +14,7 @@ from taskmap.graph.nodes import Node
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import as_expr, constant_dim, index, product
+from taskmap.ir.construct import as_expr, index, product, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Scatter, Var
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import i64
@@ -22,7 +22,7 @@ from taskmap.ir.visit import children, substitute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class GraphRead:
     """One read: element ``indices`` of ``source``, inside a reduction over ``folded`` (empty outside any)."""
 
     source: Node
@@ -42,10 +42,10 @@ class Accesses:
     """The reads of every node, when the nodes in ``inlined`` are computed where they are read."""
 
     inlined: Container[Node]
-    _reads: dict[Node, list[Access]] = field(default_factory=dict)
+    _reads: dict[Node, list[GraphRead]] = field(default_factory=dict)
     _positions: dict[Node, Position] = field(default_factory=dict)
 
-    def of(self, node: Node) -> list[Access]:
+    def of(self, node: Node) -> list[GraphRead]:
         """The reads of ``node``; sources are nodes that are not inlined."""
         if node not in self._reads:
             self._reads[node] = self._collect(node)
@@ -61,24 +61,25 @@ class Accesses:
             self._positions[node] = Position(node)
         return self._positions[node]
 
-    def _collect(self, node: Node) -> list[Access]:
+    def _collect(self, node: Node) -> list[GraphRead]:
         define = definition(node)
         inputs = dict(zip(define.inputs, node.inputs, strict=True))
-        found: list[Access] = []
+        found: list[GraphRead] = []
         for load, folded in _loads(define.body):
             source = inputs[load.buffer]
             if source in self.inlined:
                 found += self._through(source, load.indices, folded)
             else:
                 aligned = not folded and source.shape == define.shape and same_position(define, load)
-                found.append(Access(source, load.indices, folded, aligned))
+                found.append(GraphRead(source, load.indices, folded, aligned))
         return found
 
-    def _through(self, node: Node, at: Sequence[Expr], folded: tuple[tuple[Var, Dim], ...]) -> list[Access]:
+    def _through(self, node: Node, at: Sequence[Expr], folded: tuple[tuple[Var, Dim], ...]) -> list[GraphRead]:
         """The reads behind element ``at`` of an inlined node."""
         here = dict(zip(definition(node).axes, at, strict=True))
         return [
-            Access(a.source, tuple(substitute(i, here) for i in a.indices), folded or a.folded) for a in self.of(node)
+            GraphRead(a.source, tuple(substitute(i, here) for i in a.indices), folded or a.folded)
+            for a in self.of(node)
         ]
 
 
@@ -119,7 +120,7 @@ class Position:
         """Makes the ranges of further variables known: those of a reduction."""
         for axis, size in axes:
             self.simplify.bind(axis, size)
-            if constant_dim(size) == 1:
+            if static_size(size) == 1:
                 self.simplify.replace(axis, as_expr(0, i64))
 
     def number(self, indices: Sequence[Expr], shape: Sequence[Dim]) -> Poly:
@@ -136,7 +137,7 @@ class Position:
             total = total + at * index(stride)
         return self.simplify.poly(total)
 
-    def touched(self, access: Access) -> Poly:
+    def touched(self, access: GraphRead) -> Poly:
         """The row-major number of the element that ``access`` reads."""
         self.bind(access.folded)
         return self.number(access.indices, access.source.shape)
@@ -145,7 +146,7 @@ class Position:
         """The row-major number of the element being computed."""
         return self.number(definition(self.node).axes, self.node.shape)
 
-    def aligned(self, access: Access) -> bool:
+    def aligned(self, access: GraphRead) -> bool:
         """Whether ``access`` reads the element with the number of the one being computed."""
         if access.aligned:
             return True
@@ -160,7 +161,7 @@ class Position:
         """The number of the row being computed."""
         return self.number(definition(self.node).axes[:split], self.node.shape[:split])
 
-    def column_number(self, split: int, access: Access) -> Poly:
+    def column_number(self, split: int, access: GraphRead) -> Poly:
         """The number, within its row, of the element that a read at the reader's own place touches."""
         if access.folded:
             return self.number([v for v, _ in access.folded], [n for _, n in access.folded])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis.contraction import find_contraction
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Const, Expr, Load, Reduce, Scatter, Select, Unary, Var
 from taskmap.ir.recurrence import Recurrence
@@ -47,7 +47,7 @@ def same_position(define: Compute, load: Load) -> bool:
     if len(load.indices) != len(define.axes):
         return False
     return all(
-        at is axis or (constant_dim(size) == 1 and _is_zero(at))
+        at is axis or (static_size(size) == 1 and _is_zero(at))
         for at, axis, size in zip(load.indices, define.axes, define.shape, strict=True)
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 
 from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
 from taskmap.graph.nodes import Graph, Node
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Cast, Load
 
 CHEAP = 4
@@ -27,7 +27,7 @@ def computed_once(graph: Graph) -> set[Node]:
     """Nodes that depend on constants, and on no other input or size: their values stay the same from call to call."""
     constant = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
     for node in graph.nodes():
-        fixed = node.is_compute and all(constant_dim(n) is not None for n in node.shape)
+        fixed = node.is_compute and all(static_size(n) is not None for n in node.shape)
         if node.op == "constant" or (fixed and all(n in constant for n in node.inputs)):
             constant.add(node)
     return constant

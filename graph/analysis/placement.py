@@ -14,7 +14,7 @@ from taskmap.graph.build import same_dim
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import constant_dim, index, product, value_of
+from taskmap.ir.construct import constant_value, index, product, static_size
 from taskmap.ir.nodes import Dim, Expr, Load, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.visit import walk_exprs
@@ -98,7 +98,7 @@ def _follows(node: Node, flowing: Container[Node]) -> bool:
 
 
 def _is_one(size: Dim) -> bool:
-    return constant_dim(size) == 1
+    return static_size(size) == 1
 
 
 def _only(at: Expr, axis: Var) -> bool:
@@ -108,7 +108,7 @@ def _only(at: Expr, axis: Var) -> bool:
 
 def equal_strides(shape: Sequence[Dim], a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     """Whether two stride tuples address the elements of ``shape`` alike; the stride of an axis of size 1 is free."""
-    return all(constant_dim(n) == 1 or same_dim(p, q) for n, p, q in zip(shape, a, b, strict=True))
+    return all(static_size(n) == 1 or same_dim(p, q) for n, p, q in zip(shape, a, b, strict=True))
 
 
 def view_placement(view: Compute, source: Placement) -> Placement | None:
@@ -143,13 +143,13 @@ def view_placement(view: Compute, source: Placement) -> Placement | None:
 def slice_placement(parent: Placement, axis: int, start: Dim) -> Placement:
     """The placement of a part of a placed value that begins at ``start`` of ``axis``."""
     begin = index(start) * index(parent.strides[axis]) + index(parent.offset)
-    offset = value_of(begin)
+    offset = constant_value(begin)
     return Placement(parent.root, parent.strides, begin if offset is None else int(offset))
 
 
 def _as_dim(p: poly.Poly) -> Dim:
     size = poly.to_expr(p)
-    value = value_of(size)
+    value = constant_value(size)
     return size if value is None else int(value)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import ONE, Poly, to_expr
-from taskmap.ir.construct import binary, constant_dim
+from taskmap.ir.construct import binary, static_size
 from taskmap.ir.nodes import Binary, Dim, Expr, Var
 from taskmap.ir.types import i64
 
@@ -17,7 +17,7 @@ def normal(size: Dim) -> Dim:
     """The size in normal form; a number where it is one. Its variables are taken to be positive."""
     if not isinstance(size, Expr):
         return size
-    known = constant_dim(size)
+    known = static_size(size)
     if known is not None:
         return known
     if size.dtype != i64:

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from taskmap.graph.analysis.access import Access, Accesses, size_of
+from taskmap.graph.analysis.access import Accesses, GraphRead, size_of
 from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_injective, is_recurrence, is_scatter
 from taskmap.graph.analysis.inlining import CHEAP, is_anchor
 from taskmap.graph.fusion.clusters import Cluster, Partition, Rows
@@ -143,7 +143,7 @@ class Fusion:
             or self._why_not_acyclic(cluster, node)
         )
 
-    def _why_not_fit(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[Access]) -> Refusal:
+    def _why_not_fit(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[GraphRead]) -> Refusal:
         """Whether ``node``, which reads members by ``reads``, fits into the loops of the cluster."""
         if cluster.kind == "row":
             return self._why_not_row(cluster, node, rows, reads)
@@ -153,7 +153,7 @@ class Fusion:
             return _REDUCTION_REFUSED[cluster.kind]
         return self._why_not_aligned(cluster, node, reads)
 
-    def _why_not_aligned(self, cluster: Cluster, node: Node, reads: Sequence[Access]) -> Refusal:
+    def _why_not_aligned(self, cluster: Cluster, node: Node, reads: Sequence[GraphRead]) -> Refusal:
         if size_of(node.shape) != cluster.size:
             return f"it has another number of elements than the {cluster.kind} kernel's domain"
         position = self.accesses.position(node)
@@ -161,7 +161,7 @@ class Fusion:
             return f"it reads the {cluster.kind} kernel's values at other positions than its own"
         return None
 
-    def _why_not_row(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[Access]) -> Refusal:
+    def _why_not_row(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[GraphRead]) -> Refusal:
         if cluster.rows is None:
             return "the kernel has no rows"
         if self.kinds[node] == "reduce":
@@ -170,13 +170,13 @@ class Fusion:
             return "its rows have another length or shape than the kernel's"
         return self._why_not_in_rows(cluster.rows, node, reads)
 
-    def _why_not_rows_of(self, cluster: Cluster, rows: Rows, node: Node, reads: Sequence[Access]) -> Refusal:
+    def _why_not_rows_of(self, cluster: Cluster, rows: Rows, node: Node, reads: Sequence[GraphRead]) -> Refusal:
         """Whether a row reduction fits onto a pointwise cluster, which it makes a row cluster."""
         if cluster.size != poly.multiply(rows.count, rows.length):
             return "it reduces a tensor of another size than the pointwise kernel's domain"
         return self._why_not_in_rows(rows, node, reads)
 
-    def _why_not_in_rows(self, rows: Rows, node: Node, reads: Sequence[Access]) -> Refusal:
+    def _why_not_in_rows(self, rows: Rows, node: Node, reads: Sequence[GraphRead]) -> Refusal:
         """Whether each read of a member stays in the row that is being computed, at the same place of it."""
         size, wide = size_of(node.shape), poly.multiply(rows.count, rows.length)
         position = self.accesses.position(node)
@@ -270,7 +270,7 @@ def _kind(node: Node, rows: Rows | None) -> str:
     return "row" if rows else "reduce"
 
 
-def _read_at_most_once(node: Node, reads: Sequence[Access]) -> bool:
+def _read_at_most_once(node: Node, reads: Sequence[GraphRead]) -> bool:
     """Whether ``node`` makes no more reads than there are elements to read."""
     if len(reads) != 1:
         return False

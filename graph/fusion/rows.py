@@ -10,7 +10,7 @@ from taskmap.graph.analysis.inlining import is_anchor
 from taskmap.graph.fusion.clusters import Rows
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis import polynomial as poly
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Expr, Load, Reduce, Var
 from taskmap.ir.visit import walk_exprs
 
@@ -28,7 +28,7 @@ def row_reduction(node: Node, accesses: Accesses, strides: Mapping[Node, Sequenc
     reduces = [e for e in walk_exprs(define.body) if isinstance(e, Reduce)]
     if len(reduces) != 1 or is_anchor(node):
         return None
-    folded = [(v, n) for v, n in reduces[0].axes if constant_dim(n) != 1]
+    folded = [(v, n) for v, n in reduces[0].axes if static_size(n) != 1]
     wide = _wide_shape(reduces[0].body, [v for v, _ in folded])
     if not folded or wide is None or not _contiguous(node, dict(folded), accesses, strides):
         return None
@@ -43,7 +43,7 @@ def _wide_shape(body: Expr, folded: Sequence[Var]) -> tuple[Dim, ...] | None:
     for load in walk_exprs(body):
         if not isinstance(load, Load):
             continue
-        indices = [i for i, n in zip(load.indices, load.buffer.shape, strict=True) if constant_dim(n) != 1]
+        indices = [i for i, n in zip(load.indices, load.buffer.shape, strict=True) if static_size(n) != 1]
         if indices[-len(folded) :] == list(folded):
             return load.buffer.shape
     return None

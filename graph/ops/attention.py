@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import call, cast, compare, const, constant_dim, eq, reduce, select
+from taskmap.ir.construct import call, cast, compare, const, eq, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, compute_type
@@ -19,7 +19,7 @@ from taskmap.ir.types import DType, compute_type
 
 def default_scale(q: Node) -> float:
     """1 / sqrt(head size)."""
-    size = constant_dim(q.shape[-1])
+    size = static_size(q.shape[-1])
     if size is None:
         raise UnsupportedError("attention with a symbolic head size")
     return 1 / math.sqrt(size)
@@ -27,7 +27,7 @@ def default_scale(q: Node) -> float:
 
 def heads_per_key(q: Node, k: Node) -> int:
     """How many query heads share a key head (grouped-query attention)."""
-    heads, shared = constant_dim(q.shape[1]), constant_dim(k.shape[1])
+    heads, shared = static_size(q.shape[1]), static_size(k.shape[1])
     if heads is None or shared is None or heads % shared:
         raise UnsupportedError(f"attention of {q.shape[1]} query heads with {k.shape[1]} key heads")
     return heads // shared

@@ -20,7 +20,6 @@ from taskmap.ir.construct import (
     ceil_div,
     compare,
     const,
-    constant_dim,
     eq,
     index,
     load,
@@ -28,6 +27,7 @@ from taskmap.ir.construct import (
     minimum,
     reduce,
     select,
+    static_size,
 )
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
@@ -51,7 +51,7 @@ def window(rank: int, stride: Sequence[Dim], padding: Sequence[Dim], dilation: S
 def spread(values: Sequence[Dim] | int, rank: int) -> tuple[int, ...]:
     """``values`` for each of ``rank`` dimensions; raises UnsupportedError for symbolic ones."""
     listed = [values] if isinstance(values, int) else list(values)
-    known = [constant_dim(v) for v in (listed * rank if len(listed) == 1 else listed)]
+    known = [static_size(v) for v in (listed * rank if len(listed) == 1 else listed)]
     if any(v is None for v in known):
         raise UnsupportedError("a symbolic stride, padding or dilation")
     return tuple(v for v in known if v is not None)
@@ -90,7 +90,7 @@ def convolution(
         raise UnsupportedError(f"a convolution of a tensor of rank {len(x.shape)} with one of rank {len(w.shape)}")
     if x.dtype != w.dtype:
         raise GraphError(f"a convolution of {x.dtype} with {w.dtype}")
-    kernel = tuple(constant_dim(n) for n in w.shape[2:])
+    kernel = tuple(static_size(n) for n in w.shape[2:])
     if None in kernel:
         raise UnsupportedError("a convolution whose kernel has a symbolic size")
     known = tuple(n for n in kernel if n is not None)
@@ -132,7 +132,7 @@ def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, e
 
 
 def _channels_per_group(channels: Dim, groups: int) -> int:
-    known = constant_dim(channels)
+    known = static_size(channels)
     if known is None:
         raise UnsupportedError("a convolution with a symbolic number of channels")
     return known // groups
@@ -156,7 +156,7 @@ def tap_positions(
 
 
 def _transposed(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> Node:
-    of_group = constant_dim(w.shape[1])
+    of_group = static_size(w.shape[1])
     per_group = _channels_per_group(x.shape[1], groups)
     if of_group is None:
         raise UnsupportedError("a convolution with a symbolic number of channels")

@@ -9,7 +9,7 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, convolution, tap_positions, window
 from taskmap.graph.ops.reductions import sum_
-from taskmap.ir.construct import cast, const, constant_dim, load, reduce, select
+from taskmap.ir.construct import cast, const, load, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import compute_type
@@ -32,7 +32,7 @@ def input_gradient(
     s = window(rank, stride, padding, dilation)
     extra = []
     for d in range(rank):
-        n, o, k = (constant_dim(v) for v in (x.shape[2 + d], grad.shape[2 + d], w.shape[2 + d]))
+        n, o, k = (static_size(v) for v in (x.shape[2 + d], grad.shape[2 + d], w.shape[2 + d]))
         if n is None or o is None or k is None:
             raise UnsupportedError("the gradient of a convolution of a symbolic size")
         extra.append(n - ((o - 1) * s.stride[d] - 2 * s.padding[d] + s.dilation[d] * (k - 1) + 1))
@@ -58,7 +58,7 @@ def weight_gradient(
 def _correlation(still: Node, moving: Node, w: Node, s: Window, groups: int) -> Node:
     """[i, j, taps] = sum over n and positions p of still[n, i, p] * moving[n, group(i) j, p * stride + tap]."""
     rank = len(w.shape) - 2
-    rows, columns = constant_dim(w.shape[0]), constant_dim(w.shape[1])
+    rows, columns = static_size(w.shape[0]), static_size(w.shape[1])
     if rows is None or columns is None:
         raise UnsupportedError("the gradient of a convolution with a symbolic number of channels")
     per_group = rows // groups

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from taskmap.graph.build import broadcast_shapes, define, read_broadcast
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import call, cast, compare, constant_dim, index, select
+from taskmap.ir.construct import call, cast, compare, index, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import i64
@@ -145,7 +145,7 @@ def take(x: Node, indices: Node) -> Node:
             flat = wrapped(i[axes], total)
             position: list[ExprLike] = []
             for n in reversed(sizes):
-                position.insert(0, 0 if constant_dim(n) == 1 else flat % n)
+                position.insert(0, 0 if static_size(n) == 1 else flat % n)
                 flat = flat // n
             return f[tuple(position)]
 

@@ -9,7 +9,7 @@ from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.promotion import result_type
 from taskmap.graph.ops.views import position, slice_bounds, unsqueeze
-from taskmap.ir.construct import cast, compare, constant_dim, eq, index, maximum, minimum, select
+from taskmap.ir.construct import cast, compare, eq, index, maximum, minimum, select, static_size
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 
@@ -20,8 +20,8 @@ MOST_PARTS = 64
 def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
     """The tensors one after another along ``dim``, in their common type; tensors of shape (0,) are skipped."""
     dtype = result_type(*tensors)
-    parts = [to_dtype(t, dtype) for t in tensors if constant_dim(t.shape[0] if t.shape else 1) != 0 or len(t.shape) > 1]
-    parts = [t for t in parts if all(constant_dim(n) != 0 for n in t.shape)]
+    parts = [to_dtype(t, dtype) for t in tensors if static_size(t.shape[0] if t.shape else 1) != 0 or len(t.shape) > 1]
+    parts = [t for t in parts if all(static_size(n) != 0 for n in t.shape)]
     if not parts:
         raise UnsupportedError("a concatenation of empty tensors")
     if len(parts) == 1:
@@ -78,7 +78,7 @@ def slice_scatter(
     """``x`` with the elements that slice(dim, start, end, step) names replaced by ``source``."""
     axis = dim % len(x.shape)
     first, length = slice_bounds(x.shape[axis], start, end, step)
-    if constant_dim(length) == 0:
+    if static_size(length) == 0:
         return x
     if same_dim(length, x.shape[axis]):
         return to_dtype(source, x.dtype)

@@ -10,7 +10,7 @@ from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.reductions import count, mean, mean_and_variance, sum_
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import call, cast, const, constant_dim
+from taskmap.ir.construct import call, cast, const, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.types import DType, compute_type
@@ -75,7 +75,7 @@ def column_sum(x: Node, dims: tuple[int, ...], dtype: DType) -> Node:
 
 def group_norm(x: Node, weight: Node | None, bias: Node | None, groups: int, eps: float) -> tuple[Node, Node, Node]:
     """x [n, c, ...] normalised over each group of channels; with mean and 1 / deviation [n, groups]."""
-    channels = constant_dim(x.shape[1])
+    channels = static_size(x.shape[1])
     if channels is None:
         raise UnsupportedError("group norm with a symbolic number of channels")
     grouped = reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))

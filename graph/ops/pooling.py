@@ -12,7 +12,6 @@ from taskmap.ir.construct import (
     cast,
     compare,
     const,
-    constant_dim,
     eq,
     index,
     load,
@@ -20,6 +19,7 @@ from taskmap.ir.construct import (
     minimum,
     reduce,
     select,
+    static_size,
 )
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
@@ -194,7 +194,7 @@ def adaptive_avg_pool(x: Node, output_size: Sequence[Dim]) -> Node:
     """The mean of bins that cover each trailing dimension: bin i is [floor(i n / o), ceil((i + 1) n / o))."""
     rank = len(output_size)
     targets = spread(output_size, rank)
-    known = [constant_dim(n) for n in x.shape[len(x.shape) - rank :]]
+    known = [static_size(n) for n in x.shape[len(x.shape) - rank :]]
     sizes = [n for n in known if n is not None]
     if len(sizes) != rank:
         raise UnsupportedError("adaptive pooling of a symbolic size")

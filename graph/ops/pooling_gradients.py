@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, spread, window
-from taskmap.ir.construct import cast, compare, const, constant_dim, eq, index, load, maximum, minimum, reduce, select
+from taskmap.ir.construct import cast, compare, const, eq, index, load, maximum, minimum, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import boolean, compute_type
@@ -104,8 +104,8 @@ def avg_pool_backward(
 
 def adaptive_avg_pool_backward(grad: Node, x: Node, rank: int) -> Node:
     """The gradient of this element's bin divided by the bin's size; for bins of equal size."""
-    sizes = [constant_dim(n) for n in x.shape[-rank:]]
-    outs = [constant_dim(n) for n in grad.shape[-rank:]]
+    sizes = [static_size(n) for n in x.shape[-rank:]]
+    outs = [static_size(n) for n in grad.shape[-rank:]]
     widths = [n // o if n is not None and o and n % o == 0 else 0 for n, o in zip(sizes, outs, strict=True)]
     if 0 in widths:
         raise UnsupportedError("the gradient of adaptive pooling with overlapping bins")

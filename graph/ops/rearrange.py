@@ -8,7 +8,7 @@ from taskmap.graph.build import define, reindex
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.graph.ops.promotion import Scalar
-from taskmap.ir.construct import compare, const, constant_dim, index, maximum, minimum, select
+from taskmap.ir.construct import compare, const, index, maximum, minimum, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import boolean
@@ -44,12 +44,12 @@ def repeat(x: Node, repeats: Sequence[Dim]) -> Node:
     """Laid side by side ``repeats`` times in each dimension, new leading dimensions included."""
     extra = len(repeats) - len(x.shape)
     old = (*([1] * extra), *x.shape)
-    shape = [n if constant_dim(r) == 1 else n * r for n, r in zip(old, repeats, strict=True)]
+    shape = [n if static_size(r) == 1 else n * r for n, r in zip(old, repeats, strict=True)]
 
     def place(axis: Expr, size: Dim, times: Dim) -> ExprLike:
-        if constant_dim(size) == 1:
+        if static_size(size) == 1:
             return 0
-        return axis if constant_dim(times) == 1 else axis % index(size)
+        return axis if static_size(times) == 1 else axis % index(size)
 
     def source(*axes: Expr) -> list[ExprLike]:
         return [place(axes[extra + d], n, repeats[extra + d]) for d, n in enumerate(x.shape)]
@@ -59,7 +59,7 @@ def repeat(x: Node, repeats: Sequence[Dim]) -> Node:
 
 def pairs_of(x: Node, padding: Sequence[int]) -> list[tuple[int, int]]:
     """Padding before and after each dimension of ``x``, from PyTorch's list, which starts with the last dimension."""
-    if any(constant_dim(p) is None for p in padding):
+    if any(static_size(p) is None for p in padding):
         raise UnsupportedError("a symbolic padding")
     rank = len(x.shape)
     pairs = [(0, 0)] * rank

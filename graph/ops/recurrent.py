@@ -99,7 +99,7 @@ def pack_recurrent(recurrent: Node, gates: int) -> Node:
 
 
 @dataclass(slots=True)
-class Step:
+class RecurrentStep:
     """One step of a recurrence as expressions: of direction ``d``, sequence ``b`` and unit ``j``."""
 
     operands: Operands
@@ -190,7 +190,9 @@ class Step:
         )
 
 
-def recurrent(op: str, operands: Operands, gates: int, more: Sequence[Node], write: Callable[[Step], None]) -> States:
+def recurrent(
+    op: str, operands: Operands, gates: int, more: Sequence[Node], write: Callable[[RecurrentStep], None]
+) -> States:
     """The operator ``op``, whose steps ``write`` describes; ``more``: parameters beside those of ``operands``."""
     given, reverse = operands.given, operands.reverse
     steps, batch, _ = given.shape
@@ -203,7 +205,7 @@ def recurrent(op: str, operands: Operands, gates: int, more: Sequence[Node], wri
         left = iter(rest)
         first = tuple(None if n is None else next(left) for n in operands.initial)
         ends = next(left) if lengths else None
-        step = Step(operands, gates, x, w, first, ends, tuple(left), compute_type(given.dtype))
+        step = RecurrentStep(operands, gates, x, w, first, ends, tuple(left), compute_type(given.dtype))
         step.states = tuple(step.own(f"state{k}") for k in range(count))
         write(step)
         return lambda *here: step.recurrence(here, given.dtype)
@@ -224,7 +226,7 @@ def _last(every: Node, row: Dim) -> Node:
 def rnn(operands: Operands, functions: Sequence[Function]) -> States:
     """h = f(given + h R'); ``functions``: f of each direction."""
 
-    def write(s: Step) -> None:
+    def write(s: RecurrentStep) -> None:
         s.state(0, "h", s.apply(functions, s.from_input(0) + s.product(s.states[0], 0)))
 
     return recurrent("rnn", operands, 1, (), write)
@@ -252,7 +254,7 @@ def lstm(
     candidate, of the output gate, and of the cell. coupled: the forget gate is 1 - i."""
     gate_f, candidate_f, output_f, cell_f = (list(fs) for fs in zip(*functions, strict=True))
 
-    def write(s: Step) -> None:
+    def write(s: RecurrentStep) -> None:
         cell = s.of_state(1)
 
         def total(gate: int) -> Expr:
@@ -284,7 +286,7 @@ def gru(
     gate_f, new_f = (list(fs) for fs in zip(*functions, strict=True))
     at_z, at_r, at_n = gates
 
-    def write(s: Step) -> None:
+    def write(s: RecurrentStep) -> None:
         h = s.of_state(0)
         z = s.apply(gate_f, s.from_input(at_z) + s.product(s.states[0], at_z))
         r = s.apply(gate_f, s.from_input(at_r) + s.product(s.states[0], at_r))

@@ -15,11 +15,11 @@ from taskmap.ir.construct import (
     cast,
     compare,
     const,
-    constant_dim,
     maximum,
     product,
     reduce,
     select,
+    static_size,
     unary,
 )
 from taskmap.ir.errors import UnsupportedError
@@ -314,7 +314,7 @@ def _prefixes(op: str, kind: str, neutral: int, x: Node, dim: int, dtype: DType 
     if not x.shape:
         return to_dtype(x, result)
     axis = dim % len(x.shape)
-    length = constant_dim(x.shape[axis])
+    length = static_size(x.shape[axis])
     if length is None or length > LONGEST_PREFIX:
         raise UnsupportedError(f"{op} over {'a symbolic number of' if length is None else length} elements")
     wide = compute_type(result)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, reindex
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import call, cast, compare, const, constant_dim, index, load, maximum, minimum, select
+from taskmap.ir.construct import call, cast, compare, const, index, load, maximum, minimum, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import DType, compute_type, f32, f64, i64
@@ -41,13 +41,13 @@ def _whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
     """By how much a dimension grows if that is a whole number."""
     if scale:
         return int(scale) if scale == int(scale) else None
-    n, o = constant_dim(size), constant_dim(target)
+    n, o = static_size(size), static_size(target)
     return o // n if n is not None and o is not None and o % n == 0 else None
 
 
 def _step(size: Dim, target: Dim, scale: float | None, dtype: DType) -> Expr:
     """The distance of neighbours of the result in the source."""
-    n, o = constant_dim(size), constant_dim(target)
+    n, o = static_size(size), static_size(target)
     if scale is not None and scale > 0:
         return const(1.0 / scale, dtype)
     if n is not None and o is not None:
@@ -100,7 +100,7 @@ def _corners(
 
 def _corner_step(size: Dim, target: Dim, dtype: DType) -> Expr:
     """The distance of neighbours of the result in the source where the corners are aligned."""
-    n, o = constant_dim(size), constant_dim(target)
+    n, o = static_size(size), static_size(target)
     if n is not None and o is not None:
         return const((n - 1) / (o - 1) if o > 1 else 0.0, dtype)
     many = compare("gt", index(target), 1)

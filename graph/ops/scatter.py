@@ -20,7 +20,7 @@ from taskmap.graph.ops.gather import checked, indexing
 from taskmap.graph.ops.pointwise import number, to_dtype
 from taskmap.graph.ops.promotion import Scalar
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import cast, compare, const, constant_dim, eq, identity, index, load, reduce, select
+from taskmap.ir.construct import cast, compare, const, eq, identity, index, load, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Scatter, Var
 from taskmap.ir.types import DType, boolean, compute_type, i64
@@ -41,7 +41,7 @@ def scattered(
 
     how: the ``op`` of a Scatter. The result has the shape and the type of ``initial``.
     """
-    if any(constant_dim(n) == 0 for n in extents):
+    if any(static_size(n) == 0 for n in extents):
         return initial
     dtype = initial.dtype
     how = _OF_BOOLS[how] if dtype.is_bool else how
@@ -67,7 +67,7 @@ def _at(axes: Sequence[Expr], axis: int, position: ExprLike) -> tuple[ExprLike, 
 def _few(x: Node, axis: int, indices: Node, most: int) -> int | None:
     """How many entries the index has along ``axis`` where it covers the other dimensions and has at most ``most``."""
     others = [d for d in range(len(x.shape)) if d != axis]
-    length = constant_dim(indices.shape[axis])
+    length = static_size(indices.shape[axis])
     covers = all(same_dim(x.shape[d], indices.shape[d]) for d in others)
     return length if covers and length is not None and 0 < length <= most else None
 
@@ -178,7 +178,7 @@ def index_put(x: Node, indices: Sequence[Node | None], values: Node, accumulate:
 def _masked_put(x: Node, first: int, mask: Node, values: Node, accumulate: bool) -> Node:
     """The mask stands for dimensions ``first`` and on, as one dimension of the values, along which they are equal."""
     after = len(x.shape) - first - len(mask.shape)
-    if len(values.shape) > after and constant_dim(values.shape[len(values.shape) - after - 1]) != 1:
+    if len(values.shape) > after and static_size(values.shape[len(values.shape) - after - 1]) != 1:
         raise UnsupportedError("writing by a mask as many values as it has positions")
     wide = compute_type(x.dtype)
 

@@ -10,7 +10,7 @@ from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.build import reindex, same_dim
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import constant_dim, index, maximum, minimum, product, select
+from taskmap.ir.construct import index, maximum, minimum, product, select, static_size
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Binary, Dim, Expr, ExprLike, Var
 from taskmap.ir.visit import walk_exprs
@@ -24,7 +24,7 @@ def _factors(dims: Sequence[Dim]) -> Factors:
     stack: list[Dim] = list(dims)
     while stack:
         dim = stack.pop()
-        value = constant_dim(dim)
+        value = static_size(dim)
         if value is not None:
             number *= value
         elif isinstance(dim, Binary) and dim.op == "mul":
@@ -36,7 +36,7 @@ def _factors(dims: Sequence[Dim]) -> Factors:
 
 def resolve(x: Node, size: Sequence[Dim]) -> tuple[Dim, ...]:
     """``size`` with a -1 replaced by what is left of the number of elements."""
-    unknown = [d for d, n in enumerate(size) if constant_dim(n) == -1]
+    unknown = [d for d, n in enumerate(size) if static_size(n) == -1]
     if not unknown:
         return tuple(size)
     rest = product([n for d, n in enumerate(size) if d not in unknown])
@@ -54,7 +54,7 @@ def _groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[range, range]]
     start, begun = 0, 0
     for d in range(len(old)):
         reached = places.get(_factors(old[: d + 1]))
-        if reached is None or reached <= begun or constant_dim(old[d]) == 1:
+        if reached is None or reached <= begun or static_size(old[d]) == 1:
             continue
         groups.append((range(start, d + 1), range(begun, reached)))
         start, begun = d + 1, reached
@@ -83,14 +83,14 @@ def _join(axes: Sequence[Expr], sizes: Sequence[Dim]) -> Expr:
     """The row-major number of an index."""
     flat: Expr = index(0)
     for axis, size in zip(axes, sizes, strict=True):
-        if constant_dim(size) != 1:
+        if static_size(size) != 1:
             flat = flat * size + axis
     return flat
 
 
 def _split(flat: Expr, sizes: Sequence[Dim]) -> list[ExprLike]:
     """The index whose row-major number is ``flat``."""
-    wide = [d for d, n in enumerate(sizes) if constant_dim(n) != 1]
+    wide = [d for d, n in enumerate(sizes) if static_size(n) != 1]
     position: list[ExprLike] = [0] * len(sizes)
     for d in wide:
         below = product([sizes[k] for k in wide if k > d])
@@ -125,12 +125,12 @@ def expand(x: Node, size: Sequence[Dim]) -> Node:
     if extra < 0:
         raise GraphError(f"a tensor of rank {len(x.shape)} cannot be expanded to rank {len(size)}")
     old = (*([1] * extra), *x.shape)
-    shape = [o if constant_dim(n) == -1 else n for o, n in zip(old, size, strict=True)]
+    shape = [o if static_size(n) == -1 else n for o, n in zip(old, size, strict=True)]
     if not extra and all(same_dim(a, b) for a, b in zip(shape, x.shape, strict=True)):
         return x
 
     def source(*axes: Expr) -> list[ExprLike]:
-        return [0 if constant_dim(n) == 1 else axes[extra + d] for d, n in enumerate(x.shape)]
+        return [0 if static_size(n) == 1 else axes[extra + d] for d, n in enumerate(x.shape)]
 
     return reindex("expand", x, shape, source)
 
@@ -139,7 +139,7 @@ def squeeze(x: Node, dims: Sequence[int] | None = None) -> Node:
     """Without the dimensions of extent 1 (among ``dims``, if given)."""
     rank = len(x.shape)
     chosen = range(rank) if dims is None else {d % rank for d in dims} if rank else set()
-    return reshape(x, [n for d, n in enumerate(x.shape) if d not in chosen or constant_dim(n) != 1], "squeeze")
+    return reshape(x, [n for d, n in enumerate(x.shape) if d not in chosen or static_size(n) != 1], "squeeze")
 
 
 def unsqueeze(x: Node, dim: int) -> Node:
@@ -154,7 +154,7 @@ def slice_(x: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = No
     axis = dim % len(x.shape)
     size = x.shape[axis]
     first, length = slice_bounds(size, start, end, step)
-    if constant_dim(first) == 0 and step == 1 and same_dim(length, size):
+    if static_size(first) == 0 and step == 1 and same_dim(length, size):
         return x
     shape = [length if d == axis else n for d, n in enumerate(x.shape)]
     return reindex("slice", x, shape, lambda *axes: [a * step + first if d == axis else a for d, a in enumerate(axes)])
@@ -164,12 +164,12 @@ def slice_bounds(size: Dim, start: Dim | None, end: Dim | None, step: int) -> tu
     """The first position of a slice of a dimension of extent ``size``, and how many positions it has."""
     first = _bound(0 if start is None else start, size)
     last = _bound(size if end is None else end, size)
-    return first, _length(first, last, constant_dim(step))
+    return first, _length(first, last, static_size(step))
 
 
 def _bound(value: Dim, size: Dim) -> Dim:
     """A slice bound as a position in [0, size]."""
-    known, length = constant_dim(value), constant_dim(size)
+    known, length = static_size(value), static_size(size)
     if known is not None and length is not None:
         return min(max(known + length if known < 0 else known, 0), length)
     if known is not None and known >= 2**62:
@@ -220,7 +220,7 @@ def select_(x: Node, dim: int, at: Dim) -> Node:
 
 def position(at: Dim, size: Dim) -> Dim:
     """``at`` as an index of a dimension of extent ``size``; from the end where it is negative."""
-    known = constant_dim(at)
+    known = static_size(at)
     if known is None and isinstance(at, Expr):
         return _from_start(at, size)
     return index(size) + at if known is not None and known < 0 else at
@@ -241,7 +241,7 @@ def diagonal(x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
     """The diagonal of the matrices in dimensions ``dim1`` and ``dim2``, as a new last dimension."""
     rank = len(x.shape)
     a, b = dim1 % rank, dim2 % rank
-    rows, columns = constant_dim(x.shape[a]), constant_dim(x.shape[b])
+    rows, columns = static_size(x.shape[a]), static_size(x.shape[b])
     if rows is None or columns is None:
         raise UnsupportedError("the diagonal of a matrix of symbolic size")
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)

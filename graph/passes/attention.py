@@ -19,12 +19,19 @@ from taskmap.graph.analysis.classify import definition
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define, elementwise, reindex
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.attention_scores import Scores, Softmax, UnlikeError, behind_guard, find_softmax, unrounded
+from taskmap.graph.passes.attention_scores import (
+    Scores,
+    SoftmaxPattern,
+    UnlikeError,
+    behind_guard,
+    find_softmax,
+    unrounded,
+)
 from taskmap.graph.passes.base import rewrite
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
 from taskmap.ir.analysis.contraction import find_contraction
-from taskmap.ir.construct import call, cast, const, constant_dim, eq, index, product, reduce, select
+from taskmap.ir.construct import call, cast, const, eq, index, product, reduce, select, static_size
 from taskmap.ir.nodes import Binary, Buffer, Call, Const, Dim, Expr, ExprLike, Load, Reduce, Var
 from taskmap.ir.types import bf16, f16, f32
 from taskmap.ir.visit import replace_buffers, substitute, walk_exprs
@@ -86,7 +93,7 @@ class RecoverAttention:
             return None
         if pattern is None or {pattern.k.id, pattern.v.id} <= once:
             return None
-        queries, keys = (constant_dim(n) for n in pattern.grid.shape[2:])
+        queries, keys = (static_size(n) for n in pattern.grid.shape[2:])
         if (queries is not None and queries < self.queries) or (keys is not None and keys < self.keys):
             return None
         ids = {n.id for n in pattern.inside}
@@ -132,7 +139,7 @@ def _find(node: Node) -> _Pattern | None:
 def _match(
     elements: Elements,
     node: Node,
-    softmax: Softmax,
+    softmax: SoftmaxPattern,
     p: Load,
     v: Load,
     summed: Var,
@@ -144,12 +151,12 @@ def _match(
     ``guard`` are nodes that make weights zero that are no numbers; none where there are none.
     """
     axes, shape = definition(softmax.node).axes, softmax.node.shape
-    one = constant_dim(shape[-2]) == 1
+    one = static_size(shape[-2]) == 1
     scores = Scores(elements, None if one else axes[-2], axes[-1])
     score = scores.read(softmax.x)
     if score is None or scores.product is None or scores.q is None or scores.k is None or scores.depth is None:
         raise UnlikeError
-    if any(constant_dim(n) != 1 and not load_depends(scores.product, a) for a, n in zip(axes, shape, strict=True)):
+    if any(static_size(n) != 1 and not load_depends(scores.product, a) for a, n in zip(axes, shape, strict=True)):
         raise UnlikeError  # one product serves many scores, and an attention would compute it for each of them
     inside |= softmax.inside | scores.inside
     if any(n.dtype not in (f32, f16, bf16) for n in inside):
@@ -158,7 +165,7 @@ def _match(
     if not one and load_depends(v, axes[-2]):
         raise UnlikeError
     sizes = (scores.depth[1], last[1])
-    if any(not 1 < (constant_dim(n) or 0) <= LARGEST_HEAD for n in sizes) or constant_dim(shape[-1]) == 1:
+    if any(not 1 < (static_size(n) or 0) <= LARGEST_HEAD for n in sizes) or static_size(shape[-1]) == 1:
         raise UnlikeError
     grid = _Grid.of(elements, axes, shape, scores.q)
     loads = [scores.q, scores.k, v]
@@ -239,14 +246,14 @@ class _Grid:
             grid = cls(elements, made, (1, 1, shape[-2], shape[-1]), inner, lambda p: (zero, zero, p[0]))
         elif len(outer) == 1:
             heads = _heads_within(outer[0], sizes[0], q)
-            batch: Dim = sizes[0] if heads == 1 else (constant_dim(sizes[0]) or 0) // heads
+            batch: Dim = sizes[0] if heads == 1 else (static_size(sizes[0]) or 0) // heads
             place = {outer[0]: b * heads + h if heads > 1 else b, **inner}
             grid = cls(
                 elements, made, (batch, heads, shape[-2], shape[-1]), place,
                 lambda p: (p[0] // heads, p[0] % heads, p[1]),
             )  # fmt: skip
         else:
-            heads = constant_dim(product(sizes[1:])) or 0
+            heads = static_size(product(sizes[1:])) or 0
             if heads == 0:
                 raise UnlikeError
             place = {outer[0]: b, **dict(zip(outer[1:], _digits(h, sizes[1:]), strict=True)), **inner}
@@ -264,7 +271,7 @@ class _Grid:
 
 def _heads_within(axis: Var, size: Dim, q: Load) -> int:
     """How many heads an axis holds beside the batch: by what number the queries' indices divide it."""
-    total = constant_dim(size)
+    total = static_size(size)
     for e in walk_exprs(q):
         if isinstance(e, Binary) and e.op == "mod" and e.a is axis and isinstance(e.b, Const):
             heads = int(e.b.value)

@@ -13,7 +13,7 @@ from taskmap.graph.analysis.classify import definition, is_injective
 from taskmap.graph.build import same_dim
 from taskmap.graph.nodes import Node
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
-from taskmap.ir.construct import binary, cast, const, select, value_of
+from taskmap.ir.construct import binary, cast, const, constant_value, select
 from taskmap.ir.nodes import Binary, Call, Cast, Const, Dim, Expr, Load, Reduce, Select, Var
 from taskmap.ir.types import bf16, f16, f32
 from taskmap.ir.visit import children, map_expr, substitute, walk_exprs
@@ -24,7 +24,7 @@ class UnlikeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class SoftmaxPattern:
     """A softmax along the last dimension of ``node``, at its own axes; ``x`` is the element it is applied to."""
 
     node: Node
@@ -32,7 +32,7 @@ class Softmax:
     inside: frozenset[Node]
 
 
-def find_softmax(elements: Elements, node: Node) -> Softmax | None:
+def find_softmax(elements: Elements, node: Node) -> SoftmaxPattern | None:
     """exp(x - max x) / sum exp(x - max x) along the last dimension; None when ``node`` is anything else.
 
     The maximum must be there: without it the weights overflow, and then attention is not what was written.
@@ -59,14 +59,14 @@ def find_softmax(elements: Elements, node: Node) -> Softmax | None:
     x, top = elements.behind_casts(shifted.a, inside), elements.behind_casts(shifted.b, inside)
     if x is None or top is None or not _folds(elements, "max", top, x, key, node.shape[-1], inside):
         return None
-    return Softmax(node, x, frozenset(inside))
+    return SoftmaxPattern(node, x, frozenset(inside))
 
 
 def behind_guard(elements: Elements, load: Load, passed: set[Node]) -> Load | None:
     """What ``load`` reads where it is a number, when it is zero elsewhere: where(isnan(p), 0, p), as exporters write it
     around the weights of a masked attention. None for anything else; ``passed`` takes the nodes in between."""
     body = _opened(elements, load, passed)
-    if not isinstance(body, Select) or value_of(bare(body.a)) != 0:
+    if not isinstance(body, Select) or constant_value(bare(body.a)) != 0:
         return None
     asked: Expr = body.cond
     while isinstance(asked, Load) and elements.nodes[asked.buffer].is_compute:
@@ -189,7 +189,7 @@ class Scores:
     def _read_binary(self, e: Binary, a: Expr | None, b: Expr | None) -> Expr:
         if a is not None and b is not None:
             raise UnlikeError
-        number = value_of(e.b if b is None else e.a)
+        number = constant_value(e.b if b is None else e.a)
         if e.op == "add" or (e.op == "sub" and b is None):
             return binary(e.op, e.a if a is None else a, e.b if b is None else b)
         if not isinstance(number, (int, float)) or not math.isfinite(number) or number == 0:

@@ -11,7 +11,7 @@ from taskmap.graph.fusion.in_place_cat import concatenated_axis
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.views import copy
 from taskmap.graph.passes.base import escaping, rewrite
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +85,4 @@ def _needs_memory(cat: int, readers: dict[int, list[Node]]) -> bool:
 
 def _share(part: Node) -> int:
     """The size of a part, for comparison; a symbolic size counts as one."""
-    return constant_dim(product(part.shape)) or 1
+    return static_size(product(part.shape)) or 1

@@ -10,7 +10,7 @@ from taskmap.graph.analysis.classify import definition
 from taskmap.graph.analysis.inlining import is_anchor
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import rewrite
-from taskmap.ir.construct import const, constant_dim
+from taskmap.ir.construct import const, static_size
 from taskmap.ir.nodes import Buffer, Const, Expr, Load
 from taskmap.ir.visit import map_expr, walk_exprs
 
@@ -53,7 +53,7 @@ def single_value(node: Node) -> Const | None:
     if node.is_compute:
         body = definition(node).body
         return body if isinstance(body, Const) else None
-    if node.op != "constant" or any(constant_dim(n) != 1 for n in node.shape):
+    if node.op != "constant" or any(static_size(n) != 1 for n in node.shape):
         return None
     value: Any = node.attrs["value"]
     return const(value.item(), node.dtype)

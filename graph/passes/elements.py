@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from taskmap.graph.analysis.classify import definition, is_view
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import as_expr, constant_dim, value_of
+from taskmap.ir.construct import as_expr, constant_value, static_size
 from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.task import formal
 from taskmap.ir.types import i64
@@ -35,7 +35,7 @@ class Elements:
                 continue
             self.bound.add(axis)
             self.simplify.bind(axis, size)
-            if constant_dim(size) == 1:
+            if static_size(size) == 1:
                 self.simplify.replace(axis, as_expr(0, i64))
 
     def buffer(self, node: Node) -> Buffer:
@@ -102,7 +102,7 @@ def _multiplied(e: Expr) -> tuple[Expr, float] | None:
     """A product, or quotient, with a number as (the other side, the number by which it is multiplied)."""
     if not isinstance(e, Binary) or e.op not in ("mul", "div"):
         return None
-    for side, number in ((e.a, value_of(bare(e.b))), (e.b, value_of(bare(e.a)) if e.op == "mul" else None)):
+    for side, number in ((e.a, constant_value(bare(e.b))), (e.b, constant_value(bare(e.a)) if e.op == "mul" else None)):
         if isinstance(number, (int, float)) and math.isfinite(number) and number != 0:
             return side, float(number) if e.op == "mul" else 1 / number
     return None

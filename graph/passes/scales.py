@@ -16,7 +16,7 @@ from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.analysis.placement import is_convolution
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import rewrite
-from taskmap.ir.construct import const, value_of
+from taskmap.ir.construct import const, constant_value
 from taskmap.ir.nodes import Binary, Buffer, Expr, Load, Var
 from taskmap.ir.task import Compute, formal
 from taskmap.ir.types import f32, f64
@@ -91,7 +91,7 @@ def _affine_of_convolution(node: Node, lonely: set[int], constant: set[int]) -> 
             return None
         affine.value = below
     conv = affine.value
-    if conv is node or value_of(affine.scale) == 1:
+    if conv is node or constant_value(affine.scale) == 1:
         return None
     return affine if conv.inputs[1].id in constant and not conv.attrs.get("transposed") else None
 
@@ -130,22 +130,22 @@ def _decompose(e: Expr, x: Buffer, define: Compute) -> tuple[Expr, Expr] | None:
         return None
     if e.op == "add":
         return _plus(a[0], b[0]), _plus(a[1], b[1])
-    if e.op == "sub" and value_of(b[0]) == 0:
+    if e.op == "sub" and constant_value(b[0]) == 0:
         return a[0], a[1] - b[1]
-    if e.op == "mul" and value_of(b[0]) == 0:
+    if e.op == "mul" and constant_value(b[0]) == 0:
         return _times(a[0], b[1]), _times(a[1], b[1])
-    if e.op == "mul" and value_of(a[0]) == 0:
+    if e.op == "mul" and constant_value(a[0]) == 0:
         return _times(b[0], a[1]), _times(b[1], a[1])
     return None
 
 
 def _plus(a: Expr, b: Expr) -> Expr:
     """a + b, where a constant zero is no term."""
-    return b if value_of(a) == 0 else a if value_of(b) == 0 else a + b
+    return b if constant_value(a) == 0 else a if constant_value(b) == 0 else a + b
 
 
 def _times(a: Expr, b: Expr) -> Expr:
     """a * b, where a constant one is no factor, and a constant zero makes zero."""
-    if value_of(a) == 0 or value_of(b) == 1:
+    if constant_value(a) == 0 or constant_value(b) == 1:
         return a
-    return b if value_of(b) == 0 or value_of(a) == 1 else a * b
+    return b if constant_value(b) == 0 or constant_value(a) == 1 else a * b

@@ -9,7 +9,7 @@ from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import escaping, rewrite
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import as_expr, constant_dim
+from taskmap.ir.construct import as_expr, static_size
 from taskmap.ir.nodes import Load
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute
@@ -68,7 +68,7 @@ def compose(outer: Node, inner: Node) -> Node:
     simplify = Simplifier()
     for axis, size in zip(define.axes, define.shape, strict=True):
         simplify.bind(axis, size)
-        if constant_dim(size) == 1:
+        if static_size(size) == 1:
             simplify.replace(axis, as_expr(0, i64))
     indices = tuple(simplify(substitute(i, here)) for i in below.body.indices)
     body = Load(below.body.buffer, indices, define.dtype)

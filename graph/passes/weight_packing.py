@@ -16,7 +16,7 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.ir.analysis.contraction import Contraction, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import ceil_div, constant_dim, index, load, minimum, product, select
+from taskmap.ir.construct import ceil_div, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import Compute, formal
 from taskmap.ir.types import DType
@@ -92,13 +92,13 @@ class PackWeights:
     def _convolution(self, node: Node) -> tuple[int, _Order] | None:
         weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
         groups = typed(int, node.attrs["groups"])
-        channels = constant_dim(weight.shape[0])
-        if channels is not None and channels == groups > 1 and constant_dim(weight.shape[1]) == 1:
+        channels = static_size(weight.shape[0])
+        if channels is not None and channels == groups > 1 and static_size(weight.shape[1]) == 1:
             # Vectors run over the channels of a depthwise convolution: they become neighbours.
             order = _Order(0, (1, *range(2, len(weight.shape))), channels, channels)
             return None if _is_symbolic(weight) else (1, order)
         axis = 1 if transposed else 0
-        columns = constant_dim(weight.shape[axis]) or 0
+        columns = static_size(weight.shape[axis]) or 0
         columns = columns if transposed else columns // groups
         if _is_symbolic(weight) or columns < (2 if groups == 1 else 4):
             return None
@@ -121,7 +121,7 @@ class PackWeights:
         weight = node.inputs[position]
         if not all(isinstance(i, Var) for i in read.indices) or _is_symbolic(weight):
             return None
-        if (constant_dim(product(weight.shape)) or 0) < _SMALLEST:
+        if (static_size(product(weight.shape)) or 0) < _SMALLEST:
             return None
         axis = read.indices.index(c.n[0][0])
         if weight not in constant and not self._worth_it(c, weight, axis):
@@ -131,12 +131,12 @@ class PackWeights:
         if batch:
             return None
         others = tuple(d for d in range(len(weight.shape)) if d != axis)
-        return position, _Order(axis, others, constant_dim(weight.shape[axis]) or 1, width)
+        return position, _Order(axis, others, static_size(weight.shape[axis]) or 1, width)
 
     @staticmethod
     def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
         """Packing at every call pays when the columns lie apart and many rows use them."""
-        rows = constant_dim(product([d for _, d in c.m]))
+        rows = static_size(product([d for _, d in c.m]))
         return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
 
 
@@ -160,13 +160,13 @@ def _channels_lie_apart(node: Node) -> bool:
     """Whether the weight of a convolution, which is not transposed, is read in steps where an image with its channels
     last is not: along the channels of a sum, or where each is on its own, along all."""
     weight = node.inputs[1]
-    axis = 0 if constant_dim(weight.shape[1]) == 1 else 1
-    pairs = (constant_dim(weight.shape[axis]) or 0) % 2 == 0  # of an odd number of channels no two are read at once
+    axis = 0 if static_size(weight.shape[1]) == 1 else 1
+    pairs = (static_size(weight.shape[axis]) or 0) % 2 == 0  # of an odd number of channels no two are read at once
     return pairs and not node.attrs.get("transposed") and not _is_contiguous(weight, axis)
 
 
 def _is_symbolic(node: Node) -> bool:
-    return any(constant_dim(d) is None for d in node.shape)
+    return any(static_size(d) is None for d in node.shape)
 
 
 def _plain(e: Expr) -> Load | None:
@@ -200,7 +200,7 @@ def _is_contiguous(node: Node, axis: int) -> bool:
 
 def _pack(weight: Node, order: _Order) -> Node:
     size, columns, width = weight.shape[order.axis], order.columns, order.width
-    groups = (constant_dim(size) or columns) // columns
+    groups = (static_size(size) or columns) // columns
     outer = (groups,) if groups > 1 else ()
     shape = (*outer, ceil_div(columns, width), *(weight.shape[d] for d in order.others), width)
 

@@ -82,7 +82,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class WorkerAccess:
     """One access of a warp: the workers that take part and the address of each, in elements."""
 
     warp: int
@@ -162,16 +162,16 @@ def _check_size(mapping: TaskMapping) -> None:
         )
 
 
-def _accesses(mapping: TaskMapping, layout: Layout) -> Iterator[Access]:
+def _accesses(mapping: TaskMapping, layout: Layout) -> Iterator[WorkerAccess]:
     for first in range(0, mapping.num_workers, WARP):
         workers = range(first, min(first + WARP, mapping.num_workers))
         lists = {worker: mapping(worker) for worker in workers}
         for slot in range(max(map(len, lists.values()))):
             lanes = tuple((worker, layout(*tasks[slot])) for worker, tasks in lists.items() if slot < len(tasks))
-            yield Access(first // WARP, slot, lanes)
+            yield WorkerAccess(first // WARP, slot, lanes)
 
 
-def _banks(accesses: list[Access], bytes: int) -> tuple[int, Claim]:
+def _banks(accesses: list[WorkerAccess], bytes: int) -> tuple[int, Claim]:
     """The worst bank over all accesses."""
     degree, worst = 0, ""
     lanes_at_once = min(WARP, PHASE // bytes)
@@ -192,7 +192,7 @@ def _banks(accesses: list[Access], bytes: int) -> tuple[int, Claim]:
     return degree, Claim("banks", degree <= 1, f"{BANKS} banks, {degree}-way", reason)
 
 
-def _sectors(accesses: list[Access], bytes: int) -> tuple[int, int, Claim]:
+def _sectors(accesses: list[WorkerAccess], bytes: int) -> tuple[int, int, Claim]:
     """Sectors moved, against the fewest that hold as many bytes, access by access."""
     moved = fewest = 0
     excess, worst = 0, ""

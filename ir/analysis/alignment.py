@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from taskmap.ir.analysis import polynomial as poly
-from taskmap.ir.construct import value_of
+from taskmap.ir.construct import constant_value
 from taskmap.ir.nodes import Binary, Compare, Const, Expr, Select, Var
 
 _LARGEST = 1 << 30
@@ -26,11 +26,11 @@ class Multiples:
         """What follows when ``cond`` holds."""
         if isinstance(cond, Binary) and cond.op == "and":
             return self.assume(cond.a).assume(cond.b)
-        if not isinstance(cond, Compare) or cond.op != "eq" or value_of(cond.b) != 0:
+        if not isinstance(cond, Compare) or cond.op != "eq" or constant_value(cond.b) != 0:
             return self
         rest, divisor = cond.a, None
         if isinstance(rest, Binary) and rest.op in ("mod", "tmod"):
-            divisor = value_of(rest.b)
+            divisor = constant_value(rest.b)
         if not isinstance(rest, Binary) or divisor is None or divisor <= 0:
             return self
         return Multiples({**self.known, rest.a: math.lcm(int(divisor), self.of(rest.a))})

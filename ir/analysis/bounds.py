@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
-from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.construct import index, static_size
 from taskmap.ir.nodes import (
     Binary,
     Broadcast,
@@ -205,7 +205,7 @@ class Facts:
 
     def below(self, var: Var, extent: Dim) -> Facts:
         """0 <= var < extent, and so extent is at least 1."""
-        size = constant_dim(extent)
+        size = static_size(extent)
         if size is not None:
             return self.within(var, Interval(0, size - 1))
         inlined = self.inline(index(extent))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from math import prod
 
-from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.construct import index, static_size
 from taskmap.ir.errors import InputError
 from taskmap.ir.nodes import (
     Binary,
@@ -87,15 +87,15 @@ def buffer_bytes(buffer: Buffer, sizes: Sizes = _NO_SIZES) -> int:
     """The bytes of a buffer's elements; those that share memory, along an axis of stride 0, count once."""
     strides = buffer.strides or (1,) * buffer.rank
     return buffer.dtype.bytes * prod(
-        known_size(n, sizes) for n, stride in zip(buffer.shape, strides, strict=True) if constant_dim(stride) != 0
+        known_size(n, sizes) for n, stride in zip(buffer.shape, strides, strict=True) if static_size(stride) != 0
     )
 
 
 def known_size(size: Dim, sizes: Sizes = _NO_SIZES) -> int:
     """The value of a size. Raises InputError when it depends on more than ``sizes``."""
-    known = constant_dim(size)
+    known = static_size(size)
     if known is None and isinstance(size, Expr):
-        known = constant_dim(substitute(size, {v: index(n) for v, n in sizes.items()}))
+        known = static_size(substitute(size, {v: index(n) for v, n in sizes.items()}))
     if known is None:
         raise InputError(f"the value of the size {size!r} is not known", hint="Pass the values of all symbolic sizes.")
     return known

@@ -155,7 +155,7 @@ def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
     return tuple(left)
 
 
-def degree_of(p: Poly, var: Var) -> int | None:
+def linear_coefficient(p: Poly, var: Var) -> int | None:
     """The coefficient of ``var`` when p is linear in it and it occurs nowhere else with a symbolic factor; else
     None.
     """

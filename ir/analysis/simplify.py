@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Monomial, Poly
-from taskmap.ir.construct import binary, call, cast, compare, const, constant_dim, index, select, unary, value_of
+from taskmap.ir.construct import binary, call, cast, compare, const, constant_value, index, select, static_size, unary
 from taskmap.ir.nodes import (
     Binary,
     Broadcast,
@@ -76,7 +76,7 @@ class Simplifier:
 
     def bind(self, var: Var, extent: Dim) -> None:
         """``var`` runs over [0, extent); sizes that the extent names, and of which nothing is known, are at least 1."""
-        size = constant_dim(extent)
+        size = static_size(extent)
         self.ranges[var] = (0, size - 1 if size is not None else math.inf)
         if size is None:
             self.extents[var] = poly.to_poly(self(index(extent)))
@@ -107,7 +107,7 @@ class Simplifier:
         if isinstance(size, int):
             return size
         simple = self(size)
-        value = value_of(simple)
+        value = constant_value(simple)
         return simple if value is None else int(value)
 
     def _simplify(self, e: Expr) -> Expr:
@@ -223,7 +223,12 @@ class Simplifier:
         size = poly.constant_value(d)
         if size is not None and size > 0:
             inner_e = poly.to_expr(rest)
-            if isinstance(inner_e, Binary) and inner_e.op == "mod" and (c := value_of(inner_e.b)) and c % size == 0:
+            if (
+                isinstance(inner_e, Binary)
+                and inner_e.op == "mod"
+                and (c := constant_value(inner_e.b))
+                and c % size == 0
+            ):
                 return self._remainder(poly.to_poly(inner_e.a), d)
         return binary("mod", poly.to_expr(rest), poly.to_expr(d))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.definitions import NUMPY_TYPES
 from taskmap.ir.interp.instructions import collect, distribute, multiply
-from taskmap.ir.interp.operands import Call, Operand, unknown
+from taskmap.ir.interp.operands import InstructionCall, InstructionOperand, unknown
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.specs import (
     BarrierSpec,
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 Coords = tuple[int, ...]
 
 
-def product(calls: Sequence[Call]) -> None:
+def product(calls: Sequence[InstructionCall]) -> None:
     instruction = calls[0].instruction
     spec = instruction.spec
     assert isinstance(spec, MatMulSpec)
@@ -49,7 +49,7 @@ def product(calls: Sequence[Call]) -> None:
         lane[0].store(values.astype(lane[0].memory.storage.data.dtype, copy=False))
 
 
-def _warpgroup(calls: Sequence[Call], spec: MatMulSpec) -> None:
+def _warpgroup(calls: Sequence[InstructionCall], spec: MatMulSpec) -> None:
     """wgmma: b, and a unless it is in registers, are in shared memory."""
     call, instruction = calls[0], calls[0].instruction
     held = [c.registers() for c in calls]
@@ -77,7 +77,7 @@ def _warpgroup(calls: Sequence[Call], spec: MatMulSpec) -> None:
         lane[0].store(values)
 
 
-def _matrix(calls: Sequence[Call]) -> None:
+def _matrix(calls: Sequence[InstructionCall]) -> None:
     """ldmatrix and stmatrix: rows of matrices of 8×8, and the registers that hold them."""
     instruction = calls[0].instruction
     spec = instruction.spec
@@ -101,7 +101,9 @@ def _matrix(calls: Sequence[Call]) -> None:
         lane.store(values)
 
 
-def _rows(calls: Sequence[Call], spec: MatrixMoveSpec, region: Region, extents: Coords) -> list[Operand]:
+def _rows(
+    calls: Sequence[InstructionCall], spec: MatrixMoveSpec, region: Region, extents: Coords
+) -> list[InstructionOperand]:
     """The rows of the matrices of a tile in memory, each accessed by the lane that would give its address."""
     call = calls[0]
     tile = (
@@ -129,7 +131,7 @@ def _rows(calls: Sequence[Call], spec: MatrixMoveSpec, region: Region, extents: 
     return rows
 
 
-def _opaque(calls: Sequence[Call]) -> None:
+def _opaque(calls: Sequence[InstructionCall]) -> None:
     """wmma.load and wmma.store: a matrix whose rows lie a stride apart, from the address that all lanes give."""
     call = calls[0]
     spec = call.instruction.spec
@@ -157,11 +159,11 @@ def _opaque(calls: Sequence[Call]) -> None:
         lane.store(values)
 
 
-def _met(calls: Sequence[Call]) -> None:
+def _met(calls: Sequence[InstructionCall]) -> None:
     """A barrier of the group: coming together was all."""
 
 
-TOGETHER: dict[type, Callable[[Sequence[Call]], None]] = {
+TOGETHER: dict[type, Callable[[Sequence[InstructionCall]], None]] = {
     MatMulSpec: product,
     MatrixMoveSpec: _matrix,
     FragmentMoveSpec: _opaque,

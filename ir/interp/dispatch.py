@@ -12,8 +12,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from taskmap.ir.interp.collectives import TOGETHER, product
-from taskmap.ir.interp.expressions import Expressions, Frame
-from taskmap.ir.interp.operands import Call, unknown
+from taskmap.ir.interp.expressions import Environment, ExpressionCompiler
+from taskmap.ir.interp.operands import InstructionCall, unknown
 from taskmap.ir.interp.scheduler import Until
 from taskmap.ir.interp.thread_ops import ALONE
 from taskmap.ir.isa.entry import Instruction
@@ -41,10 +41,10 @@ NOTHING = (FenceSpec, GroupSpec, PrefetchSpec, RegisterLimitSpec, RegisterHoldSp
 class Invocations:
     """Instructions of one kernel, each compiled once to a function of a frame, or of the frames of a group."""
 
-    def __init__(self, expressions: Expressions) -> None:
+    def __init__(self, expressions: ExpressionCompiler) -> None:
         self.expressions = expressions
 
-    def region(self, region: Region) -> Callable[[Frame], tuple[Coords, Coords]]:
+    def region(self, region: Region) -> Callable[[Environment], tuple[Coords, Coords]]:
         """(start, extents) of a region in a frame."""
         start = [self.expressions.compile(s) for s in region.start]
         extents = [self.expressions.compile(n) if isinstance(n, Expr) else n for n in region.shape]
@@ -53,9 +53,9 @@ class Invocations:
             tuple(n(frame) if callable(n) else n for n in extents),
         )
 
-    def operands(self, s: Invoke) -> Callable[[Frame], list[Any]]:
+    def operands(self, s: Invoke) -> Callable[[Environment], list[Any]]:
         """Regions become (start, extents), values values, tensor maps themselves."""
-        getters: list[Callable[[Frame], Any]] = []
+        getters: list[Callable[[Environment], Any]] = []
         for operand in s.operands:
             if isinstance(operand, Region):
                 getters.append(self.region(operand))
@@ -65,7 +65,7 @@ class Invocations:
                 getters.append(lambda frame, kept=operand: kept)  # type: ignore[misc]  # a default binds it now
         return lambda frame: [get(frame) for get in getters]
 
-    def alone(self, s: Invoke) -> Callable[[Frame], None]:
+    def alone(self, s: Invoke) -> Callable[[Environment], None]:
         """An instruction of one thread that never waits."""
         instruction, spec, get = s.instruction, s.instruction.spec, self.operands(s)
         if isinstance(spec, NOTHING):
@@ -76,35 +76,35 @@ class Invocations:
         if effect is None:
             raise unknown(instruction, s.source)
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             given = get(frame)
-            effect(Call(s, instruction, frame, given))
+            effect(InstructionCall(s, instruction, frame, given))
 
         return run
 
-    def together(self, s: Invoke, frames: Sequence[Frame]) -> None:
+    def together(self, s: Invoke, frames: Sequence[Environment]) -> None:
         """An instruction of a group of threads."""
         effect = TOGETHER.get(type(s.instruction.spec))
         if effect is None:
             raise unknown(s.instruction, s.source)
         get = self.operands(s)
-        effect([Call(s, s.instruction, frame, get(frame), lane) for lane, frame in enumerate(frames)])
+        effect([InstructionCall(s, s.instruction, frame, get(frame), lane) for lane, frame in enumerate(frames)])
 
-    def waits(self, s: Invoke) -> Callable[[Frame], Until | None] | None:
+    def waits(self, s: Invoke) -> Callable[[Environment], Until | None] | None:
         """For an instruction that may make its thread wait: what it waits for, after its effect."""
         spec, get = s.instruction.spec, self.operands(s)
         if isinstance(spec, MbarrierSpec) and spec.action == "wait":
 
-            def completed(frame: Frame) -> Until:
-                call = Call(s, s.instruction, frame, get(frame))
+            def completed(frame: Environment) -> Until:
+                call = InstructionCall(s, s.instruction, frame, get(frame))
                 barrier, parity = call.mbarrier(), int(call.named("parity"))
                 return Until(lambda: barrier.has_completed(parity), "the phase of its mbarrier", s.source)
 
             return completed
         if isinstance(spec, BarrierSpec) and spec.among == "threads":
 
-            def arrived(frame: Frame) -> Until | None:
-                call = Call(s, s.instruction, frame, get(frame))
+            def arrived(frame: Environment) -> Until | None:
+                call = InstructionCall(s, s.instruction, frame, get(frame))
                 number, threads = int(call.named("id")), int(call.named("threads"))
                 rounds = frame.meetings.named.setdefault(number, [0])
                 rounds[0] += 1
@@ -117,7 +117,7 @@ class Invocations:
         return None
 
 
-def _product_alone(call: Call) -> None:
+def _product_alone(call: InstructionCall) -> None:
     product([call])
 
 

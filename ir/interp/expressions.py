@@ -18,7 +18,7 @@ from taskmap.ir.errors import VerifyError
 from taskmap.ir.functions import function_named
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert, round_bf16
 from taskmap.ir.interp.instructions import execute
-from taskmap.ir.interp.memory import Access, Memory
+from taskmap.ir.interp.memory import CheckedAccess, Memory
 from taskmap.ir.nodes import (
     Binary,
     Broadcast,
@@ -44,11 +44,11 @@ from taskmap.ir.types import DType, bf16, boolean, i64
 from taskmap.ir.visit import children, walk_exprs
 
 Value = Any
-Eval = Callable[["Frame"], Value]
+Eval = Callable[["Environment"], Value]
 
 
 @dataclass(slots=True)
-class Frame:
+class Environment:
     """What one worker sees: its variables, the buffers in scope, and who it is.
 
     access: who it is to memory that it shares with other blocks or iterations; shared_access: to its block's own;
@@ -60,15 +60,15 @@ class Frame:
     vars: dict[Var, Value]
     memory: dict[Buffer, Memory]
     shared: dict[Buffer, Memory]
-    access: Access = field(default_factory=Access)
-    shared_access: Access = field(default_factory=Access)
-    private_access: Access | None = None
+    access: CheckedAccess = field(default_factory=CheckedAccess)
+    shared_access: CheckedAccess = field(default_factory=CheckedAccess)
+    private_access: CheckedAccess | None = None
     lenient: int = 0
     remembered: dict[int, Value] = field(default_factory=dict)
     exchanged: dict[int, Value] = field(default_factory=dict)
     meetings: Any = None
 
-    def access_to(self, buffer: Buffer) -> Access:
+    def access_to(self, buffer: Buffer) -> CheckedAccess:
         """Who accesses ``buffer``."""
         if buffer in self.shared:
             return self.shared_access
@@ -137,7 +137,7 @@ def as_value(x: Value, dtype: DType, lanes: int = 1) -> Value:
     return int(item) if dtype == i64 else bool(item) if dtype == boolean else item
 
 
-def _given(e: Intrinsic, frame: Frame) -> Value:
+def _given(e: Intrinsic, frame: Environment) -> Value:
     """The threads have met, and each was given its result, before an instruction of several is evaluated."""
     if id(e) not in frame.exchanged:
         by = f"{e.instruction.workers} workers"
@@ -155,7 +155,7 @@ def _rounded(dtype: DType, lanes: int) -> Callable[[Value], Value]:
     return int if dtype == i64 else bool
 
 
-class Expressions:
+class ExpressionCompiler:
     """The compiled expressions of one kernel."""
 
     def __init__(self, of_gpu: Callable[[Intrinsic], Eval] | None = None) -> None:
@@ -174,7 +174,7 @@ class Expressions:
         if not self._shared:
             return run
 
-        def fresh(frame: Frame) -> Value:
+        def fresh(frame: Environment) -> Value:
             frame.remembered = {}
             return run(frame)
 
@@ -188,7 +188,7 @@ class Expressions:
         return self._done[key]
 
     def _once(self, key: int, run: Eval) -> Eval:
-        def once(frame: Frame) -> Value:
+        def once(frame: Environment) -> Value:
             if key in frame.remembered:
                 return frame.remembered[key]
             value = run(frame)
@@ -203,7 +203,7 @@ class Expressions:
         return lambda frame: value
 
     def var(self, e: Var) -> Eval:
-        def run(frame: Frame) -> Value:
+        def run(frame: Environment) -> Value:
             try:
                 return frame.vars[e]
             except KeyError:
@@ -244,7 +244,7 @@ class Expressions:
     def select(self, e: Select) -> Eval:
         cond, a, b = self._compile(e.cond), self._compile(e.a), self._compile(e.b)
 
-        def side(run: Eval, frame: Frame, wanted: bool) -> Value:
+        def side(run: Eval, frame: Environment, wanted: bool) -> Value:
             frame.lenient += not wanted
             value = run(frame)
             frame.lenient -= not wanted
@@ -252,13 +252,13 @@ class Expressions:
 
         if e.lanes > 1:
 
-            def vector(frame: Frame) -> Value:
+            def vector(frame: Environment) -> Value:
                 test = cond(frame)
                 return np.where(test, side(a, frame, bool(np.all(test))), side(b, frame, not np.any(test)))
 
             return vector
 
-        def scalar(frame: Frame) -> Value:
+        def scalar(frame: Environment) -> Value:
             test = cond(frame)
             yes, no = side(a, frame, test), side(b, frame, not test)
             return yes if test else no
@@ -273,7 +273,7 @@ class Expressions:
         indices, buffer = [self._compile(i) for i in e.indices], e.buffer
         rounded = _rounded(e.dtype, e.lanes) if e.dtype in (i64, boolean) else None
 
-        def run(frame: Frame) -> Value:
+        def run(frame: Environment) -> Value:
             value = frame.buffer(buffer).load([i(frame) for i in indices], frame.access_to(buffer), frame.lenient > 0)
             return rounded(value) if rounded else value
 
@@ -284,7 +284,7 @@ class Expressions:
         reference = function_named(e.name).reference
         kinds = [NUMPY_TYPES[a.dtype.name] for a in e.args]
 
-        def run(frame: Frame) -> Value:
+        def run(frame: Environment) -> Value:
             values = [np.asarray(a(frame), kind) for a, kind in zip(args, kinds, strict=True)]
             return as_value(reference(*values), dtype, lanes)
 
@@ -302,7 +302,7 @@ class Expressions:
         a, rounded = self._compile(e.a), _rounded(e.dtype, 1)
         op = _NUMPY[{"sum": "add", "prod": "mul"}.get(e.op, e.op)]
 
-        def run(frame: Frame) -> Value:
+        def run(frame: Environment) -> Value:
             first, *rest = a(frame)
             total = rounded(first)
             for lane in rest:
@@ -320,7 +320,7 @@ class Expressions:
             return self._of_gpu(e)
         args, kind = [self._compile(a) for a in e.args], NUMPY_TYPES[e.dtype.name]
 
-        def run(frame: Frame) -> Value:
+        def run(frame: Environment) -> Value:
             c, a, b = (np.reshape(arg(frame), (1, -1)) for arg in args)
             result = execute(instruction, c, a, b)[0].astype(kind, copy=False)
             return result if e.lanes > 1 else result[0]
@@ -331,21 +331,21 @@ class Expressions:
         raise VerifyError("a reduction of a compute definition stands in a kernel", why="kernels reduce by loops.")
 
 
-_COMPILE: dict[type, Callable[[Expressions, Any], Eval]] = {
-    Const: Expressions.const,
-    Var: Expressions.var,
-    Unary: Expressions.unary,
-    Binary: Expressions.binary,
-    Compare: Expressions.compare,
-    Select: Expressions.select,
-    Cast: Expressions.cast,
-    Load: Expressions.load,
-    Call: Expressions.call,
-    Ramp: Expressions.ramp,
-    Broadcast: Expressions.broadcast,
-    LaneReduce: Expressions.lane_reduce,
-    Intrinsic: Expressions.intrinsic,
-    Reduce: Expressions.reduce,
-    Scatter: Expressions.reduce,
-    Recurrence: Expressions.reduce,
+_COMPILE: dict[type, Callable[[ExpressionCompiler, Any], Eval]] = {
+    Const: ExpressionCompiler.const,
+    Var: ExpressionCompiler.var,
+    Unary: ExpressionCompiler.unary,
+    Binary: ExpressionCompiler.binary,
+    Compare: ExpressionCompiler.compare,
+    Select: ExpressionCompiler.select,
+    Cast: ExpressionCompiler.cast,
+    Load: ExpressionCompiler.load,
+    Call: ExpressionCompiler.call,
+    Ramp: ExpressionCompiler.ramp,
+    Broadcast: ExpressionCompiler.broadcast,
+    LaneReduce: ExpressionCompiler.lane_reduce,
+    Intrinsic: ExpressionCompiler.intrinsic,
+    Reduce: ExpressionCompiler.reduce,
+    Scatter: ExpressionCompiler.reduce,
+    Recurrence: ExpressionCompiler.reduce,
 }

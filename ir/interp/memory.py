@@ -36,7 +36,7 @@ def poison(count: int, dtype: DType) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class CheckedAccess:
     """Who accesses: ``worker`` among those that run concurrently in ``epoch`` (0: nobody else runs).
 
     ``owner`` is the thread, as an owner of distributed buffers.
@@ -76,7 +76,7 @@ class Memory:
     _owned: dict[int, frozenset[Task]] = field(default_factory=dict)
     _owners: int = 0
 
-    def load(self, indices: Sequence[Position], access: Access, lenient: bool) -> Any:
+    def load(self, indices: Sequence[Position], access: CheckedAccess, lenient: bool) -> Any:
         """The elements at ``indices``, ints or arrays of one length; ``lenient`` when uninitialised ones do no harm."""
         at = self.address(indices)
         storage = self.storage
@@ -91,7 +91,7 @@ class Memory:
             self._track_read(at, access, indices)
         return storage.data[at]
 
-    def store(self, indices: Sequence[Position], value: Any, access: Access) -> None:
+    def store(self, indices: Sequence[Position], value: Any, access: CheckedAccess) -> None:
         """Write the elements at ``indices``."""
         at = self.address(indices)
         storage = self.storage
@@ -160,7 +160,7 @@ class Memory:
     def _element(self, indices: Sequence[Position]) -> str:
         return f"{self.buffer.name}[{', '.join(str(i) for i in indices)}]"
 
-    def _check_owner(self, owner: TaskMapping, indices: Sequence[Position], access: Access) -> None:
+    def _check_owner(self, owner: TaskMapping, indices: Sequence[Position], access: CheckedAccess) -> None:
         self._owners = self._owners or owner.num_workers
         worker = access.owner % self._owners
         if worker not in self._owned:
@@ -172,11 +172,11 @@ class Memory:
                     why=f"{self.buffer!r} is distributed by {owner}.",
                 )
 
-    def track_read(self, at: Array, access: Access) -> None:
+    def track_read(self, at: Array, access: CheckedAccess) -> None:
         """Note that elements, given by address, are read."""
         self._track_read(at, access, [at])
 
-    def _track_read(self, at: Position, access: Access, indices: Sequence[Position]) -> None:
+    def _track_read(self, at: Position, access: CheckedAccess, indices: Sequence[Position]) -> None:
         wrote, read = self.storage.wrote, self.storage.read
         me = (access.epoch, access.worker)
         for one in _each(at):
@@ -187,7 +187,7 @@ class Memory:
             several = other is not None and other[0] == access.epoch and other[1] != access.worker
             read[one] = (access.epoch, -1) if several else me
 
-    def _track_write(self, at: Position, access: Access, indices: Sequence[Position]) -> None:
+    def _track_write(self, at: Position, access: CheckedAccess, indices: Sequence[Position]) -> None:
         for did, seen in (("wrote", self.storage.wrote), ("read", self.storage.read)):
             for one in _each(at):
                 last = seen.get(one)
@@ -196,7 +196,7 @@ class Memory:
         for one in _each(at):
             self.storage.wrote[one] = (access.epoch, access.worker)
 
-    def _race(self, does: str, access: Access, did: str, other: int, indices: Sequence[Position]) -> VerifyError:
+    def _race(self, does: str, access: CheckedAccess, did: str, other: int, indices: Sequence[Position]) -> VerifyError:
         who = f"worker {other}" if other >= 0 else "another worker"
         return VerifyError(
             f"race on {self._element(indices)}",

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.ir.errors import VerifyError
-from taskmap.ir.interp.expressions import Expressions, Frame, Value
-from taskmap.ir.interp.memory import Access, Memory
+from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
+from taskmap.ir.interp.memory import CheckedAccess, Memory
 from taskmap.ir.interp.wgmma import Described
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.lower.flatten import strides_of
@@ -60,12 +60,12 @@ class Meetings:
 
 
 @dataclass(slots=True)
-class Operand:
+class InstructionOperand:
     """A region in one thread: how to get at its elements, in the order in which the instruction has them."""
 
     memory: Memory
     at: tuple[Array, ...]
-    access: Access
+    access: CheckedAccess
 
     def load(self) -> Array:
         return np.asarray(self.memory.load(self.at, self.access, False))
@@ -73,8 +73,8 @@ class Operand:
     def store(self, values: Array) -> None:
         self.memory.store(self.at, values, self.access)
 
-    def first(self, n: int) -> Operand:
-        return Operand(self.memory, tuple(a[:n] for a in self.at), self.access)
+    def first(self, n: int) -> InstructionOperand:
+        return InstructionOperand(self.memory, tuple(a[:n] for a in self.at), self.access)
 
     @property
     def count(self) -> int:
@@ -91,12 +91,12 @@ def unknown(instruction: Instruction, source: SourceLocation | None) -> VerifyEr
 
 
 @dataclass(slots=True)
-class Call:
+class InstructionCall:
     """One thread's part in an instruction."""
 
     stmt: Invoke
     instruction: Instruction
-    frame: Frame
+    frame: Environment
     given: list[Any]
     lane: int = 0
 
@@ -110,11 +110,11 @@ class Call:
         rows = zip(self.instruction.parameters, self.stmt.operands, self.given, strict=True)
         return [(p, o, g) for p, o, g in rows if p.place in places and effect in p.effect and isinstance(o, Region)]
 
-    def registers(self) -> list[Operand]:
+    def registers(self) -> list[InstructionOperand]:
         """The register operands in order, each the slots of this lane."""
         return [self.slots(o, *g) for _, o, g in self.of_place(Place.REGISTERS)]
 
-    def slots(self, region: Region, start: Coords, extents: Coords) -> Operand:
+    def slots(self, region: Region, start: Coords, extents: Coords) -> InstructionOperand:
         owner = region.buffer.owner
         if owner is None:
             return self.elements(region.buffer, start, extents)
@@ -124,17 +124,17 @@ class Call:
         coords = np.array([[s + c for s, c in zip(start, at, strict=True)] for at in held.held[self.lane]], np.int64)
         return self.operand(region.buffer, tuple(coords.T))
 
-    def elements(self, b: Buffer, start: Coords, extents: Coords) -> Operand:
+    def elements(self, b: Buffer, start: Coords, extents: Coords) -> InstructionOperand:
         """All elements of a region, in row-major order."""
         grid = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
         return self.operand(b, tuple(g.reshape(-1) for g in grid))
 
-    def operand(self, b: Buffer, at: tuple[Array, ...]) -> Operand:
-        return Operand(self.frame.buffer(b), at, self.frame.access_to(b))
+    def operand(self, b: Buffer, at: tuple[Array, ...]) -> InstructionOperand:
+        return InstructionOperand(self.frame.buffer(b), at, self.frame.access_to(b))
 
     def memory(
         self, effect: str = "", *, places: tuple[Place, ...] = (Place.SHARED, Place.GLOBAL, Place.MEMORY)
-    ) -> Operand:
+    ) -> InstructionOperand:
         (_, region, given), *_ = [x for x in self.of_place(*places, effect=effect) if x[0].name != "barrier"]
         return self.elements(region.buffer, *given)
 
@@ -142,7 +142,7 @@ class Call:
         """Shape, strides and offset of a buffer that may have been flattened, by the kernel's sizes."""
 
         def size(d: Dim) -> int:
-            return d if isinstance(d, int) else int(Expressions().compile(d)(self.frame))
+            return d if isinstance(d, int) else int(ExpressionCompiler().compile(d)(self.frame))
 
         return tuple(map(size, b.shape)), tuple(map(size, strides_of(b))), size(b.offset)
 

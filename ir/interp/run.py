@@ -22,11 +22,11 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import InputError, TaskmapError, VerifyError
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert
 from taskmap.ir.interp.dispatch import Invocations, may_wait, needs_company
-from taskmap.ir.interp.expressions import Expressions, Frame, Value
+from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
 from taskmap.ir.interp.instructions import multiply
-from taskmap.ir.interp.memory import Access, Memory, Storage, adopt, row_major, span
+from taskmap.ir.interp.memory import CheckedAccess, Memory, Storage, adopt, row_major, span
 from taskmap.ir.interp.operands import Meetings
-from taskmap.ir.interp.scheduler import Block, Meeting, Together
+from taskmap.ir.interp.scheduler import Collective, SyncPoint, ThreadBlock
 from taskmap.ir.interp.warp_ops import exchanged, value_alone
 from taskmap.ir.isa.specs import BarrierSpec, MbarrierSpec
 from taskmap.ir.nodes import (
@@ -60,8 +60,8 @@ from taskmap.ir.workers import BLOCKS, THREAD
 __all__ = ["interpret"]
 
 Array = NDArray[Any]
-Plain = Callable[[Frame], None]
-Meets = Callable[[Frame], Meeting]
+Plain = Callable[[Environment], None]
+Meets = Callable[[Environment], SyncPoint]
 
 
 def interpret(
@@ -91,10 +91,10 @@ class _Machine:
         self.kernel = kernel
         self.dims: dict[Var, Value] = dict(dims)
         self.random = random.Random(seed)
-        self.expressions = Expressions(lambda e: value_alone(e, self.expressions))
+        self.expressions = ExpressionCompiler(lambda e: value_alone(e, self.expressions))
         self.invocations = Invocations(self.expressions)
         self.epochs = itertools.count(1)
-        self.sizes = Frame(self.dims, {}, {})
+        self.sizes = Environment(self.dims, {}, {})
         self.on_gpu = bool(kernel.threads)
         # Threads that wait for each other in other ways than at a barrier of all are ordered in ways not followed here.
         self.tracks_shared = not any(isinstance(s, Invoke) and _orders(s) for s in walk_stmts(kernel.body))
@@ -120,7 +120,7 @@ class _Machine:
         if self.on_gpu:
             self.run_grid(memory)
         else:
-            self.plain(self.kernel.body)(Frame(dict(self.dims), memory, {}))
+            self.plain(self.kernel.body)(Environment(dict(self.dims), memory, {}))
         for b in self.kernel.outputs:
             if b not in arrays and (at := memory[b].unwritten()) is not None:
                 raise VerifyError(f"kernel {self.kernel.name!r} leaves {b.name}[{', '.join(map(str, at))}] unwritten")
@@ -134,15 +134,15 @@ class _Machine:
         self.random.shuffle(order)
         return order
 
-    def size(self, dim: Dim, frame: Frame) -> int:
+    def size(self, dim: Dim, frame: Environment) -> int:
         return dim if isinstance(dim, int) else int(self.expressions.compile(dim)(frame))
 
-    def geometry(self, b: Buffer, frame: Frame) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    def geometry(self, b: Buffer, frame: Environment) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         shape = tuple(self.size(d, frame) for d in b.shape)
         strides = row_major(shape) if b.strides is None else tuple(self.size(s, frame) for s in b.strides)
         return shape, strides, self.size(b.offset, frame)
 
-    def new_memory(self, b: Buffer, frame: Frame) -> Memory:
+    def new_memory(self, b: Buffer, frame: Environment) -> Memory:
         shape, strides, offset = self.geometry(b, frame)
         return Memory(b, shape, strides, offset, Storage.uninitialised(span(b, shape, strides, offset), b.dtype))
 
@@ -157,21 +157,21 @@ class _Machine:
             frames = []
             for t in range(self.kernel.threads):
                 names = {**self.dims, THREAD: t, **dict(zip(BLOCKS, block, strict=False))}
-                frame = Frame(names, dict(memory), shared, Access(launch, number, t))
-                frame.private_access = Access(0, t, t)
+                frame = Environment(names, dict(memory), shared, CheckedAccess(launch, number, t))
+                frame.private_access = CheckedAccess(0, t, t)
                 frames.append(frame)
             self.run_block(frames, body)
 
-    def run_block(self, frames: Sequence[Frame], body: Meets) -> None:
+    def run_block(self, frames: Sequence[Environment], body: Meets) -> None:
         """Every thread of a block."""
         meetings = Meetings()
 
         def epoch() -> None:
             number = next(self.epochs) if self.tracks_shared else 0
             for t, frame in enumerate(frames):
-                frame.shared_access = Access(number, t, t)
+                frame.shared_access = CheckedAccess(number, t, t)
 
-        def execute(asked: Together, group: Sequence[int], requests: Sequence[Together]) -> Sequence[Value]:
+        def execute(asked: Collective, group: Sequence[int], requests: Sequence[Collective]) -> Sequence[Value]:
             try:
                 if isinstance(asked.site, Intrinsic):
                     return exchanged(asked.site, [r.args for r in requests])
@@ -188,7 +188,7 @@ class _Machine:
         for frame in frames:
             frame.meetings = meetings
         epoch()
-        Block([body(frame) for frame in frames], execute, self.shuffled, epoch).run()
+        ThreadBlock([body(frame) for frame in frames], execute, self.shuffled, epoch).run()
 
     # Statements, each compiled once to a function of a frame, or to a generator that yields at each barrier.
 
@@ -197,7 +197,7 @@ class _Machine:
         if len(steps) == 1:
             return steps[0]
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             for step in steps:
                 step(frame)
 
@@ -208,7 +208,7 @@ class _Machine:
         if isinstance(stmt, (For, MappedFor, If)):
             return step
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             try:
                 step(frame)
             except TaskmapError as error:
@@ -218,12 +218,12 @@ class _Machine:
         return run
 
     def generator(self, body: Body) -> Meets:
-        steps: list[tuple[bool, Callable[[Frame], Any]]] = []
+        steps: list[tuple[bool, Callable[[Environment], Any]]] = []
         for s in body:
             meets = any(_meets(inner) for inner in walk_stmts(s))
             steps.append((meets, self.meeting(s) if meets else self.plain((s,))))
 
-        def run(frame: Frame) -> Meeting:
+        def run(frame: Environment) -> SyncPoint:
             for meets, step in steps:
                 if meets:
                     yield from step(frame)
@@ -235,7 +235,7 @@ class _Machine:
     def meeting(self, stmt: Stmt) -> Meets:
         if isinstance(stmt, Barrier):
 
-            def barrier(frame: Frame) -> Meeting:
+            def barrier(frame: Environment) -> SyncPoint:
                 yield stmt
 
             return barrier
@@ -246,10 +246,10 @@ class _Machine:
         args = [[self.expressions.compile(a) for a in e.args] for e in values]
         place = getattr(stmt, "source", None)
 
-        def exchange(frame: Frame) -> Meeting:
+        def exchange(frame: Environment) -> SyncPoint:
             for e, getters in zip(values, args, strict=True):
                 given = [get(frame) for get in getters]
-                result = yield Together(e, e.instruction.name, e.instruction.workers, given, place)
+                result = yield Collective(e, e.instruction.name, e.instruction.workers, given, place)
                 frame.exchanged[id(e)] = result
             yield from inner(frame)
 
@@ -260,9 +260,9 @@ class _Machine:
         if isinstance(stmt, Invoke):
             return self.invoked(stmt)
         if isinstance(stmt, MatMul) and stmt.c.buffer.owner is not None:
-            request = Together(stmt, "a product", stmt.c.buffer.owner.num_workers, (), stmt.source)
+            request = Collective(stmt, "a product", stmt.c.buffer.owner.num_workers, (), stmt.source)
 
-            def product(frame: Frame) -> Meeting:
+            def product(frame: Environment) -> SyncPoint:
                 yield request
 
             return product
@@ -270,14 +270,14 @@ class _Machine:
             cond = self.expressions.compile(stmt.cond)
             then, orelse = self.generator(stmt.then), self.generator(stmt.orelse)
 
-            def branch(frame: Frame) -> Meeting:
+            def branch(frame: Environment) -> SyncPoint:
                 yield from (then if cond(frame) else orelse)(frame)
 
             return branch
         if not isinstance(stmt, (For, MappedFor)):
             step = self.plain((stmt,))
 
-            def plain(frame: Frame) -> Meeting:
+            def plain(frame: Environment) -> SyncPoint:
                 step(frame)
                 return
                 yield  # a generator that never waits
@@ -286,7 +286,7 @@ class _Machine:
         body = self.generator(stmt.body)
         rounds = self.rounds(stmt)
 
-        def loop(frame: Frame) -> Meeting:
+        def loop(frame: Environment) -> SyncPoint:
             for _ in rounds(frame):
                 yield from body(frame)
 
@@ -296,14 +296,14 @@ class _Machine:
         """An instruction for which threads come together, or wait."""
         waits = self.invocations.waits(stmt)
         if waits is None:
-            request = Together(stmt, stmt.instruction.name, stmt.instruction.workers, (), stmt.source)
+            request = Collective(stmt, stmt.instruction.name, stmt.instruction.workers, (), stmt.source)
 
-            def together(frame: Frame) -> Meeting:
+            def together(frame: Environment) -> SyncPoint:
                 yield request
 
             return together
 
-        def wait(frame: Frame) -> Meeting:
+        def wait(frame: Environment) -> SyncPoint:
             until = waits(frame)
             if until is not None:
                 yield until
@@ -313,14 +313,14 @@ class _Machine:
     def invoke(self, stmt: Invoke) -> Plain:
         return self.invocations.alone(stmt)
 
-    def rounds(self, stmt: Stmt) -> Callable[[Frame], Iterator[None]]:
+    def rounds(self, stmt: Stmt) -> Callable[[Environment], Iterator[None]]:
         """A loop's iterations: sets the loop's variables before each."""
         if isinstance(stmt, MappedFor):
             worker, mapping, names = self.expressions.compile(stmt.worker), stmt.mapping, stmt.vars
 
             tasks = lru_cache(maxsize=None)(mapping)
 
-            def mapped(frame: Frame) -> Iterator[None]:
+            def mapped(frame: Environment) -> Iterator[None]:
                 for task in tasks(worker(frame)):
                     frame.vars.update(zip(names, task, strict=True))
                     yield
@@ -330,18 +330,18 @@ class _Machine:
         extent, var = self.expressions.compile(stmt.extent), stmt.var
         parallel = stmt.kind is LoopKind.PARALLEL
 
-        def plain(frame: Frame) -> Iterator[None]:
+        def plain(frame: Environment) -> Iterator[None]:
             for k in range(extent(frame)):
                 frame.vars[var] = k
                 yield
 
-        def shuffled(frame: Frame) -> Iterator[None]:
+        def shuffled(frame: Environment) -> Iterator[None]:
             outer = frame.access
             epoch = outer.epoch or next(self.epochs)
             for k in self.shuffled(range(extent(frame))):
                 frame.vars[var] = k
                 if not outer.epoch:
-                    frame.access = Access(epoch, k)
+                    frame.access = CheckedAccess(epoch, k)
                 yield
             frame.access = outer
 
@@ -350,7 +350,7 @@ class _Machine:
     def loop(self, stmt: For | MappedFor) -> Plain:
         rounds, body = self.rounds(stmt), self.plain(stmt.body)
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             for _ in rounds(frame):
                 body(frame)
 
@@ -364,7 +364,7 @@ class _Machine:
         indices = [self.expressions.compile(i) for i in stmt.indices]
         value, buffer = self.expressions.compile(stmt.value), stmt.buffer
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             result = value(frame)
             frame.buffer(buffer).store([i(frame) for i in indices], result, frame.access_to(buffer))
 
@@ -373,7 +373,7 @@ class _Machine:
     def let(self, stmt: Let) -> Plain:
         value, var = self.expressions.compile(stmt.value), stmt.var
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             frame.vars[var] = value(frame)
 
         return run
@@ -381,7 +381,7 @@ class _Machine:
     def evaluate(self, stmt: Evaluate) -> Plain:
         value = self.expressions.compile(stmt.value)
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             value(frame)
 
         return run
@@ -390,7 +390,7 @@ class _Machine:
         b = stmt.buffer
         together = self.on_gpu and b.scope is Scope.SHARED
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             if not together:
                 frame.memory[b] = self.new_memory(b, frame)
                 return
@@ -403,18 +403,18 @@ class _Machine:
     def barrier(self, stmt: Barrier) -> Plain:
         raise VerifyError("a barrier stands in a kernel without threads", where=stmt.source)
 
-    def region(self, region: Region) -> Callable[[Frame], tuple[tuple[int, ...], tuple[int, ...]]]:
+    def region(self, region: Region) -> Callable[[Environment], tuple[tuple[int, ...], tuple[int, ...]]]:
         """(start, extents) of a region in a frame."""
         start = [self.expressions.compile(s) for s in region.start]
         extents = [self.expressions.compile(index(n)) for n in region.shape]
         return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) for n in extents))
 
-    def read(self, frame: Frame, b: Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
+    def read(self, frame: Environment, b: Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
         at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
         flat: Array = frame.buffer(b).load([i.reshape(-1) for i in at], frame.access_to(b), frame.lenient > 0)
         return flat.reshape(tuple(extents))
 
-    def write(self, frame: Frame, b: Buffer, start: Sequence[int], values: Array) -> None:
+    def write(self, frame: Environment, b: Buffer, start: Sequence[int], values: Array) -> None:
         at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, values.shape, strict=True)), indexing="ij")
         frame.buffer(b).store([i.reshape(-1) for i in at], values.reshape(-1), frame.access_to(b))
 
@@ -422,7 +422,7 @@ class _Machine:
         dst, src = self.region(stmt.dst), self.region(stmt.src)
         parts = self.parts(stmt)
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             (to, to_extents), (start, extents) = dst(frame), src(frame)
             if [n for n in to_extents if n != 1] != [n for n in extents if n != 1]:
                 raise VerifyError(f"a region of {extents} is moved to one of {to_extents}")
@@ -437,7 +437,7 @@ class _Machine:
 
         return run
 
-    def parts(self, stmt: Move) -> Callable[[Frame, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
+    def parts(self, stmt: Move) -> Callable[[Environment, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
         """The parts of a copy that one thread does, offset and shape; None when it does all of it."""
         owners = [r.buffer.owner for r in (stmt.dst, stmt.src) if r.buffer.owner is not None]
         mapping = stmt.mapping or (owners[0] if owners and self.on_gpu else None)
@@ -447,7 +447,7 @@ class _Machine:
         long = [d for d, n in enumerate(mapping.task_shape) if n != 1]
         tasks = lru_cache(maxsize=None)(mapping)
 
-        def each(frame: Frame, extents: Sequence[int]) -> Iterator[tuple[Task, Sequence[int]]]:
+        def each(frame: Environment, extents: Sequence[int]) -> Iterator[tuple[Task, Sequence[int]]]:
             counts = [mapping.task_shape[d] for d in long]
             if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
                 counts, kept = list(mapping.task_shape), list(range(len(mapping.task_shape)))
@@ -465,7 +465,7 @@ class _Machine:
         regions = [(r.buffer, self.region(r)) for r in (stmt.c, stmt.a, stmt.b)]
         dtype = stmt.c.buffer.dtype
 
-        def run(frame: Frame) -> None:
+        def run(frame: Environment) -> None:
             (c, a, b) = (self.read(frame, buffer, *where(frame)) for buffer, where in regions)
             if a.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
                 raise VerifyError(f"matrices of {a.shape} and {b.shape} do not make one of {c.shape}")
@@ -473,7 +473,7 @@ class _Machine:
 
         return run
 
-    def matmul_together(self, stmt: MatMul, frames: Sequence[Frame]) -> None:
+    def matmul_together(self, stmt: MatMul, frames: Sequence[Environment]) -> None:
         """A product into a tile that several threads hold: every operand is read where it is, each result written by
         those who hold it."""
         tiles = []
@@ -490,8 +490,8 @@ class _Machine:
             frame.buffer(stmt.c.buffer).store(indices, result[at], frame.access_to(stmt.c.buffer))
 
     def held(
-        self, frames: Sequence[Frame], b: Buffer, start: Sequence[int], shape: Sequence[int]
-    ) -> Iterator[tuple[Frame, tuple[Array, ...]]]:
+        self, frames: Sequence[Environment], b: Buffer, start: Sequence[int], shape: Sequence[int]
+    ) -> Iterator[tuple[Environment, tuple[Array, ...]]]:
         """For each thread the elements of a part of a distributed buffer that it holds, counted from the start."""
         assert b.owner is not None
         for frame in frames:
@@ -501,7 +501,7 @@ class _Machine:
             if inside.any():
                 yield frame, tuple(at[inside].T)
 
-    def gather(self, frames: Sequence[Frame], b: Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
+    def gather(self, frames: Sequence[Environment], b: Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
         """A part of a buffer that a group of threads sees as one."""
         if b.owner is None:
             frame = frames[0]

@@ -18,7 +18,7 @@ Value = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Collective:
     """A thread has come to what its group executes together; ``site`` is the statement or the expression."""
 
     site: Stmt | Expr
@@ -37,22 +37,22 @@ class Until:
     source: SourceLocation | None = None
 
 
-Request = Barrier | Together | Until
-Meeting = Generator[Request, Value, None]
+Request = Barrier | Collective | Until
+SyncPoint = Generator[Request, Value, None]
 
 
-class Block:
+class ThreadBlock:
     """One run of one block. ``execute(request, threads, requests)`` does what a group came together for, and gives each
     of them its result; ``order`` shuffles; ``epoch`` is called when all have passed a barrier."""
 
     def __init__(
         self,
-        threads: Sequence[Meeting],
-        execute: Callable[[Together, Sequence[int], Sequence[Together]], Sequence[Value]],
+        threads: Sequence[SyncPoint],
+        execute: Callable[[Collective, Sequence[int], Sequence[Collective]], Sequence[Value]],
         order: Callable[[list[int]], list[int]],
         epoch: Callable[[], None],
     ) -> None:
-        self.running: dict[int, Meeting] = dict(enumerate(threads))
+        self.running: dict[int, SyncPoint] = dict(enumerate(threads))
         self.count = len(threads)
         self.execute = execute
         self.order = order
@@ -81,13 +81,13 @@ class Block:
         some = False
         for t in list(self.waiting):
             request = self.waiting.get(t)
-            if not isinstance(request, Together):
+            if not isinstance(request, Collective):
                 continue
             first = t - t % request.workers
             group = range(first, first + request.workers)
             asked = [self.waiting.get(other) for other in group]
-            if all(isinstance(a, Together) and a.site is request.site for a in asked):
-                requests = [a for a in asked if isinstance(a, Together)]
+            if all(isinstance(a, Collective) and a.site is request.site for a in asked):
+                requests = [a for a in asked if isinstance(a, Collective)]
                 for other, result in zip(group, self.execute(request, group, requests), strict=True):
                     self.results[other] = result
                     del self.waiting[other]
@@ -112,7 +112,7 @@ class Block:
 
     def stuck(self) -> None:
         """Nobody can go on: raises VerifyError, which names who waits and who does not come."""
-        together = {t: r for t, r in self.waiting.items() if isinstance(r, Together)}
+        together = {t: r for t, r in self.waiting.items() if isinstance(r, Collective)}
         if together:
             t, request = next(iter(together.items()))
             first = t - t % request.workers

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.definitions import convert
-from taskmap.ir.interp.memory import Access
-from taskmap.ir.interp.operands import Call, Mbarrier, Operand, unknown
+from taskmap.ir.interp.memory import CheckedAccess
+from taskmap.ir.interp.operands import InstructionCall, InstructionOperand, Mbarrier, unknown
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.specs import (
     AsyncCopySpec,
@@ -28,7 +28,7 @@ Array = NDArray[Any]
 Coords = tuple[int, ...]
 
 
-def _copy(call: Call) -> None:
+def _copy(call: InstructionCall) -> None:
     spec = call.instruction.spec
     assert isinstance(spec, AsyncCopySpec)
     to, source = call.memory("w"), call.memory("r")
@@ -43,7 +43,7 @@ def _copy(call: Call) -> None:
     to.store(values)
 
 
-def _bulk(call: Call) -> None:
+def _bulk(call: InstructionCall) -> None:
     to, source = call.memory("w"), call.memory("r")
     count = int(call.named("bytes")) // to.memory.buffer.dtype.bytes
     to.first(count).store(source.first(count).load())
@@ -51,7 +51,7 @@ def _bulk(call: Call) -> None:
         call.mbarrier().change(bytes=-int(call.named("bytes")))
 
 
-def _tensor(call: Call) -> None:
+def _tensor(call: InstructionCall) -> None:
     spec = call.instruction.spec
     assert isinstance(spec, TensorMoveSpec)
     described = call.named("map")
@@ -71,7 +71,7 @@ def _tensor(call: Call) -> None:
     if described.swizzle and box.memory.buffer.rank == 1:  # flattened: addresses, which the copy engine swizzles itself
         size = described.buffer.dtype.bytes
         places = [swizzled(int(place) * size, described.swizzle) // size for place in box.at[0]]
-        box = Operand(box.memory, (np.array(places, np.int64),), box.access)
+        box = InstructionOperand(box.memory, (np.array(places, np.int64),), box.access)
     if spec.kind == "load":
         values = np.zeros(len(inside), box.memory.storage.data.dtype)
         if len(at[0]):
@@ -81,11 +81,11 @@ def _tensor(call: Call) -> None:
         return
     values = box.load()[inside]
     if spec.kind == "add":
-        values = values + tensor.load(at, Access(), False)
-    tensor.store(at, values, call.frame.access_to(described.buffer) if spec.kind == "store" else Access())
+        values = values + tensor.load(at, CheckedAccess(), False)
+    tensor.store(at, values, call.frame.access_to(described.buffer) if spec.kind == "store" else CheckedAccess())
 
 
-def _mbarrier(call: Call) -> None:
+def _mbarrier(call: InstructionCall) -> None:
     spec = call.instruction.spec
     assert isinstance(spec, MbarrierSpec)
     if spec.remote:
@@ -106,7 +106,7 @@ def _mbarrier(call: Call) -> None:
         barrier.change(arrivals=1)
 
 
-def _atomic(call: Call) -> None:
+def _atomic(call: InstructionCall) -> None:
     i = call.index("memory")
     region = call.stmt.operands[i]
     assert isinstance(region, Region)
@@ -114,7 +114,7 @@ def _atomic(call: Call) -> None:
     assert isinstance(spec, AtomicSpec)
     start, extents = call.given[i]
     target = call.elements(region.buffer, start, extents)
-    target.access = Access()
+    target.access = CheckedAccess()
     value = np.asarray(call.named("value")).reshape(-1)
     target.store(atomically(spec, target.load(), value))
 
@@ -131,13 +131,13 @@ def atomically(spec: AtomicSpec, old: Array, value: Array, expected: Array | Non
     return convert(np.asarray(operations[spec.op](old, value)), spec.dtype)
 
 
-def _cached(call: Call) -> None:
+def _cached(call: InstructionCall) -> None:
     target = call.memory("w")
     values = np.atleast_1d(np.asarray(call.named("value")))
     target.store(values)
 
 
-ALONE: dict[type, Callable[[Call], None]] = {
+ALONE: dict[type, Callable[[InstructionCall], None]] = {
     AsyncCopySpec: _copy,
     BulkCopySpec: _bulk,
     TensorMoveSpec: _tensor,

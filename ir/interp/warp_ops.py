@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.approximations import approximated
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert
-from taskmap.ir.interp.expressions import Expressions, Frame, Value
-from taskmap.ir.interp.memory import Access
+from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
+from taskmap.ir.interp.memory import CheckedAccess
 from taskmap.ir.interp.operands import unknown
 from taskmap.ir.interp.thread_ops import atomically
 from taskmap.ir.interp.wgmma import Described
@@ -67,7 +67,7 @@ def _source(how: str, lane: int, by: int, width: int) -> int:
     return first + wanted if 0 <= wanted < width else lane
 
 
-def value_alone(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Value]:
+def value_alone(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Environment], Value]:
     """The value of an instruction of one thread."""
     spec = e.instruction.spec
     if isinstance(spec, (AtomicSpec, CachedMoveSpec, MbarrierSpec)):
@@ -85,13 +85,13 @@ def value_alone(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Val
     raise unknown(e.instruction, None)
 
 
-def _descriptor(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Value]:
+def _descriptor(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Environment], Value]:
     swizzle, matrix, leading, stride = e.args
     assert isinstance(matrix, Load)
     values = [expressions.compile(x) for x in (swizzle, leading, stride)]
     indices, buffer = [expressions.compile(i) for i in matrix.indices], matrix.buffer
 
-    def run(frame: Frame) -> Value:
+    def run(frame: Environment) -> Value:
         memory = frame.buffer(buffer)
         start = int(memory.address([i(frame) for i in indices])) * buffer.dtype.bytes
         width, leads, strides = (int(v(frame)) for v in values)
@@ -103,7 +103,7 @@ def _descriptor(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Val
     return run
 
 
-def _of_memory(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Value]:
+def _of_memory(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Environment], Value]:
     spec = e.instruction.spec
     names = [p.name for p in e.instruction.parameters]
     place = next(a for a in e.args if isinstance(a, Load))
@@ -111,7 +111,7 @@ def _of_memory(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Valu
     values = {n: expressions.compile(a) for n, a in zip(names, e.args, strict=True) if a is not place}
     lanes = e.lanes
 
-    def run(frame: Frame) -> Value:
+    def run(frame: Environment) -> Value:
         memory = frame.buffer(place.buffer)
         at = [i(frame) for i in indices]
         if isinstance(spec, MbarrierSpec):
@@ -125,9 +125,9 @@ def _of_memory(e: Intrinsic, expressions: Expressions) -> Callable[[Frame], Valu
             loaded = memory.load(many, frame.access_to(place.buffer), frame.lenient > 0)
             return loaded if lanes > 1 else loaded[0]
         assert isinstance(spec, AtomicSpec)
-        old = np.array(memory.load(many, Access(), False))
+        old = np.array(memory.load(many, CheckedAccess(), False))
         expected = values["expected"](frame) if "expected" in values else None
-        memory.store(many, atomically(spec, old, np.atleast_1d(values["value"](frame)), expected), Access())
+        memory.store(many, atomically(spec, old, np.atleast_1d(values["value"](frame)), expected), CheckedAccess())
         return old if lanes > 1 else _plain(old[0], e.dtype)
 
     return run

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.ir.errors import VerifyError
-from taskmap.ir.interp.memory import Access, Memory
+from taskmap.ir.interp.memory import CheckedAccess, Memory
 from taskmap.ir.isa.wgmma_descriptor import Descriptor
 
 Array = NDArray[Any]
@@ -26,7 +26,7 @@ class Described:
     memory: Memory
     descriptor: Descriptor
 
-    def matrix(self, rows: int, k: int, access: Access, *, transposed: bool) -> Array:
+    def matrix(self, rows: int, k: int, access: CheckedAccess, *, transposed: bool) -> Array:
         """The operand, (rows, k): of b, its columns are rows. Raises VerifyError for what lies outside the memory, or
         has not been written; a race with another worker that writes it counts as one of the whole group."""
         size = self.memory.buffer.dtype.bytes

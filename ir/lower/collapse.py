@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from taskmap.ir.analysis import polynomial as poly
-from taskmap.ir.construct import index, value_of
+from taskmap.ir.construct import constant_value, index
 from taskmap.ir.nodes import Body, Expr, For, Kernel, Let, LoopKind, Stmt, Store, Var
 from taskmap.ir.visit import map_body, walk_exprs
 
@@ -40,7 +40,7 @@ def _joined(outer: For) -> Body | None:
     (inner,) = body if len(body) == 1 else (None,)
     if not isinstance(inner, For) or outer.kind is not LoopKind.UNROLLED or inner.kind is not LoopKind.UNROLLED:
         return None
-    count, rows = value_of(inner.extent), value_of(outer.extent)
+    count, rows = constant_value(inner.extent), constant_value(outer.extent)
     stores = [s for s in inner.body if not isinstance(s, Let)]
     if count is None or rows is None or len(stores) != 1 or not isinstance(stores[0], Store):
         return None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast as typed
 
-from taskmap.ir.construct import binary, constant_dim, index, load, product
+from taskmap.ir.construct import binary, index, load, product, static_size
 from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Invoke, Kernel, Load, Ramp, Region, Stmt, Store, TensorMap
 from taskmap.ir.visit import expr_map, map_body
 
@@ -55,7 +55,7 @@ def span(buffer: Buffer) -> Dim:
 
 def _is_flat(buffer: Buffer) -> bool:
     plain = buffer.strides is None and buffer.layout is None and buffer.owner is None
-    return plain and buffer.rank == 1 and constant_dim(buffer.offset) == 0
+    return plain and buffer.rank == 1 and static_size(buffer.offset) == 0
 
 
 def _flat(buffer: Buffer) -> Buffer:

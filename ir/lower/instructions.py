@@ -18,7 +18,7 @@ from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.alignment import Multiples
-from taskmap.ir.construct import constant_dim, index, select, value_of
+from taskmap.ir.construct import constant_value, index, select, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.isa.specs import MatrixMoveSpec
@@ -45,7 +45,7 @@ class LowerInvokes:
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel. Raises LoweringError for operands that an instruction cannot take."""
         lane = Var("lane")
-        workers = (v for v, n in worker_extents(kernel).items() if (constant_dim(n) or 0) > 1)
+        workers = (v for v, n in worker_extents(kernel).items() if (static_size(n) or 0) > 1)
         body = _body(kernel.body, _Known(Multiples(), lane, free=frozenset(workers)))
         if body is kernel.body:
             return kernel
@@ -69,7 +69,7 @@ class _Known:
 
     def inside(self, s: Stmt) -> _Known:
         """Inside a loop."""
-        new = [s.var] if isinstance(s, For) and (value_of(s.extent) or 0) > 1 else []
+        new = [s.var] if isinstance(s, For) and (constant_value(s.extent) or 0) > 1 else []
         if isinstance(s, MappedFor):
             extents = dict(zip(s.vars, s.mapping.task_shape, strict=True))
             new = [v for v, n in extents.items() if n > 1]
@@ -126,7 +126,7 @@ def _refused(s: Invoke, why: str, hint: str | None = None) -> LoweringError:
 
 
 def _constant_shape(s: Invoke, r: Region) -> tuple[int, ...]:
-    shape = tuple(constant_dim(n) for n in r.shape)
+    shape = tuple(static_size(n) for n in r.shape)
     if None in shape:
         raise _refused(s, f"the region of {r.buffer!r} has a size that is not known when compiling.")
     return shape  # type: ignore[return-value]  # no None is in it
@@ -170,7 +170,7 @@ def _tiles(s: Invoke, multiples: Multiples) -> list[tuple[Region, Fragment]]:
 def _check_start(s: Invoke, r: Region, shape: Sequence[int], multiples: Multiples) -> None:
     """A tile begins at a multiple of its shape: in which slots it lies follows from that."""
     for start, n in zip(r.start, shape, strict=True):
-        known = value_of(start)
+        known = constant_value(start)
         wrong = int(known) % n if known is not None else multiples.of(start) % (n & -n)
         if wrong:
             raise _refused(s, f"the region of {r.buffer!r} begins at {print_expr(start)}: is it a multiple of {n}?")
@@ -252,7 +252,7 @@ def _choice(which: Expr, offsets: Sequence[int]) -> Expr:
 
 
 def _last_long(r: Region) -> int:
-    long = [d for d, n in enumerate(r.shape) if constant_dim(n) != 1]
+    long = [d for d, n in enumerate(r.shape) if static_size(n) != 1]
     return long[-1] if long else len(r.shape) - 1
 
 
@@ -269,7 +269,7 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> Non
         if b.layout.swizzle is not None and known.is_off(r.start[d], step):
             raise _refused(s, f"the region of {b!r} begins at {print_expr(r.start[d])}, not at a multiple of {step}.")
         return
-    if count > 1 and constant_dim(strides_of(b)[d]) != 1:
+    if count > 1 and static_size(strides_of(b)[d]) != 1:
         raise _refused(s, f"{count} neighbours along dimension {d} of {b!r} are not neighbours in memory.")
     total: Expr = index(b.offset)
     for start, stride in zip(r.start, strides_of(b), strict=True):
@@ -287,10 +287,10 @@ def torn(r: Region, d: int, count: int, alignment: int = 1) -> str:
     b = r.buffer
     if isinstance(b.layout, Layout):
         return _layout_flaw(b.layout, d, count, alignment)
-    if count > 1 and constant_dim(strides_of(b)[d]) != 1:
+    if count > 1 and static_size(strides_of(b)[d]) != 1:
         return f"dimension {d} of {b!r} is strided."
     others = (n for k, n in enumerate(strides_of(b)) if k != d)
-    if any((known := constant_dim(n)) is not None and known % alignment for n in others):
+    if any((known := static_size(n)) is not None and known % alignment for n in others):
         return f"rows of {b!r} are not aligned to {alignment} elements."
     return ""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import compare, const, index, value_of
+from taskmap.ir.construct import compare, const, constant_value, index
 from taskmap.ir.nodes import Binary, Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
 from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs, walk_stmts
@@ -59,7 +59,7 @@ class _Clamps:
     def __post_init__(self) -> None:
         named = [s for s in walk_stmts(self.loop.body) if isinstance(s, (For, Let))]
         self.inner = {s.var for s in named}
-        loops = [(s.var, value_of(s.extent)) for s in (self.loop, *named) if isinstance(s, For)]
+        loops = [(s.var, constant_value(s.extent)) for s in (self.loop, *named) if isinstance(s, For)]
         self.extents = {v: int(n) for v, n in loops if n is not None}
 
     def find(self) -> None:
@@ -96,9 +96,9 @@ class _Clamps:
         moving = [v for v in self.extents if v is self.loop.var or v in self.inner]
         if not all(atom in moving or self.is_fixed(atom) for monomial in p for atom in monomial):
             return None
-        if any(poly.degree_of(p, v) is None for v in moving):
+        if any(poly.linear_coefficient(p, v) is None for v in moving):
             return None
-        return poly.degree_of(p, self.loop.var)
+        return poly.linear_coefficient(p, self.loop.var)
 
     def is_fixed(self, e: Expr) -> bool:
         """Whether e is the same for all lanes and throughout the loop."""
@@ -109,7 +109,9 @@ class _Clamps:
         loops inside."""
         total: Expr = const(True, boolean)
         for p in self.slacks:
-            worst = {v: index(0 if (poly.degree_of(p, v) or 0) > 0 else n - 1) for v, n in self.extents.items()}
+            worst = {
+                v: index(0 if (poly.linear_coefficient(p, v) or 0) > 0 else n - 1) for v, n in self.extents.items()
+            }
             least = self.simplifier(substitute(poly.to_expr(p), worst))
             total = total & compare("ge", least, index(0))
         return total

@@ -21,7 +21,7 @@ from taskmap.ir.util.lazy import lazily
 __all__ = ["lower", "pipeline"]
 
 
-class Step(Protocol):
+class LoweringPass(Protocol):
     """A pass of lowering: a rewrite that keeps what a kernel does."""
 
     @property
@@ -36,10 +36,10 @@ class Step(Protocol):
         """The rewritten kernel."""
 
 
-_gpu_pipeline: Callable[..., tuple[Step, ...]] = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
+_gpu_pipeline: Callable[..., tuple[LoweringPass, ...]] = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
 
 
-def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[Step, ...]:
+def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[LoweringPass, ...]:
     """The passes that lower a kernel for ``target``, with the instructions of ``table`` (by default, all it has).
 
     Without a target the kernel runs on every CPU: specs become 128-bit vectors.

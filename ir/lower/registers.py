@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from taskmap.ir.construct import constant_dim, index, value_of
+from taskmap.ir.construct import constant_value, index, static_size
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
 from taskmap.ir.lower.vector_widths import Columns, Piece, is_addressable
 from taskmap.ir.nodes import (
@@ -86,7 +86,7 @@ def _tile_of(s: For, tiles: set[Buffer]) -> Buffer | None:
 def _is_column(b: Buffer, at: tuple[Expr, ...], s: For) -> bool:
     """Whether the loop's variable is the column of this access, and runs over all columns."""
     rest = any(e is s.var for i in at[:-1] for e in walk_exprs(i))
-    return at[-1] is s.var and not rest and is_addressable(b) and constant_dim(b.shape[-1]) == value_of(s.extent)
+    return at[-1] is s.var and not rest and is_addressable(b) and static_size(b.shape[-1]) == constant_value(s.extent)
 
 
 def _in_pieces(s: For, pieces: tuple[Piece, ...]) -> Iterator[Stmt]:
@@ -116,7 +116,7 @@ class SpillRegisters:
         def use(b: Buffer, indices: tuple[Expr, ...]) -> None:
             if b.scope is Scope.REGISTER:
                 (where,) = indices
-                start = value_of(where.base if isinstance(where, Ramp) else where)
+                start = constant_value(where.base if isinstance(where, Ramp) else where)
                 if start is not None:
                     used.setdefault(b, set()).add((int(start), where.lanes))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import compare, const, index, value_of
+from taskmap.ir.construct import compare, const, constant_value, index
 from taskmap.ir.lower.peel import AT_LEAST
 from taskmap.ir.nodes import Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Select, Stmt, Store, Var
 from taskmap.ir.types import boolean, i64
@@ -89,7 +89,7 @@ class _Flat:
 
 def _choices(loop: For) -> Iterator[_Choice]:
     """The comparisons that choose between loads and are linear in the lane."""
-    lanes = value_of(loop.extent)
+    lanes = constant_value(loop.extent)
     if lanes is None or not all(isinstance(s, (Let, Store)) for s in loop.body):
         return
     flat, simplifier = _Flat(loop), Simplifier()
@@ -100,7 +100,7 @@ def _choices(loop: For) -> Iterator[_Choice]:
             if not isinstance(c, Compare) or c.op not in AT_LEAST or c.a.dtype != i64 or c.lanes != 1:
                 continue
             room = simplifier.poly(AT_LEAST[c.op](c.a, c.b))
-            step = poly.degree_of(room, loop.var)
+            step = poly.linear_coefficient(room, loop.var)
             others = {x for m in room for atom in m if atom is not loop.var for x in walk_exprs(atom)}
             if step is None or others & flat.own or any(isinstance(x, Load) for x in others):
                 continue

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, constant_dim, index, ramp
+from taskmap.ir.construct import cast, index, ramp, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
 from taskmap.ir.lower.flatten import strides_of
@@ -88,7 +88,7 @@ class _Lowering:
     def vectors(self, b: Builder, name: str, extent: Dim, s: Move) -> Iterator[tuple[Expr]]:
         """The last dimension's elements, vector by vector; where the extent is symbolic, inside loops."""
         dtypes = (s.dst.buffer.dtype, s.src.buffer.dtype)
-        n = constant_dim(extent)
+        n = static_size(extent)
         if n is None:
             for start, lanes in _blocks(b, name, extent, (self.columns.of_move(_MANY, *dtypes)[0].lanes, 1)):
                 yield (_vector(start, lanes),)
@@ -122,7 +122,7 @@ class _Lowering:
     def tile(self, b: Builder, c: Region, a: Region, right: Region, sizes: tuple[Dim, Dim, Dim], s: MatMul) -> None:
         """c in registers: its elements are written out."""
         m, n, k = sizes
-        rows, columns = constant_dim(m), constant_dim(n)
+        rows, columns = static_size(m), static_size(n)
         if rows is None or columns is None:
             raise LoweringError(f"{_text(c)} is in registers and has a symbolic size", where=s.source)
         kind = LoopKind.UNROLLED if _in_registers(a.buffer, right.buffer) else LoopKind.SERIAL
@@ -155,7 +155,7 @@ class _Lowering:
         m, n, k = sizes
         widths = [piece.lanes for piece in self.cut(_MANY - 1, c.buffer, a.buffer, right.buffer)]
         lanes = widths[0]
-        narrow = min(w for w in widths if w >= min(_NARROW, lanes)) if constant_dim(n) is None else lanes
+        narrow = min(w for w in widths if w >= min(_NARROW, lanes)) if static_size(n) is None else lanes
         for row, rows in _blocks(b, "rows", m, (_ROWS, 1)):
             for column, columns in _blocks(b, "columns", n, (_VECTORS * lanes, lanes, narrow, 1)):
                 acc = b.allocate("acc", c.buffer.dtype, (rows, columns), Scope.REGISTER)
@@ -179,8 +179,8 @@ def _blocks(b: Builder, name: str, extent: Dim, sizes: Sequence[int]) -> Iterato
     a known rest is one block. A size of 1 comes last."""
     start: Dim = 0
     for size in dict.fromkeys(sizes):
-        known = constant_dim(extent)
-        rest = index(extent) - start if known is None else known - (constant_dim(start) or 0)
+        known = static_size(extent)
+        rest = index(extent) - start if known is None else known - (static_size(start) or 0)
         if isinstance(rest, int) and 0 < rest < size:
             continue
         if isinstance(rest, int) and size == 1 and rest:
@@ -215,12 +215,12 @@ def _in_registers(*buffers: Buffer) -> bool:
 
 
 def _is_contiguous(buffer: Buffer, d: int) -> bool:
-    return constant_dim(strides_of(buffer)[d]) == 1
+    return static_size(strides_of(buffer)[d]) == 1
 
 
 def _long(r: Region) -> list[int]:
     """The dimensions of a region in which it has more than one element, or may have."""
-    return [d for d, n in enumerate(r.shape) if constant_dim(n) != 1]
+    return [d for d, n in enumerate(r.shape) if static_size(n) != 1]
 
 
 def _matrix(r: Region, batch: Sequence[Expr], s: MatMul) -> Region:
@@ -229,7 +229,7 @@ def _matrix(r: Region, batch: Sequence[Expr], s: MatMul) -> Region:
     at = list(batch[len(batch) - len(lead) :]) if len(lead) <= len(batch) else [index(0)] * (len(lead) - len(batch))
     at += list(batch) if len(lead) > len(batch) else []
     for d, n in enumerate(lead):
-        if constant_dim(n) == 1:
+        if static_size(n) == 1:
             at[d] = index(0)
         elif d < len(lead) - len(batch):
             raise LoweringError(f"{_text(r)} has more matrices than {_text(s.c)}", where=s.source)

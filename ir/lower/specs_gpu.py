@@ -20,7 +20,7 @@ from taskmap.ir.algebra.digits import DigitMap
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import along, quotient
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import call, cast, constant_dim, index, index_of
+from taskmap.ir.construct import as_index, call, cast, index, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.isa.specs import AsyncCopySpec, MatMulSpec, MatrixMoveSpec
@@ -105,7 +105,7 @@ class _Lowering:
                 why=f"its {list(tasks)} tasks are no whole chunks of it.",
             )
         chunk = {d: shape[d] // t for d, t in zip(long, tasks, strict=True)}
-        worker = index_of(s.worker) if s.worker is not None else self.worker(mapping.num_workers)
+        worker = as_index(s.worker) if s.worker is not None else self.worker(mapping.num_workers)
         with b.mapped([f"i{d}" for d in range(len(tasks))], mapping, worker) as at:
             starts = {d: i * chunk[d] for d, i in zip(long, at, strict=True)}
             outer = long[:-1]
@@ -166,7 +166,7 @@ class _Lowering:
             by_matrices = self.matrices(s, held, owner)
             if by_matrices is not None:
                 return by_matrices
-        whole = _shape(held) == owner.task_shape and all(constant_dim(x) == 0 for x in held.start)
+        whole = _shape(held) == owner.task_shape and all(static_size(x) == 0 for x in held.start)
         if not whole:
             raise LoweringError(
                 f"a part of {held.buffer!r} cannot be moved",
@@ -191,7 +191,7 @@ class _Lowering:
         size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
         lanes = _WIDEST // size
         ones = [1] * (len(owner.task_shape) - 1)
-        long = [d for d, n in enumerate(other.shape) if constant_dim(n) != 1]
+        long = [d for d, n in enumerate(other.shape) if static_size(n) != 1]
         while lanes > 1:
             outer = quotient(owner, repeat(*ones, lanes))
             if outer is not None and long and (_owner(other) is not None or not torn(other, long[-1], lanes)):
@@ -260,7 +260,7 @@ class _Lowering:
         """c in the registers of several threads."""
         owner = _owner(s.c)
         assert owner is not None
-        if _shape(s.c) != owner.task_shape or any(constant_dim(x) != 0 for x in s.c.start):
+        if _shape(s.c) != owner.task_shape or any(static_size(x) != 0 for x in s.c.start):
             raise LoweringError(
                 f"a product cannot be added to a part of {s.c.buffer!r}",
                 where=s.source,
@@ -268,7 +268,7 @@ class _Lowering:
             )
         reasons: list[str] = []
         m, n = _shape(s.c)[-2:]
-        k = constant_dim(s.a.shape[-1])
+        k = static_size(s.a.shape[-1])
         if k is not None:
             spec = MatMulSpec(m, n, k, s.a.buffer.dtype, s.b.buffer.dtype, s.c.buffer.dtype)
             found = instructions_for(self.target, spec, self.table)
@@ -293,7 +293,7 @@ class _Lowering:
         """Every thread adds up the elements that it holds."""
         b = Builder(s.source)
         dtype = s.c.buffer.dtype
-        with b.loop("k", index_of(s.a.shape[-1])) as k:
+        with b.loop("k", as_index(s.a.shape[-1])) as k:
             names = [f"i{d}" for d in range(len(owner.task_shape))]
             with b.mapped(names, owner, self.worker(owner.num_workers)) as at:
                 i, j = at[-2:]
@@ -308,7 +308,7 @@ class _Lowering:
         assert owner is not None
         assert instruction.owner_c is not None
         shape = _shape(s.c)
-        k = constant_dim(s.a.shape[-1])
+        k = static_size(s.a.shape[-1])
         if shape[-2] % spec.m or shape[-1] % spec.n or k is None or k % spec.k:
             reasons.append(f"{shape[-2]}×{shape[-1]}×{k} is not made of whole {spec.m}×{spec.n}×{spec.k}.")
             return None
@@ -456,7 +456,7 @@ def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
     part = mapping.parts[0]
     assert isinstance(part, DigitMap)
     digits = radix.split(slot, [d.extent for d in part.slots])
-    return tuple(index_of(i) for i in part.indices(worker, digits))
+    return tuple(as_index(i) for i in part.indices(worker, digits))
 
 
 def _tiles_of(owner: TaskMapping, shape: tuple[int, ...]) -> TaskMapping | None:
@@ -511,7 +511,7 @@ def _owner(r: Region) -> TaskMapping | None:
 
 
 def _shape(r: Region) -> tuple[int, ...]:
-    shape = tuple(constant_dim(n) for n in r.shape)
+    shape = tuple(static_size(n) for n in r.shape)
     if None in shape:
         raise LoweringError(f"threads cannot share out a part of {r.buffer!r}", why="its size is symbolic.")
     return shape  # type: ignore[return-value]  # no None is in it
@@ -524,8 +524,8 @@ def _part(r: Region, offsets: dict[int, Expr], extents: Sequence[int]) -> Region
 
 def _renamed(of: Region, to: Region, offsets: dict[int, Expr]) -> dict[int, Expr]:
     """Offsets along the dimensions of one region as offsets along those of another of the same shape."""
-    here = [d for d, n in enumerate(of.shape) if constant_dim(n) != 1]
-    there = [d for d, n in enumerate(to.shape) if constant_dim(n) != 1]
+    here = [d for d, n in enumerate(of.shape) if static_size(n) != 1]
+    there = [d for d, n in enumerate(to.shape) if static_size(n) != 1]
     return {t: offsets[h] for h, t in zip(here, there, strict=True) if h in offsets}
 
 
@@ -541,8 +541,8 @@ def _part_like(r: Region, like: Region, offsets: dict[int, Expr], count: int, lo
 
 
 def _extents_like(r: Region, like: Region, shape: Sequence[int]) -> list[int]:
-    here = [d for d, n in enumerate(like.shape) if constant_dim(n) != 1]
-    there = [d for d, n in enumerate(r.shape) if constant_dim(n) != 1]
+    here = [d for d, n in enumerate(like.shape) if static_size(n) != 1]
+    there = [d for d, n in enumerate(r.shape) if static_size(n) != 1]
     extents = [1] * len(r.shape)
     for h, t in zip(here, there, strict=True):
         extents[t] = shape[h]

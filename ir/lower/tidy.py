@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import const, index, value_of
+from taskmap.ir.construct import const, constant_value, index
 from taskmap.ir.lower.common_indices import is_index
 from taskmap.ir.nodes import Binary, Body, Expr, For, If, Kernel, Let, LoopKind, Stmt, Var
 from taskmap.ir.types import i64
@@ -52,7 +52,7 @@ def _body(body: Body, simplifier: Simplifier, names: bool) -> Body:
 def _stmt(s: Stmt, simplifier: Simplifier, names: bool) -> Body:
     if isinstance(s, For):
         extent = simplifier(s.extent)
-        known = value_of(extent)
+        known = constant_value(extent)
         if known == 0:
             return ()
         if known == 1:
@@ -62,14 +62,14 @@ def _stmt(s: Stmt, simplifier: Simplifier, names: bool) -> Body:
         return (replace(s, extent=extent, body=_body(s.body, simplifier, names)),)
     if isinstance(s, If):
         cond = simplifier(s.cond)
-        known = value_of(cond)
+        known = constant_value(cond)
         if known is not None:
             return _body(s.then if known else s.orelse, simplifier, names)
         then, orelse = _body(s.then, simplifier, names), _body(s.orelse, simplifier, names)
         return (replace(s, cond=cond, then=then, orelse=orelse),)
     if isinstance(s, Let):
         value = simplifier(s.value)
-        if isinstance(value, Var) or value_of(value) is not None or is_index(value):
+        if isinstance(value, Var) or constant_value(value) is not None or is_index(value):
             simplifier.replace(s.var, value)
             return (Let(s.var, value, s.source),) if names and is_index(value) else ()
         if value.dtype == i64 and value.lanes == 1:
@@ -104,7 +104,7 @@ class Unroll:
         def one(s: Stmt) -> Body | None:
             if not isinstance(s, For) or s.kind is not LoopKind.UNROLLED:
                 return None
-            extent = value_of(s.extent)
+            extent = constant_value(s.extent)
             if extent is None:
                 return (replace(s, kind=LoopKind.SERIAL),)
             copies: list[Stmt] = []

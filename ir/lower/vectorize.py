@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.alignment import Multiples
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import binary, const, load, value_of, widen
+from taskmap.ir.construct import binary, const, constant_value, load, widen
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.nodes import (
     Allocate,
@@ -50,7 +50,7 @@ class Vectorize:
         def one(s: Stmt) -> Body | None:
             if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
                 return None
-            lanes = value_of(s.extent)
+            lanes = constant_value(s.extent)
             if lanes is None:
                 raise LoweringError(
                     f"kernel {kernel.name!r}: the extent of vector loop {s.var.name!r} is not a constant",
@@ -173,7 +173,7 @@ class _Lanes:
         mixed = swizzled[0]
         assert isinstance(mixed, Binary)
         where, bits = self._address(mixed.a), mixed.b
-        if not isinstance(where, Ramp) or value_of(where.stride) != 1 or not self.scalar(bits):
+        if not isinstance(where, Ramp) or constant_value(where.stride) != 1 or not self.scalar(bits):
             return None
         step = 1 << (self.count - 1).bit_length()
         if self.multiples.of(where.base) % step or self.multiples.of(bits) % step:

@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 from taskmap.ir.analysis.bounds import Facts
 from taskmap.ir.analysis.polynomial import to_expr, to_poly
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import call, cast, compare, index, index_of, maximum, minimum, select, unary
+from taskmap.ir.construct import as_index, call, cast, compare, index, maximum, minimum, select, unary
 from taskmap.ir.errors import ScriptError, TaskmapError
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.nodes import Binary, Buffer, Const, Expr, Kernel, Load
 from taskmap.ir.script import vocabulary as words
 from taskmap.ir.script.scope import Names
-from taskmap.ir.script.source import Source
+from taskmap.ir.script.source import ScriptSource
 from taskmap.ir.types import DType, TensorType, boolean, f32, i64
 from taskmap.ir.visit import map_expr, walk_exprs
 from taskmap.ir.workers import BLOCKS, THREAD
@@ -98,7 +98,7 @@ class Inlinable:
 class Evaluator:
     """Evaluates the expressions of one function."""
 
-    def __init__(self, source: Source, names: Names, setting: Setting) -> None:
+    def __init__(self, source: ScriptSource, names: Names, setting: Setting) -> None:
         self.source = source
         self.names = names
         self.setting = setting
@@ -378,7 +378,7 @@ class Evaluator:
                 self.refuse(item, f"an index is an integer, not {_kind(value)}.")
             if isinstance(value, Expr) and not value.dtype.is_int:
                 self.refuse(item, f"an index is an integer, not {value.dtype}.", "Convert it: i64(...).")
-            result.append(shorter(index_of(value)))
+            result.append(shorter(as_index(value)))
         return result
 
     def load(self, node: ast.AST, buffer: Buffer, indices: Sequence[Expr]) -> Expr:
@@ -479,7 +479,7 @@ class Evaluator:
         for a in args:
             if isinstance(a, bool) or not isinstance(a, (int, Expr)):
                 self.refuse(node, f"an index is an integer, not {_kind(a)}.")
-        return self.predicated(node, buffer, [shorter(index_of(a)) for a in args], kwargs.get("otherwise", 0))
+        return self.predicated(node, buffer, [shorter(as_index(a)) for a in args], kwargs.get("otherwise", 0))
 
 
 def _literal(value: float, dtype: DType) -> Expr:

@@ -25,8 +25,8 @@ from taskmap.ir.errors import ScriptError
 from taskmap.ir.nodes import Body, Buffer, Dim, Expr, Kernel, MatMul, Move, Store, Var
 from taskmap.ir.script.expressions import Evaluator, Setting
 from taskmap.ir.script.scope import Names, surroundings
-from taskmap.ir.script.source import Source, read_source
-from taskmap.ir.script.statements import Reader, Script
+from taskmap.ir.script.source import ScriptSource, read_source
+from taskmap.ir.script.statements import Script, StatementReader
 from taskmap.ir.script.vocabulary import (
     MATH,
     barrier,
@@ -157,7 +157,7 @@ class _KernelReader:
         self.name = name or getattr(function, "__name__", "kernel")
         self.note = note
         self.what = f"cannot compile kernel {self.name!r}"
-        self.source: Source = read_source(function)
+        self.source: ScriptSource = read_source(function)
         self.outside = surroundings(function, frame_locals)
 
     def read(self) -> Kernel:
@@ -174,7 +174,7 @@ class _KernelReader:
         edges = frozenset(buffers) if self.predicated else frozenset()
         setting = Setting(self.what, out, facts, self.threads, bool(self.threads), edges)
         with writing_to(out) as maps:
-            Reader(self.source, Names(self.outside, parameters), setting, is_kernel=True).read()
+            StatementReader(self.source, Names(self.outside, parameters), setting, is_kernel=True).read()
         body = out.body()
         place = self.source.at(self.source.tree)
         written = _written(body)

@@ -13,7 +13,7 @@ from taskmap.ir.source import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScriptSource:
     """A function's syntax tree. first: the line of the file that ``lines`` begin with."""
 
     name: str
@@ -37,7 +37,7 @@ def _column(text: str, utf8: int) -> int:
     return len(text.encode()[:utf8].decode(errors="ignore"))
 
 
-def read_source(function: Callable[..., Any]) -> Source:
+def read_source(function: Callable[..., Any]) -> ScriptSource:
     """The source of a function. Raises ScriptError for what is not a plain function, or has no source."""
     name = getattr(function, "__name__", repr(function))
     if not inspect.isfunction(function) or name == "<lambda>":
@@ -57,7 +57,7 @@ def read_source(function: Callable[..., Any]) -> Source:
     if not isinstance(tree, ast.FunctionDef):
         place = SourceLocation(file, first, 0, None, lines[0])
         raise ScriptError(f"cannot read {name} as script", where=place, why="it is not a plain function.")
-    return Source(name, file, first, tuple(line.rstrip("\n") for line in lines), tree)
+    return ScriptSource(name, file, first, tuple(line.rstrip("\n") for line in lines), tree)
 
 
 def _parse(lines: list[str]) -> ast.stmt:

@@ -15,7 +15,7 @@ from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Var
 from taskmap.ir.script import vocabulary as words
 from taskmap.ir.script.expressions import Evaluator, Inlinable, Setting, shorter
 from taskmap.ir.script.scope import Names, surroundings
-from taskmap.ir.script.source import Source, read_source
+from taskmap.ir.script.source import ScriptSource, read_source
 from taskmap.ir.types import DType
 from taskmap.ir.util.wording import by
 from taskmap.ir.workers import THREAD
@@ -40,10 +40,10 @@ _REFUSED: dict[type, tuple[str, str]] = {
 }
 
 
-class Reader(Evaluator):
+class StatementReader(Evaluator):
     """Reads the body of one function into the builder. ``blocks`` counts the open blocks that run conditionally."""
 
-    def __init__(self, source: Source, names: Names, setting: Setting, *, is_kernel: bool) -> None:
+    def __init__(self, source: ScriptSource, names: Names, setting: Setting, *, is_kernel: bool) -> None:
         super().__init__(source, names, setting)
         self.is_kernel = is_kernel
         self.blocks = 0
@@ -365,19 +365,19 @@ class Script(Inlinable):
         names = Names(surroundings(self.function, {}), bound.arguments)
         source, setting.depth = setting.builder.source, setting.depth + 1
         try:
-            return Reader(self.source, names, setting, is_kernel=False).read()
+            return StatementReader(self.source, names, setting, is_kernel=False).read()
         finally:
             setting.builder.source, setting.depth = source, setting.depth - 1
 
 
-_TABLE: dict[type, Callable[[Reader, Any], None]] = {
-    ast.Expr: Reader.expression,
-    ast.Pass: Reader.nothing,
-    ast.Assert: Reader.assertion,
-    ast.Return: Reader.returned,
-    ast.Assign: Reader.assign,
-    ast.AnnAssign: Reader.annotated,
-    ast.AugAssign: Reader.augmented,
-    ast.If: Reader.branch,
-    ast.For: Reader.loop,
+_TABLE: dict[type, Callable[[StatementReader, Any], None]] = {
+    ast.Expr: StatementReader.expression,
+    ast.Pass: StatementReader.nothing,
+    ast.Assert: StatementReader.assertion,
+    ast.Return: StatementReader.returned,
+    ast.Assign: StatementReader.assign,
+    ast.AnnAssign: StatementReader.annotated,
+    ast.AugAssign: StatementReader.augmented,
+    ast.If: StatementReader.branch,
+    ast.For: StatementReader.loop,
 }

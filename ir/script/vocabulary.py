@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskmap.ir.algebra.loops import OnWorker
 from taskmap.ir.builder import Builder, region, region_of
-from taskmap.ir.construct import as_expr, call, cast, index_of, load, value_of
+from taskmap.ir.construct import as_expr, as_index, call, cast, constant_value, load
 from taskmap.ir.errors import ScriptError
 from taskmap.ir.functions import FUNCTIONS
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
@@ -180,7 +180,7 @@ def move(dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = No
     """
     if by is not None and not isinstance(by, OnWorker):
         raise TypeError(f"move(by=...) takes mapping.on(worker), not {by!r}")
-    mapping, worker = (None, None) if by is None else (by.mapping, index_of(by.worker))
+    mapping, worker = (None, None) if by is None else (by.mapping, as_index(by.worker))
     _current("move()").builder.move(dst, src, mapping=mapping, worker=worker, asynchronous=asynchronous)
 
 
@@ -221,7 +221,7 @@ def invoke(instruction: Instruction, operands: Sequence[Any]) -> Expr | None:
     result, lanes = instruction.result, by_name.get("lanes")
     like = by_name.get(result) if isinstance(result, str) else None
     dtype = like.dtype if isinstance(like, Expr) else result
-    count = int(value_of(lanes) or 1) if isinstance(lanes, Expr) else like.lanes if isinstance(like, Expr) else 1
+    count = int(constant_value(lanes) or 1) if isinstance(lanes, Expr) else like.lanes if isinstance(like, Expr) else 1
     return Intrinsic(instruction, args, dtype, count)  # type: ignore[arg-type]  # all are expressions, of a type
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.analysis.bounds import LANES, Facts, Interval
-from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.construct import index, static_size
 from taskmap.ir.nodes import (
     Body,
     Buffer,
@@ -32,7 +32,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.printer import print_expr
-from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import stmt_exprs, walk_exprs
 from taskmap.ir.workers import worker_extents
 
@@ -46,7 +46,7 @@ class _Place:
     certain: bool = True
 
     def loop(self, var: Var, extent: Dim) -> _Place:
-        size = constant_dim(extent)
+        size = static_size(extent)
         known = size is not None and size > 0
         free = self.free | {var} if known else self.free
         return _Place(self.facts.below(var, extent), free, self.certain and known)
@@ -56,7 +56,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BufferAccess:
     """One dimension of an access, with its verdict: True proved inside, False certainly outside, None unknown."""
 
     buffer: Buffer
@@ -81,7 +81,7 @@ def _text(i: Interval) -> str:
     return f"[{lo}, {hi}]"
 
 
-def accesses(kernel: Kernel) -> Iterator[Access]:
+def accesses(kernel: Kernel) -> Iterator[BufferAccess]:
     """Every dimension of every access of a kernel, in program order, with its verdict."""
     facts = Facts()
     for dim in kernel.dims:
@@ -93,7 +93,7 @@ def accesses(kernel: Kernel) -> Iterator[Access]:
     yield from _body(kernel.body, place)
 
 
-def _body(body: Body, place: _Place) -> Iterator[Access]:
+def _body(body: Body, place: _Place) -> Iterator[BufferAccess]:
     for stmt in body:
         for root in stmt_exprs(stmt):
             yield from _loads(stmt, root, place)
@@ -119,31 +119,31 @@ def _body(body: Body, place: _Place) -> Iterator[Access]:
             yield from _regions(stmt, stmt.regions, place)
 
 
-def _loads(stmt: Stmt, root: Expr, place: _Place) -> Iterator[Access]:
+def _loads(stmt: Stmt, root: Expr, place: _Place) -> Iterator[BufferAccess]:
     """Loads of an expression. Both sides of a select are evaluated, so its condition proves nothing."""
     for e in walk_exprs(root):
         if isinstance(e, Load):
             yield from _access(stmt, e.buffer, e.indices, place)
 
 
-def _regions(stmt: Stmt, regions: Sequence[Region], place: _Place) -> Iterator[Access]:
+def _regions(stmt: Stmt, regions: Sequence[Region], place: _Place) -> Iterator[BufferAccess]:
     for r in regions:
         yield from _access(stmt, r.buffer, r.start, place)
         last = [s + (n - 1) for s, n in zip(r.start, r.shape, strict=True)]
         yield from _access(stmt, r.buffer, [index(e) for e in last], place)
 
 
-def _access(stmt: Stmt, buffer: Buffer, indices: Sequence[Expr], place: _Place) -> Iterator[Access]:
+def _access(stmt: Stmt, buffer: Buffer, indices: Sequence[Expr], place: _Place) -> Iterator[BufferAccess]:
     for d, (i, size) in enumerate(zip(indices, buffer.shape, strict=False)):
         interval = place.facts.poly_range(place.facts.poly(i))
-        yield Access(buffer, d, i, _verdict(i, size, interval, place), stmt, interval)
+        yield BufferAccess(buffer, d, i, _verdict(i, size, interval, place), stmt, interval)
 
 
 def _verdict(i: Expr, size: Dim, interval: Interval, place: _Place) -> bool | None:
     facts = place.facts
     if facts.at_most(index(0), i) and facts.at_most(i + 1, index(size)):
         return True
-    extent = constant_dim(size)
+    extent = static_size(size)
     if interval.hi < 0 or (extent is not None and interval.lo >= extent):
         return False
     outside = interval.lo < 0 or (extent is not None and interval.hi >= extent)
@@ -157,8 +157,8 @@ def _is_reached(i: Expr, place: _Place) -> bool:
     return place.certain and linear and all(v in place.free or v in LANES for m in p for v in m)
 
 
-def bounds(kernel: Kernel) -> Iterator[Flaw]:
+def bounds(kernel: Kernel) -> Iterator[Violation]:
     """No access is certainly out of bounds."""
     for access in accesses(kernel):
         if access.inside is False:
-            yield Flaw(f"{access}.", access.stmt)
+            yield Violation(f"{access}.", access.stmt)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import constant_dim, index, value_of
+from taskmap.ir.construct import constant_value, index, static_size
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.isa.specs import ShuffleSpec, VoteSpec
 from taskmap.ir.nodes import (
@@ -28,7 +28,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.types import i64
-from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import map_expr, stmt_exprs, substitute, walk_exprs, walk_stmts
 from taskmap.ir.workers import THREAD
 
@@ -40,15 +40,15 @@ _SCOPES = {
 }
 
 
-def operands(kernel: Kernel) -> Iterator[Flaw]:
+def operands(kernel: Kernel) -> Iterator[Violation]:
     """An instruction is given one operand for each of its parameters, of its place and type."""
     for s in walk_stmts(kernel.body):
         if isinstance(s, Invoke):
-            yield from (Flaw(why, s) for why in _given(s.instruction, s.operands))
+            yield from (Violation(why, s) for why in _given(s.instruction, s.operands))
         for root in stmt_exprs(s):
             for e in walk_exprs(root):
                 if isinstance(e, Intrinsic) and e.instruction.targets.kind == "cuda":
-                    yield from (Flaw(why, s) for why in _given(e.instruction, e.args))
+                    yield from (Violation(why, s) for why in _given(e.instruction, e.args))
 
 
 def _given(instruction: Instruction, given: tuple[Region | Expr | TensorMap, ...]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _flaw(parameter: Parameter, operand: Region | Expr | TensorMap) -> str | Non
     if isinstance(operand, TensorMap):
         return f"is in {place.value}, not a tensor map"
     if place is Place.CONSTANT:
-        known = value_of(operand) if isinstance(operand, Expr) else None
+        known = constant_value(operand) if isinstance(operand, Expr) else None
         if known is None:
             return "has to be known when compiling"
         allowed = parameter.choices
@@ -93,17 +93,17 @@ def _wrong_type(parameter: Parameter, dtype: object) -> str | None:
     return f"is {' or '.join(map(str, parameter.dtypes))}, not {dtype}"
 
 
-def collectives(kernel: Kernel) -> Iterator[Flaw]:
+def collectives(kernel: Kernel) -> Iterator[Violation]:
     """All threads that execute an instruction together reach it together: what decides about it differs between such
     groups only, not inside one."""
     if not kernel.threads:
         for s in walk_stmts(kernel.body):
             if isinstance(s, Invoke):
-                yield Flaw("the kernel has no threads.", s)
+                yield Violation("the kernel has no threads.", s)
         return
     for workers in sorted({w for s in walk_stmts(kernel.body) for w in _workers(s)}):
         if kernel.threads % workers:
-            yield Flaw(f"the block has {kernel.threads} threads, which are not whole groups of {workers}.")
+            yield Violation(f"the block has {kernel.threads} threads, which are not whole groups of {workers}.")
         yield from _Groups(workers).body(kernel.body, None)
 
 
@@ -152,10 +152,10 @@ class _Groups:
         whole = all(c % self.size == 0 and self.lane not in m for m, c in gap.items())
         return Compare(e.op, poly.to_expr(gap), index(0), 1) if whole else None
 
-    def body(self, body: Body, inside: str | None) -> Iterator[Flaw]:
+    def body(self, body: Body, inside: str | None) -> Iterator[Violation]:
         for s in body:
             if inside and self.size in _workers(s):
-                yield Flaw(f"{self.size} threads execute it together, and it stands under {inside}.", s)
+                yield Violation(f"{self.size} threads execute it together, and it stands under {inside}.", s)
             if isinstance(s, Let):
                 if self.differs(s.value):
                     self.varying.add(s.var) if not s.value.dtype.is_int else self.name(s)
@@ -190,19 +190,19 @@ def _is_agreed(e: Intrinsic, size: int) -> bool:
     return isinstance(spec, VoteSpec) and spec.how in ("any", "all", "ballot") and size <= 32
 
 
-def maps(kernel: Kernel) -> Iterator[Flaw]:
+def maps(kernel: Kernel) -> Iterator[Violation]:
     """A tensor map is of a parameter in global memory, has an extent for each of its dimensions, and at most five."""
     for m in kernel.maps:
         if m.buffer not in kernel.buffers:
-            yield Flaw(f"the tensor map {m.name} is of {m.buffer!r}, which is not a parameter.")
+            yield Violation(f"the tensor map {m.name} is of {m.buffer!r}, which is not a parameter.")
         if len(m.box) != m.seen.rank or not 1 <= len(m.box) <= 5:
-            yield Flaw(f"the box {m.box} of {m.name} does not fit {m.seen!r}.")
+            yield Violation(f"the box {m.box} of {m.name} does not fit {m.seen!r}.")
         if m.swizzle not in (0, 32, 64, 128):
-            yield Flaw(f"{m.name} is swizzled over {m.swizzle} bytes, not over 0, 32, 64 or 128.")
-        elif m.swizzle and (known := constant_dim(m.box[-1])) and known * m.buffer.dtype.bytes > m.swizzle:
-            yield Flaw(f"a row of {m.name} is {known * m.buffer.dtype.bytes} bytes, more than are swizzled.")
+            yield Violation(f"{m.name} is swizzled over {m.swizzle} bytes, not over 0, 32, 64 or 128.")
+        elif m.swizzle and (known := static_size(m.box[-1])) and known * m.buffer.dtype.bytes > m.swizzle:
+            yield Violation(f"a row of {m.name} is {known * m.buffer.dtype.bytes} bytes, more than are swizzled.")
     known_maps = set(kernel.maps)
     for s in walk_stmts(kernel.body):
         for o in s.operands if isinstance(s, Invoke) else ():
             if isinstance(o, TensorMap) and o not in known_maps:
-                yield Flaw(f"the tensor map {o.name} is not an argument of the kernel.", s)
+                yield Violation(f"the tensor map {o.name} is not an argument of the kernel.", s)

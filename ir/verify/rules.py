@@ -11,8 +11,8 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.printer import print_body
 from taskmap.ir.verify import instructions as invoke
 from taskmap.ir.verify import structure, types
-from taskmap.ir.verify.bounds import Access, accesses, bounds
-from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.verify.bounds import BufferAccess, accesses, bounds
+from taskmap.ir.verify.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Rule:
     """A rule by name; ``check`` yields a flaw for each place that breaks it. Its docstring says what the rule is."""
 
     name: str
-    check: Callable[[Kernel], Iterable[Flaw]]
+    check: Callable[[Kernel], Iterable[Violation]]
 
 
 RULES = (
@@ -52,7 +52,7 @@ LOWERED = (
 """What holds besides once lowering is done."""
 
 
-def flaws(kernel: Kernel, rules: Sequence[Rule] = RULES) -> Iterator[tuple[Rule, Flaw]]:
+def flaws(kernel: Kernel, rules: Sequence[Rule] = RULES) -> Iterator[tuple[Rule, Violation]]:
     """Every place where ``kernel`` breaks a rule, rule by rule."""
     for rule in rules:
         for flaw in rule.check(kernel):
@@ -70,14 +70,14 @@ def verify_lowered(kernel: Kernel) -> None:
     verify(kernel, LOWERED)
 
 
-def _error(kernel: Kernel, rule: Rule, flaw: Flaw) -> VerifyError:
+def _error(kernel: Kernel, rule: Rule, flaw: Violation) -> VerifyError:
     text = print_body(flaw.stmt).splitlines()[0] if flaw.stmt else None
     source = getattr(flaw.stmt, "source", None) or (None if flaw.stmt else kernel.source)
     why = flaw.why if source is None or text is None else f"in {text}\n{flaw.why}"
     return VerifyError(f"kernel {kernel.name!r} breaks the rule of {rule.name}", where=source or text, why=why)
 
 
-def unproved(kernel: Kernel) -> list[Access]:
+def unproved(kernel: Kernel) -> list[BufferAccess]:
     """The accesses that could be proved neither inside nor outside their buffers."""
     return [access for access in accesses(kernel) if access.inside is None]
 

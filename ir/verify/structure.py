@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator
 
-from taskmap.ir.construct import constant_dim, value_of
+from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.nodes import (
     Allocate,
     Barrier,
@@ -32,7 +32,7 @@ from taskmap.ir.nodes import (
     Var,
 )
 from taskmap.ir.recurrence import Recurrence
-from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import defined_vars, stmt_bodies, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import THREAD, worker_extents
 
@@ -51,27 +51,27 @@ def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
         yield from (e.buffer for e in walk_exprs(root) if isinstance(e, Load))
 
 
-def definitions(kernel: Kernel) -> Iterator[Flaw]:
+def definitions(kernel: Kernel) -> Iterator[Violation]:
     """Every variable and buffer is defined once, before its uses and in a body around them."""
     seen: set[Var | Buffer] = set()
     parameters: tuple[Var | Buffer, ...] = (*kernel.dims, *kernel.buffers, *kernel.own)
     for item in parameters:
         if item in seen:
-            yield Flaw(f"{item!r} is a parameter twice.")
+            yield Violation(f"{item!r} is a parameter twice.")
         seen.add(item)
     yield from _parameters(kernel)
     yield from _scoped(kernel.body, {*seen, *worker_extents(kernel)}, seen)
 
 
-def _parameters(kernel: Kernel) -> Iterator[Flaw]:
+def _parameters(kernel: Kernel) -> Iterator[Violation]:
     for b in kernel.buffers:
         dims = (*b.shape, *(b.strides or ()), b.offset)
         used = {e for d in dims if isinstance(d, Expr) for e in walk_exprs(d) if isinstance(e, Var)}
         for var in used - set(kernel.dims):
-            yield Flaw(f"the shape of {b!r} mentions {var.name}, which is not a size of the kernel.")
+            yield Violation(f"the shape of {b!r} mentions {var.name}, which is not a size of the kernel.")
 
 
-def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> Iterator[Flaw]:
+def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> Iterator[Violation]:
     visible = set(outer)
     for stmt in body:
         exprs = [e for root in stmt_exprs(stmt) for e in walk_exprs(root)]
@@ -80,15 +80,15 @@ def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> It
         for root in stmt_exprs(stmt):
             for e in walk_exprs(root):
                 if isinstance(e, Var) and e not in visible and e not in bound:
-                    yield Flaw(f"{e.name} is used where it is not defined.", stmt)
+                    yield Violation(f"{e.name} is used where it is not defined.", stmt)
         for b in _buffers_of(stmt):
             if b not in visible:
-                yield Flaw(f"{b!r} is used where it is not allocated.", stmt)
+                yield Violation(f"{b!r} is used where it is not allocated.", stmt)
         new: tuple[Var | Buffer, ...] = defined_vars(stmt)
         new += (stmt.buffer,) if isinstance(stmt, Allocate) else ()
         for item in new:
             if item in seen:
-                yield Flaw(f"{item!r} is defined twice.", stmt)
+                yield Violation(f"{item!r} is defined twice.", stmt)
             seen.add(item)
         for inner in stmt_bodies(stmt):
             yield from _scoped(inner, visible | set(new), seen)
@@ -96,20 +96,20 @@ def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> It
             visible.update(new)
 
 
-def outputs(kernel: Kernel) -> Iterator[Flaw]:
+def outputs(kernel: Kernel) -> Iterator[Violation]:
     """Outputs are parameters; of the parameters only outputs are written."""
     for b in kernel.outputs:
         if b not in kernel.buffers:
-            yield Flaw(f"the output {b!r} is not a parameter.")
+            yield Violation(f"the output {b!r} is not a parameter.")
     inputs = set(kernel.buffers) - set(kernel.outputs)
     for stmt in walk_stmts(kernel.body):
         written = stmt.buffer if isinstance(stmt, Store) else None
         written = stmt.dst.buffer if isinstance(stmt, Move) else stmt.c.buffer if isinstance(stmt, MatMul) else written
         for b in invoked_writes(stmt):
             if b in inputs:
-                yield Flaw(f"{b!r} is an input and is written.", stmt)
+                yield Violation(f"{b!r} is an input and is written.", stmt)
         if written in inputs:
-            yield Flaw(f"{written!r} is an input and is written.", stmt)
+            yield Violation(f"{written!r} is an input and is written.", stmt)
 
 
 def invoked_writes(stmt: Stmt) -> Iterator[Buffer]:
@@ -125,42 +125,44 @@ def invoked_writes(stmt: Stmt) -> Iterator[Buffer]:
                 yield from (a.buffer for p, a in pairs if isinstance(a, Load) and "w" in p.effect)
 
 
-def launch(kernel: Kernel) -> Iterator[Flaw]:
+def launch(kernel: Kernel) -> Iterator[Violation]:
     """A kernel with a grid has threads and the reverse; a grid has at most three dimensions."""
     if bool(kernel.grid) != bool(kernel.threads):
-        yield Flaw(f"it has the grid {kernel.grid} and {kernel.threads} threads: both or neither.")
+        yield Violation(f"it has the grid {kernel.grid} and {kernel.threads} threads: both or neither.")
     if kernel.own and not kernel.grid:
-        yield Flaw("it has memory of its own, which only launches on a GPU have.")
+        yield Violation("it has memory of its own, which only launches on a GPU have.")
     if len(kernel.grid) > 3:
-        yield Flaw(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
+        yield Violation(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
     if kernel.cluster and (len(kernel.cluster) > 3 or min(kernel.cluster) < 1 or math.prod(kernel.cluster) > 16):
-        yield Flaw(f"{kernel.cluster} is no cluster: it has up to three dimensions, and up to 16 blocks.")
+        yield Violation(f"{kernel.cluster} is no cluster: it has up to three dimensions, and up to 16 blocks.")
 
 
-def vector_loops(kernel: Kernel) -> Iterator[Flaw]:
+def vector_loops(kernel: Kernel) -> Iterator[Violation]:
     """A vector loop has a constant extent and holds no parallel, vector or task-mapped loop, and no spec."""
     for stmt in walk_stmts(kernel.body):
         if not isinstance(stmt, For) or stmt.kind is not LoopKind.VECTOR:
             continue
-        if value_of(stmt.extent) is None:
-            yield Flaw("the extent of a vector loop is not a constant.", stmt)
+        if constant_value(stmt.extent) is None:
+            yield Violation("the extent of a vector loop is not a constant.", stmt)
         for inner in walk_stmts(stmt.body):
             nested = isinstance(inner, For) and inner.kind in (LoopKind.VECTOR, LoopKind.PARALLEL)
             if nested or isinstance(inner, (MappedFor, Move, MatMul, Barrier, Invoke)):
-                yield Flaw(f"it stands inside the vector loop over {stmt.var.name}.", inner)
+                yield Violation(f"it stands inside the vector loop over {stmt.var.name}.", inner)
 
 
-def parallel_loops(kernel: Kernel) -> Iterator[Flaw]:
+def parallel_loops(kernel: Kernel) -> Iterator[Violation]:
     """Parallel loops belong to the CPU: a GPU kernel has a grid and threads instead."""
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL and kernel.threads:
-            yield Flaw("a parallel loop stands in a kernel that has threads.", stmt)
+            yield Violation("a parallel loop stands in a kernel that has threads.", stmt)
 
 
-def barriers(kernel: Kernel) -> Iterator[Flaw]:
+def barriers(kernel: Kernel) -> Iterator[Violation]:
     """Every thread of a block reaches every barrier: no condition or extent around one depends on the thread."""
     if not kernel.threads:
-        yield from (Flaw("the kernel has no threads.", s) for s in walk_stmts(kernel.body) if isinstance(s, Barrier))
+        yield from (
+            Violation("the kernel has no threads.", s) for s in walk_stmts(kernel.body) if isinstance(s, Barrier)
+        )
         return
     yield from _uniform(kernel.body, {THREAD}, None)
 
@@ -174,10 +176,10 @@ def _varies(e: Expr, varying: set[Var]) -> bool:
     )
 
 
-def _uniform(body: Body, varying: set[Var], inside: str | None) -> Iterator[Flaw]:
+def _uniform(body: Body, varying: set[Var], inside: str | None) -> Iterator[Violation]:
     for stmt in body:
         if isinstance(stmt, Barrier) and inside:
-            yield Flaw(f"a barrier stands under {inside}, which depends on the thread.", stmt)
+            yield Violation(f"a barrier stands under {inside}, which depends on the thread.", stmt)
         depends = any(_varies(e, varying) for e in stmt_exprs(stmt))
         if isinstance(stmt, Let) and depends:
             varying.add(stmt.var)
@@ -193,37 +195,37 @@ def _uniform(body: Body, varying: set[Var], inside: str | None) -> Iterator[Flaw
             yield from _uniform(stmt.body, varying, "a loop" if depends else inside)
 
 
-def workers(kernel: Kernel) -> Iterator[Flaw]:
+def workers(kernel: Kernel) -> Iterator[Violation]:
     """A task-mapped loop has a variable for each dimension of its tasks, and as many workers as there are."""
     for stmt in walk_stmts(kernel.body):
         if not isinstance(stmt, MappedFor):
             continue
         if len(stmt.vars) != len(stmt.mapping.task_shape):
-            yield Flaw(f"{stmt.mapping} has {len(stmt.mapping.task_shape)}-dimensional tasks.", stmt)
+            yield Violation(f"{stmt.mapping} has {len(stmt.mapping.task_shape)}-dimensional tasks.", stmt)
         count = stmt.mapping.num_workers
-        worker = value_of(stmt.worker)
+        worker = constant_value(stmt.worker)
         if worker is not None and not 0 <= worker < count:
-            yield Flaw(f"{stmt.mapping} has {count} workers, and no worker {worker}.", stmt)
+            yield Violation(f"{stmt.mapping} has {count} workers, and no worker {worker}.", stmt)
         if stmt.worker is THREAD and kernel.threads > count:
-            yield Flaw(f"the mapping has {count} workers, but the block has {kernel.threads} threads.", stmt)
+            yield Violation(f"the mapping has {count} workers, but the block has {kernel.threads} threads.", stmt)
         if stmt.worker is THREAD and kernel.threads < count:
-            yield Flaw(f"the mapping has {count} workers, but the block only {kernel.threads} threads.", stmt)
+            yield Violation(f"the mapping has {count} workers, but the block only {kernel.threads} threads.", stmt)
 
 
-def lowered(kernel: Kernel) -> Iterator[Flaw]:
+def lowered(kernel: Kernel) -> Iterator[Violation]:
     """After lowering: no specs, no task-mapped, vector or unrolled loops, and no distributed buffers are left. Loops of
     a kernel for a GPU may be unrolled by its compiler."""
     gone = (LoopKind.VECTOR,) if kernel.threads else (LoopKind.VECTOR, LoopKind.UNROLLED)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, (MappedFor, Move, MatMul)):
-            yield Flaw(f"{type(stmt).__name__} is left.", stmt)
+            yield Violation(f"{type(stmt).__name__} is left.", stmt)
         elif isinstance(stmt, For) and stmt.kind in gone:
-            yield Flaw(f"a loop of kind {stmt.kind.value} is left.", stmt)
+            yield Violation(f"a loop of kind {stmt.kind.value} is left.", stmt)
         elif isinstance(stmt, Allocate) and stmt.buffer.owner is not None:
-            yield Flaw(f"{stmt.buffer!r} is still distributed.", stmt)
+            yield Violation(f"{stmt.buffer!r} is still distributed.", stmt)
 
 
-def registers(kernel: Kernel) -> Iterator[Flaw]:
+def registers(kernel: Kernel) -> Iterator[Violation]:
     """After lowering: register buffers have constant sizes and constant indices, for registers have no addresses. What
     depends on the variables of unrolled loops alone is as good as a constant."""
     known: set[Var] = set()
@@ -233,13 +235,13 @@ def registers(kernel: Kernel) -> Iterator[Flaw]:
         if isinstance(stmt, Let) and _is_constant(stmt.value, known):
             known.add(stmt.var)
         if isinstance(stmt, Allocate) and stmt.buffer.scope is Scope.REGISTER:
-            if any(constant_dim(d) is None for d in stmt.buffer.shape):
-                yield Flaw(f"the size of {stmt.buffer!r} is not a constant.", stmt)
+            if any(static_size(d) is None for d in stmt.buffer.shape):
+                yield Violation(f"the size of {stmt.buffer!r} is not a constant.", stmt)
         used = [(stmt.buffer, stmt.indices)] if isinstance(stmt, Store) else []
         used += [(e.buffer, e.indices) for r in stmt_exprs(stmt) for e in walk_exprs(r) if isinstance(e, Load)]
         for buffer, indices in used:
             if buffer.scope is Scope.REGISTER and not all(_is_constant(i, known) for i in indices):
-                yield Flaw(f"{buffer!r} is indexed by a value that is not a constant.", stmt)
+                yield Violation(f"{buffer!r} is indexed by a value that is not a constant.", stmt)
 
 
 def _is_constant(e: Expr, known: Container[Var]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import TypeMismatchError
 from taskmap.ir.functions import check_call
 from taskmap.ir.nodes import (
@@ -39,7 +39,7 @@ from taskmap.ir.nodes import (
 from taskmap.ir.printer import print_expr
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import DType, boolean, i32, i64
-from taskmap.ir.verify.violation import Flaw
+from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 
 _FLOAT_ONLY = {"div"}
@@ -144,17 +144,17 @@ _TYPES: dict[type, Callable[[Any], str | None]] = {
 }
 
 
-def types(kernel: Kernel) -> Iterator[Flaw]:
+def types(kernel: Kernel) -> Iterator[Violation]:
     """The type of each node follows from its operands'."""
     for stmt, e in every_expr(kernel):
         why = _TYPES[type(e)](e) if type(e) in _TYPES else None
         if why:
-            yield Flaw(f"{print_expr(e)}: {why}.", stmt)
+            yield Violation(f"{print_expr(e)}: {why}.", stmt)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Let) and stmt.var.dtype != stmt.value.dtype:
-            yield Flaw(f"{stmt.var.name} is {stmt.var.dtype} and names a value of {stmt.value.dtype}.", stmt)
+            yield Violation(f"{stmt.var.name} is {stmt.var.dtype} and names a value of {stmt.value.dtype}.", stmt)
         elif isinstance(stmt, Store) and stmt.value.dtype != stmt.buffer.dtype:
-            yield Flaw(f"a value of {stmt.value.dtype} is stored to {stmt.buffer!r}.", stmt)
+            yield Violation(f"a value of {stmt.value.dtype} is stored to {stmt.buffer!r}.", stmt)
 
 
 def _operands(e: Expr) -> tuple[Expr, ...]:
@@ -168,30 +168,30 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
     return e.args if isinstance(e, Call) else ()
 
 
-def lanes(kernel: Kernel) -> Iterator[Flaw]:
+def lanes(kernel: Kernel) -> Iterator[Violation]:
     """Operands are as wide as their node; only ramps and broadcasts make vectors, and only lane reductions end them."""
     for stmt, e in every_expr(kernel):
         widths = {k.lanes for k in _operands(e)} | {e.lanes}
         if _operands(e) and len(widths) > 1:
-            yield Flaw(f"{print_expr(e)} has {e.lanes} lanes and mixes widths {sorted(widths)}.", stmt)
+            yield Violation(f"{print_expr(e)} has {e.lanes} lanes and mixes widths {sorted(widths)}.", stmt)
         elif isinstance(e, Ramp) and (e.base.lanes, e.stride.lanes) != (1, 1):
-            yield Flaw(f"{print_expr(e)} is a ramp of vectors.", stmt)
+            yield Violation(f"{print_expr(e)} is a ramp of vectors.", stmt)
         elif isinstance(e, Broadcast) and e.a.lanes != 1:
-            yield Flaw(f"{print_expr(e)} broadcasts a vector.", stmt)
+            yield Violation(f"{print_expr(e)} broadcasts a vector.", stmt)
         elif isinstance(e, LaneReduce) and e.lanes != 1:
-            yield Flaw(f"{print_expr(e)} folds lanes, and is not a scalar.", stmt)
+            yield Violation(f"{print_expr(e)} folds lanes, and is not a scalar.", stmt)
         elif isinstance(e, Load) and {i.lanes for i in e.indices} - {1, e.lanes}:
-            yield Flaw(f"{print_expr(e)} has {e.lanes} lanes, but an index has another number.", stmt)
+            yield Violation(f"{print_expr(e)} has {e.lanes} lanes, but an index has another number.", stmt)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, Let) and stmt.var.lanes != stmt.value.lanes:
-            yield Flaw(f"{stmt.var.name} has {stmt.var.lanes} lanes and names {stmt.value.lanes}.", stmt)
+            yield Violation(f"{stmt.var.name} has {stmt.var.lanes} lanes and names {stmt.value.lanes}.", stmt)
         elif isinstance(stmt, Store):
             width = max((i.lanes for i in stmt.indices), default=1)
             if {i.lanes for i in stmt.indices} - {1, width} or stmt.value.lanes != width:
-                yield Flaw(f"{stmt.value.lanes} lanes are stored to {width} elements.", stmt)
+                yield Violation(f"{stmt.value.lanes} lanes are stored to {width} elements.", stmt)
 
 
-def ranks(kernel: Kernel) -> Iterator[Flaw]:
+def ranks(kernel: Kernel) -> Iterator[Violation]:
     """A buffer is indexed with as many i64 indices as it has dimensions."""
     for stmt, e in every_expr(kernel):
         if isinstance(e, Load):
@@ -201,70 +201,76 @@ def ranks(kernel: Kernel) -> Iterator[Flaw]:
             yield from _indices(stmt, stmt.buffer.rank, stmt.indices, stmt.buffer.name)
 
 
-def _indices(stmt: Stmt, rank: int, indices: tuple[Expr, ...], text: str) -> Iterator[Flaw]:
+def _indices(stmt: Stmt, rank: int, indices: tuple[Expr, ...], text: str) -> Iterator[Violation]:
     if len(indices) != rank:
-        yield Flaw(f"{text} has {len(indices)} indices, but the buffer has {rank} dimensions.", stmt)
+        yield Violation(f"{text} has {len(indices)} indices, but the buffer has {rank} dimensions.", stmt)
     for i in indices:
         if i.dtype != i64:
-            yield Flaw(f"the index {print_expr(i)} of {text} is {i.dtype}, not i64.", stmt)
+            yield Violation(f"the index {print_expr(i)} of {text} is {i.dtype}, not i64.", stmt)
 
 
-def control(kernel: Kernel) -> Iterator[Flaw]:
+def control(kernel: Kernel) -> Iterator[Violation]:
     """Conditions are scalar bools; extents and workers are scalar i64."""
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, If) and (stmt.cond.dtype, stmt.cond.lanes) != (boolean, 1):
-            yield Flaw(f"the condition is {stmt.cond.dtype} with {stmt.cond.lanes} lanes, not a scalar bool.", stmt)
+            yield Violation(
+                f"the condition is {stmt.cond.dtype} with {stmt.cond.lanes} lanes, not a scalar bool.", stmt
+            )
         if isinstance(stmt, (For, MappedFor)):
             number = stmt.extent if isinstance(stmt, For) else stmt.worker
             if (number.dtype, number.lanes) != (i64, 1):
-                yield Flaw(f"{print_expr(number)} is {number.dtype} with {number.lanes} lanes, not a scalar i64.", stmt)
+                yield Violation(
+                    f"{print_expr(number)} is {number.dtype} with {number.lanes} lanes, not a scalar i64.", stmt
+                )
 
 
-def reductions(kernel: Kernel) -> Iterator[Flaw]:
+def reductions(kernel: Kernel) -> Iterator[Violation]:
     """Reduce, Scatter and Recurrence belong in compute definitions; a kernel has loops and stores."""
     for stmt, e in every_expr(kernel):
         if isinstance(e, (Reduce, Scatter, Recurrence)):
-            yield Flaw(f"{print_expr(e)} is a reduction of a compute definition.", stmt)
+            yield Violation(f"{print_expr(e)} is a reduction of a compute definition.", stmt)
 
 
 def _extents(region: Region) -> list[object]:
-    return [n for n in (constant_dim(d) or d for d in region.shape) if n != 1]
+    return [n for n in (static_size(d) or d for d in region.shape) if n != 1]
 
 
-def regions(kernel: Kernel) -> Iterator[Flaw]:
+def regions(kernel: Kernel) -> Iterator[Violation]:
     """Regions have their buffer's rank; a move's are of equal shape, and a matmul's fit together."""
     for stmt in walk_stmts(kernel.body):
         parts: tuple[Region, ...] = (stmt.dst, stmt.src) if isinstance(stmt, Move) else ()
         parts = (stmt.c, stmt.a, stmt.b) if isinstance(stmt, MatMul) else parts
         for r in parts:
             if not len(r.start) == len(r.shape) == r.buffer.rank:
-                yield Flaw(f"a region of {r.buffer!r} has {len(r.start)} starts and {len(r.shape)} extents.", stmt)
+                yield Violation(f"a region of {r.buffer!r} has {len(r.start)} starts and {len(r.shape)} extents.", stmt)
         if isinstance(stmt, Move) and _extents(stmt.dst) != _extents(stmt.src):
-            yield Flaw(f"a region of {list(stmt.src.shape)} is moved to one of {list(stmt.dst.shape)}.", stmt)
+            yield Violation(f"a region of {list(stmt.src.shape)} is moved to one of {list(stmt.dst.shape)}.", stmt)
         if isinstance(stmt, MatMul) and min(r.buffer.rank for r in parts) < 2:
-            yield Flaw("an operand is not a matrix: it has fewer than two dimensions.", stmt)
+            yield Violation("an operand is not a matrix: it has fewer than two dimensions.", stmt)
         elif isinstance(stmt, MatMul):
             (m, n), (m2, k), (k2, n2) = (r.shape[-2:] for r in parts)
             if (m, n, k) != (m2, n2, k2):
-                yield Flaw(f"matrices of {m2}×{k} and {k2}×{n2} do not make one of {m}×{n}.", stmt)
+                yield Violation(f"matrices of {m2}×{k} and {k2}×{n2} do not make one of {m}×{n}.", stmt)
 
 
-def buffers(kernel: Kernel) -> Iterator[Flaw]:
+def buffers(kernel: Kernel) -> Iterator[Violation]:
     """Strides are as many as dimensions, a layout is one, and an owner has the buffer's shape and covers it."""
     declared = [(None, b) for b in (*kernel.buffers, *kernel.own)]
     allocated = [(s, s.buffer) for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     for b in kernel.own:
-        if any(constant_dim(n) is None for n in b.shape) or b.scope is not Scope.GLOBAL:
-            yield Flaw(f"{b!r}, which a launch has for itself, is not global memory of a fixed size.")
+        if any(static_size(n) is None for n in b.shape) or b.scope is not Scope.GLOBAL:
+            yield Violation(f"{b!r}, which a launch has for itself, is not global memory of a fixed size.")
     for b in kernel.counters:
         if b.dtype != i32:
-            yield Flaw(f"the counters {b!r} are not i32.")
+            yield Violation(f"the counters {b!r} are not i32.")
     for stmt, b in [*declared, *allocated]:
         if b.strides is not None and len(b.strides) != b.rank:
-            yield Flaw(f"{b!r} has {len(b.strides)} strides.", stmt)
+            yield Violation(f"{b!r} has {len(b.strides)} strides.", stmt)
         if b.layout is not None and not (callable(b.layout) and hasattr(b.layout, "size")):
-            yield Flaw(f"the layout of {b!r} is not a layout: it must be called with indices and have a size.", stmt)
+            yield Violation(
+                f"the layout of {b!r} is not a layout: it must be called with indices and have a size.", stmt
+            )
         if b.owner is not None and tuple(b.owner.task_shape) != b.shape:
-            yield Flaw(f"{b!r} is owned by {b.owner}, which distributes {b.owner.task_shape} elements.", stmt)
+            yield Violation(f"{b!r} is owned by {b.owner}, which distributes {b.owner.task_shape} elements.", stmt)
         elif b.owner is not None and not b.owner.is_covering:
-            yield Flaw(f"{b!r} is owned by {b.owner}, which leaves an element without a holder.", stmt)
+            yield Violation(f"{b!r} is owned by {b.owner}, which leaves an element without a holder.", stmt)

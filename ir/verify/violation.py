@@ -8,7 +8,7 @@ from taskmap.ir.nodes import Stmt
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class Violation:
     """Why a kernel breaks a rule, and the statement that does it (None: the kernel as a whole)."""
 
     why: str

@@ -9,17 +9,17 @@ from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import address, strides_of
 from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Var
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs, walk_stmts
-from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.inline import Inliner, Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class MemoryStep:
     """One load or store: its position in terms of the axes, and the step of its address along each axis as a
     polynomial, None where it is not linear in the axis."""
 
@@ -38,16 +38,16 @@ def accesses(
     axes: Sequence[Var],
     extents: Sequence[Dim],
     outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
-    more: Callable[[Values], None] = lambda values: None,
+    more: Callable[[Inliner], None] = lambda values: None,
     readers: Mapping[Buffer, Reader] | None = None,
-) -> list[Access]:
+) -> list[MemoryStep]:
     """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and
     whatever ``more`` evaluates; tensors that have ``readers`` are not computed again."""
     simplifier = Simplifier()
     for axis, extent in zip(axes, extents, strict=True):
         simplifier.bind(axis, extent)
     builder = Builder()
-    values = Values(task, builder, simplifier, dict(readers or {}))
+    values = Inliner(task, builder, simplifier, dict(readers or {}))
     found: list[tuple[Buffer, tuple[Expr, ...]]] = []
     for buffer, where in outputs:
         values.at(buffer, where)
@@ -57,7 +57,9 @@ def accesses(
     local = {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}
     found += [(e.buffer, e.indices) for e in walk_exprs(body) if isinstance(e, Load)]
     found = [(b, where) for b, where in found if b not in local and b.scope is Scope.GLOBAL]
-    return [Access(b, where, tuple(_step(simplifier.poly(address(b, where)), v) for v in axes)) for b, where in found]
+    return [
+        MemoryStep(b, where, tuple(_step(simplifier.poly(address(b, where)), v) for v in axes)) for b, where in found
+    ]
 
 
 def _step(p: Poly, axis: Var) -> Poly | None:
@@ -96,7 +98,7 @@ def storage_order(buffer: Buffer) -> list[int]:
     """The axes of a buffer from the largest step in memory to the smallest; equal steps keep their order."""
 
     def step(d: int) -> tuple[bool, int]:
-        stride = constant_dim(strides_of(buffer)[d])
+        stride = static_size(strides_of(buffer)[d])
         return (stride is not None, -(stride or 0))
 
     return sorted(range(buffer.rank), key=step)
@@ -109,7 +111,7 @@ def memory_order(task: Task, buffer: Buffer) -> list[int]:
         return storage_order(buffer)
     axes = tuple(Var(f"i{d}") for d in range(buffer.rank))
 
-    def read(values: Values) -> None:
+    def read(values: Inliner) -> None:
         values.at(buffer, axes)
 
     walks = accesses(task, axes, buffer.shape, (), read)
@@ -119,7 +121,7 @@ def memory_order(task: Task, buffer: Buffer) -> list[int]:
     return sorted(range(buffer.rank), key=lambda d: -abs(best.step(d) or 0))
 
 
-def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[Access]) -> list[list[int]]:
+def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[MemoryStep]) -> list[list[int]]:
     """Neighbouring axes in runs that every access crosses as if they were one; axes of extent 1 are left out.
 
     Two axes merge when each access steps over the outer one by extent(inner) times its step over the inner one.
@@ -127,7 +129,7 @@ def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[Acce
     simplifier = Simplifier()
     runs: list[list[int]] = []
     for axis in order:
-        if constant_dim(shape[axis]) == 1:
+        if static_size(shape[axis]) == 1:
             continue
         if runs and all(_continues(w, runs[-1][-1], axis, shape, simplifier) for w in walks):
             runs[-1].append(axis)
@@ -136,7 +138,7 @@ def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[Acce
     return runs
 
 
-def _continues(walk: Access, outer: int, inner: int, shape: Sequence[Dim], simplifier: Simplifier) -> bool:
+def _continues(walk: MemoryStep, outer: int, inner: int, shape: Sequence[Dim], simplifier: Simplifier) -> bool:
     far, near = walk.steps[outer], walk.steps[inner]
     if far is None or near is None:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Binary, Cast, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
@@ -31,12 +31,12 @@ class Attention:
     @property
     def depth(self) -> int:
         """Elements of a key."""
-        return constant_dim(self.dot.axes[0][1]) or 0
+        return static_size(self.dot.axes[0][1]) or 0
 
     @property
     def width(self) -> int:
         """Elements of a value."""
-        return constant_dim(self.stage.shape[3]) or 0
+        return static_size(self.stage.shape[3]) or 0
 
     @property
     def keys(self) -> Dim:
@@ -59,9 +59,9 @@ def find_attention(task: Task) -> Attention | None:
     if dot is None or v is None or not isinstance(dot.body, Binary):
         return None
     q, k = _bare(dot.body.a), _bare(dot.body.b)
-    if not isinstance(q, Load) or not isinstance(k, Load) or constant_dim(stage.shape[3]) is None:
+    if not isinstance(q, Load) or not isinstance(k, Load) or static_size(stage.shape[3]) is None:
         return None
-    if constant_dim(dot.axes[0][1]) is None:
+    if static_size(dot.axes[0][1]) is None:
         return None
     return Attention(stage, top.body, top.axes[0][0], dot, q, k, v, bool(dict(stage.attrs)["causal"]))
 

@@ -13,19 +13,19 @@ from typing import TypeVar
 from typing import cast as typed
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
+from taskmap.ir.construct import ceil_div, index, maximum, minimum, static_size
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.sampled_equality import agree
+from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 DIMENSIONS = 3
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class StridePhase:
     """One dimension of a window, for the output positions ``first``, ``first + every``, ...
 
     Position ``first + q * every`` meets, under tap t of ``taps``, the element ``q * stride + t * dilation + shift`` of
@@ -51,20 +51,22 @@ class Phase:
         return self.shift + (self.taps - 1) * self.dilation
 
 
-def phases(kernel: int, stride: int, padding: int, dilation: int, transposed: bool) -> tuple[Phase, ...]:
+def phases(kernel: int, stride: int, padding: int, dilation: int, transposed: bool) -> tuple[StridePhase, ...]:
     """The phases of one dimension: one, or ``stride`` of a transposed convolution."""
     if not transposed:
-        return (Phase(0, 1, kernel, 0, 1, stride, dilation, -padding),)
+        return (StridePhase(0, 1, kernel, 0, 1, stride, dilation, -padding),)
     found = []
     for first in range(stride):
         # Output o = q * stride + first meets tap k at element (o + padding - k * dilation) / stride, if that is whole.
         taps = [k for k in range(kernel) if (first + padding - k * dilation) % stride == 0]
         if not taps:
-            found.append(Phase(first, stride, 0, 0, 0, 1, 1, 0))
+            found.append(StridePhase(first, stride, 0, 0, 0, 1, 1, 0))
             continue
         step = taps[1] - taps[0] if len(taps) > 1 else stride
         shift = (first + padding - taps[-1] * dilation) // stride
-        found.append(Phase(first, stride, len(taps), taps[-1], -step, 1, max(1, step * dilation // stride), shift))
+        found.append(
+            StridePhase(first, stride, len(taps), taps[-1], -step, 1, max(1, step * dilation // stride), shift)
+        )
     return tuple(found)
 
 
@@ -87,7 +89,7 @@ class Convolution:
     image: tuple[Dim, ...]
     out: tuple[Dim, ...]
     kernel: tuple[int, ...]
-    phases: tuple[tuple[Phase, ...], ...]
+    phases: tuple[tuple[StridePhase, ...], ...]
     order: tuple[int, ...]
 
     @property
@@ -137,9 +139,9 @@ def find_convolution(task: Task) -> Convolution | None:
     x = loads[0].buffer
     order = _order(x.shape[2:], stage.shape[2:])
     groups = typed(int, attrs["groups"])
-    channels, *kernel = (constant_dim(d) or 0 for _, d in fold.axes)
-    out_channels = constant_dim(stage.shape[1]) or 0
-    if not channels or not out_channels or not all(kernel) or constant_dim(x.shape[1]) is None:
+    channels, *kernel = (static_size(d) or 0 for _, d in fold.axes)
+    out_channels = static_size(stage.shape[1]) or 0
+    if not channels or not out_channels or not all(kernel) or static_size(x.shape[1]) is None:
         return None
 
     def three(values: object, fill: int) -> tuple[int, ...]:
@@ -169,7 +171,7 @@ def _order(image: Sequence[Dim], out: Sequence[Dim]) -> tuple[int, ...]:
     """Which of planes, rows and columns each dimension is: the last that has more than one position is the columns,
     which the innermost loops run over."""
     first = DIMENSIONS - len(out)
-    single = [constant_dim(n) == constant_dim(m) == 1 for n, m in zip(image, out, strict=True)]
+    single = [static_size(n) == static_size(m) == 1 for n, m in zip(image, out, strict=True)]
     ordered = sorted(range(len(out)), key=lambda d: not single[d])
     return tuple(first + ordered.index(d) for d in range(len(out)))
 
@@ -187,7 +189,7 @@ def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
     for o, k, n, s, p, d in zip(out, taps, x.buffer.shape[2:], strides, paddings, dilations, strict=True):
         position = (o + p - k * d) // s if attrs.get("transposed") else o * s + k * d - p
         expected.append(maximum(minimum(position, index(n) - 1), 0))
-    return len(x.indices) == len(expected) and agree(x.indices, expected, simplifier, x.buffer.shape)
+    return len(x.indices) == len(expected) and equal_on_samples(x.indices, expected, simplifier, x.buffer.shape)
 
 
 def is_matrix_product(conv: Convolution) -> bool:
@@ -197,9 +199,9 @@ def is_matrix_product(conv: Convolution) -> bool:
 
 def is_planar(conv: Convolution) -> bool:
     """Whether a column step is the contiguous one in the input's memory."""
-    steps = [constant_dim(s) for s in strides_of(conv.x)]
+    steps = [static_size(s) for s in strides_of(conv.x)]
     column = conv.order.index(DIMENSIONS - 1)
-    return steps[2 + column] == 1 and constant_dim(conv.x.shape[1]) != 1
+    return steps[2 + column] == 1 and static_size(conv.x.shape[1]) != 1
 
 
 def positions(count: int, height: int) -> list[tuple[int, int, int]]:

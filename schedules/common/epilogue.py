@@ -16,10 +16,10 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Reduce, Var
 from taskmap.ir.printer import print_expr
 from taskmap.ir.task import Stage, Task
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.common.positions import positions_in
-from taskmap.schedules.common.sampled_equality import agree
+from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 Position = Callable[[Expr, Expr], dict[Var, Expr]]
 """The anchor's output axes at (row, column) of the tile."""
@@ -37,7 +37,7 @@ class Epilogue:
     store: Callable[[Buffer, tuple[Expr, ...], Expr], None] | None = None
 
     def emit(
-        self, values: Values, tile: Buffer, rows: Dim, position: Position, groups: Sequence[tuple[int, int]]
+        self, values: Inliner, tile: Buffer, rows: Dim, position: Position, groups: Sequence[tuple[int, int]]
     ) -> None:
         """Store every output for the first ``rows`` rows of ``tile``, its columns cut into ``groups``."""
         b = self.builder
@@ -46,20 +46,20 @@ class Epilogue:
             for at, inside in each_column(b, values, groups):
                 self.element(inside, tile[i, at], position(i, at))
 
-    def element(self, values: Values, total: Expr, position: dict[Var, Expr]) -> None:
+    def element(self, values: Inliner, total: Expr, position: dict[Var, Expr]) -> None:
         """Store every output for one sum of the anchor, at ``position`` of its output."""
         axes = {v: values.simplifier(e) for v, e in position.items()}
         values.folded = {**values.folded, id(self.reduce): total}
         self.replace(values, values.expand(self.stage.body, axes), position)
 
-    def replace(self, values: Values, value: Expr, position: dict[Var, Expr]) -> None:
+    def replace(self, values: Inliner, value: Expr, position: dict[Var, Expr]) -> None:
         """Store every output for one finished element of the anchor, at ``position`` of its output."""
         axes = {v: values.simplifier(e) for v, e in position.items()}
         at = tuple(axes[v] for v in self.stage.axes)
         result = self.builder.let(self.stage.label or "anchor", value)
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            if where != at and not agree(where, at, values.simplifier, self.stage.shape):
+            if where != at and not equal_on_samples(where, at, values.simplifier, self.stage.shape):
                 raise ScheduleError(
                     f"the epilogue of {self.task.name!r} does not read its anchor at its own position",
                     why=f"it reads [{', '.join(map(print_expr, where))}] at [{', '.join(map(print_expr, at))}].",

@@ -1,6 +1,6 @@
 """Values of a task's stages at given indices: the inlining behind every schedule.
 
-``Values.at(buffer, indices)`` is the expression of one element. An input, or a stage whose output is in memory
+``Inliner.at(buffer, indices)`` is the expression of one element. An input, or a stage whose output is in memory
 already, is a load; any other stage is expanded in place: its operands are named by a Let and evaluated once per
 index, its reductions become loops over an accumulator. So prologues and chains of element-wise stages fuse without
 any schedule knowing of them.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import binary, cast, constant_dim, identity, index, ne, product, select
+from taskmap.ir.construct import binary, cast, identity, index, ne, product, select, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Compare, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
 from taskmap.ir.task import Task
@@ -40,7 +40,7 @@ def combine(op: str, a: Expr, b: Expr) -> Expr:
 
 
 @dataclass(slots=True)
-class Values:
+class Inliner:
     """The elements of a task's tensors as expressions, emitted into ``builder``.
 
     ``readers`` says how a tensor that is already computed is read; inputs are loaded from memory. ``folded`` holds the
@@ -55,9 +55,9 @@ class Values:
     memo: dict[tuple[Buffer, tuple[Expr, ...]], Expr] = field(default_factory=dict)
     folded: dict[int, Expr] = field(default_factory=dict)
 
-    def nested(self) -> Values:
+    def nested(self) -> Inliner:
         """The same values, with room for names that end with the current block."""
-        return Values(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo), self.folded)
+        return Inliner(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo), self.folded)
 
     def bind(self, var: ExprLike, extent: Dim) -> None:
         """A loop variable in [0, extent) for simplification; a constant (an elided loop) needs none."""
@@ -122,7 +122,7 @@ class Values:
         if e.op in ("argmax", "argmin"):
             return self._arg_reduce(e, axes)
         b = self.builder
-        count = math.prod(constant_dim(d) or _PARTIAL + 1 for _, d in e.axes)
+        count = math.prod(static_size(d) or _PARTIAL + 1 for _, d in e.axes)
         if e.op == "sum" and e.dtype.is_float and count > _PARTIAL:
             wide = wide_sum(e.dtype)
             total = b.allocate(f"{e.op}", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
@@ -152,7 +152,7 @@ class Values:
         if not rest:
             self._axis_in_parts(e, axes, var, extent, total)
             return
-        short = (constant_dim(product([d for _, d in rest])) or _PARTIAL + 1) <= _PARTIAL
+        short = (static_size(product([d for _, d in rest])) or _PARTIAL + 1) <= _PARTIAL
         with self.builder.loop(var.name, extent) as i:
             self.bind(i, extent)
             inside = self.nested()
@@ -163,14 +163,14 @@ class Values:
 
     def _axis_in_parts(self, e: Reduce, axes: dict[Var, Expr], var: Var, extent: Dim, total: Buffer) -> None:
         """The same along one axis."""
-        size = constant_dim(extent)
+        size = static_size(extent)
         whole: Dim = index(extent) // _PARTIAL if size is None else size // _PARTIAL
         tail: Dim = index(extent) % _PARTIAL if size is None else size % _PARTIAL
         with self.builder.loop(f"{var.name}_block", whole) as i:
             self.bind(i, whole)
             inside = self.nested()
             inside._part(e, total, lambda part: inside._along(e, axes, var, i * _PARTIAL, _PARTIAL, part))
-        if constant_dim(tail) != 0:
+        if static_size(tail) != 0:
             start = index(whole) * _PARTIAL
             inside = self.nested()
             inside._part(e, total, lambda part: inside._along(e, axes, var, start, tail, part))
@@ -183,7 +183,7 @@ class Values:
 
     def _along(self, e: Reduce, axes: dict[Var, Expr], var: Var, start: Expr, extent: Dim, total: Buffer) -> None:
         with self.builder.loop(var.name, extent) as j:
-            self.bind(j, _PARTIAL if constant_dim(extent) is None else extent)
+            self.bind(j, _PARTIAL if static_size(extent) is None else extent)
             self.nested()._fold(e, {**axes, var: self.simplifier(start + j)}, [], total)
 
     def _arg_reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:

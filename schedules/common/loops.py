@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index, product
+from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.nodes import Dim, Expr, LoopKind
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 
-Element = Callable[[Expr, Values, int, Expr], None]
+Element = Callable[[Expr, Inliner, int, Expr], None]
 """What a vector loop does: body(index, values, width, lane)."""
 
 
@@ -20,13 +20,13 @@ def vector_loop(
     name: str,
     extent: Dim,
     lanes: int,
-    values: Values,
+    values: Inliner,
     body: Element,
     kind: LoopKind = LoopKind.SERIAL,
 ) -> None:
     """body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time; the rest in halving widths, or one by one
     when the extent is symbolic. The body stands in a vector loop of ``width`` over ``lane``, or in none (1 and 0)."""
-    size = constant_dim(extent)
+    size = static_size(extent)
     if size is not None:
         start = 0
         for count, width in column_groups(size, lanes):
@@ -43,7 +43,7 @@ def vector_loop(
 
 
 def _vectors(
-    b: Builder, name: str, start: int, count: Dim, width: int, values: Values, body: Element, kind: LoopKind
+    b: Builder, name: str, start: int, count: Dim, width: int, values: Inliner, body: Element, kind: LoopKind
 ) -> None:
     """``count`` vectors of ``width`` lanes from ``start`` on."""
     if width == 1:
@@ -59,7 +59,7 @@ def _vectors(
             body(i * width + lane + start, inner, width, lane)
 
 
-def each_column(b: Builder, values: Values, groups: Sequence[tuple[int, int]]) -> Iterator[tuple[Expr, Values]]:
+def each_column(b: Builder, values: Inliner, groups: Sequence[tuple[int, int]]) -> Iterator[tuple[Expr, Inliner]]:
     """(column, values) inside the loops over vectors and lanes of each of ``groups`` (as ``column_groups``), in turn:
     what the body of a ``for`` over them emits stands in these loops."""
     start = 0
@@ -91,7 +91,7 @@ def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
 
 @contextmanager
 def parallel_grid(
-    b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Values, parallel: bool, enough: int
+    b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Inliner, parallel: bool, enough: int
 ) -> Iterator[tuple[Expr, ...]]:
     """Nested loops, the outer ones collapsed into one parallel loop until it has ``enough`` iterations; a symbolic
     extent may be 1."""
@@ -99,7 +99,7 @@ def parallel_grid(
         yield ()
         return
     fused = 1
-    while fused < len(extents) and math.prod(constant_dim(n) or 1 for n in extents[:fused]) < enough:
+    while fused < len(extents) and math.prod(static_size(n) or 1 for n in extents[:fused]) < enough:
         fused += 1
     total = product(extents[:fused])
     with b.loop("task", total, LoopKind.PARALLEL if parallel else LoopKind.SERIAL) as t:
@@ -109,7 +109,7 @@ def parallel_grid(
             inner = product(extents[d + 1 : fused])
             position = index(t) // inner if d + 1 < fused else index(t)
             where = values.simplifier(position % extents[d] if d else position)
-            if constant_dim(total) is None:  # a division by a symbolic size is worth doing once
+            if static_size(total) is None:  # a division by a symbolic size is worth doing once
                 where = b.let(names[d], where)
                 values.bind(where, extents[d])
             outer.append(where)

@@ -8,7 +8,7 @@ from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product
 from taskmap.ir.nodes import Buffer, Dim, Expr
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 
 
 def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -42,7 +42,7 @@ def _same(a: Dim, b: Dim) -> bool:
     return a is b or Simplifier().poly(index(a)) == Simplifier().poly(index(b))
 
 
-def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr], values: Values) -> list[Expr]:
+def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr], values: Inliner) -> list[Expr]:
     """The position in ``domain`` of merged axes: ``at`` numbers the elements of each run of axes."""
     where = [index(0)] * domain.rank
     for run, number in zip(runs, at, strict=True):
@@ -53,7 +53,7 @@ def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr
 
 
 def store_outputs(
-    b: Builder, values: Values, domain: Buffer, position: Sequence[Expr], outputs: Sequence[Buffer]
+    b: Builder, values: Inliner, domain: Buffer, position: Sequence[Expr], outputs: Sequence[Buffer]
 ) -> None:
     """Compute every output at a position of the domain, and store it."""
     for out in outputs:

@@ -16,7 +16,7 @@ from taskmap.ir.visit import walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class RecurrencePass:
     """Phases by number, the products that they need, and the one tensor whose units these sum over, if any."""
 
     phases: tuple[int, ...]
@@ -36,7 +36,7 @@ class RecurrenceFrame:
     task: Task
     stage: Stage
     e: Recurrence
-    passes: tuple[Pass, ...]
+    passes: tuple[RecurrencePass, ...]
 
     @property
     def panel(self) -> int:
@@ -71,8 +71,8 @@ def find_recurrence(task: Task) -> RecurrenceFrame | None:
     return RecurrenceFrame(task, stage, stage.body, _passes(stage.body))
 
 
-def _passes(e: Recurrence) -> tuple[Pass, ...]:
-    passes: list[Pass] = []
+def _passes(e: Recurrence) -> tuple[RecurrencePass, ...]:
+    passes: list[RecurrencePass] = []
     for phase, value in enumerate(e.values):
         products = tuple(dict.fromkeys(x for x in walk_exprs(value) if isinstance(x, Reduce)))
         lefts = dict.fromkeys(_left(e, p) for p in products)
@@ -82,10 +82,10 @@ def _passes(e: Recurrence) -> tuple[Pass, ...]:
         last = passes[-1] if passes else None
         waits = last is not None and any(left is e.phases[i] for i in last.phases)
         if last is None or waits or (left is not None and last.left is not None and left is not last.left):
-            passes.append(Pass((phase,), products, left))
+            passes.append(RecurrencePass((phase,), products, left))
         else:
             both = tuple(dict.fromkeys((*last.products, *products)))
-            passes[-1] = Pass((*last.phases, phase), both, left or last.left)
+            passes[-1] = RecurrencePass((*last.phases, phase), both, left or last.left)
     return tuple(passes)
 
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, constant_dim, index
+from taskmap.ir.construct import cast, index, static_size
 from taskmap.ir.nodes import Buffer, Expr, Scope, Var
-from taskmap.schedules.common.inline import Values
-from taskmap.schedules.common.recurrence_domain import Pass, RecurrenceFrame
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.recurrence_domain import RecurrenceFrame, RecurrencePass
 
 At = tuple[Expr, ...]
 
 
 @dataclass(slots=True)
-class Memory:
+class RecurrenceMemory:
     """The states, [copies, *lead, width] each: two copies of one that is read while the next is made. ``kept``: the
     phases that a later pass reads, [*lead, width]. ``now`` and ``next`` number the copies that a step reads and writes.
     """
@@ -40,7 +40,7 @@ class Memory:
             if frame.state_of(phase) is None and frame.is_kept(phase):
                 self.kept[phase] = self.b.allocate("phase", buffer.dtype, place, self.scope)
 
-    def turn(self, values: Values, step: Expr) -> None:
+    def turn(self, values: Inliner, step: Expr) -> None:
         """Number the copies for a step."""
         self.now = self.b.let("now", values.simplifier(step % 2))
         values.bind_value(self.now, 1)
@@ -59,7 +59,7 @@ class Memory:
         k = e.after.index(phase)
         return self._state(k, self.next, at)
 
-    def begin(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+    def begin(self, values: Inliner, at: At, known: Mapping[Var, Expr]) -> None:
         """The states of one unit before the first step; ``known``: its position on the recurrence's axes."""
         for state, initial in zip(self.states, self.frame.e.initial, strict=True):
             self.b.store(state, (0, *at), values.expand(initial, dict(known)))
@@ -69,7 +69,9 @@ class Memory:
         for state in self.states:
             self.b.store(state, (0, *at), cast(0.0, state.dtype))
 
-    def step(self, values: Values, part: Pass, at: At, known: Mapping[Var, Expr], result: bool = True) -> None:
+    def step(
+        self, values: Inliner, part: RecurrencePass, at: At, known: Mapping[Var, Expr], result: bool = True
+    ) -> None:
         """All phases of a pass at one unit: evaluated, then stored, in the result too if ``result``. The step is
         ``known`` too."""
         e, made = self.frame.e, dict[int, Expr]()
@@ -90,12 +92,12 @@ class Memory:
             if result and phase == e.after[0]:
                 self._put(values.simplifier(values.expand(e.row, dict(known))), known, value)
 
-    def put(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+    def put(self, values: Inliner, at: At, known: Mapping[Var, Expr]) -> None:
         """The result's element of one unit after a step."""
         row = values.simplifier(values.expand(self.frame.e.row, dict(known)))
         self._put(row, known, self._state(0, self.next, at))
 
-    def end(self, values: Values, at: At, known: Mapping[Var, Expr]) -> None:
+    def end(self, values: Inliner, at: At, known: Mapping[Var, Expr]) -> None:
         """The states of one unit after the last step."""
         for k in range(len(self.states)):
             self._put(values.simplifier(index(self.frame.e.steps) + k), known, self._state(k, self.now, at))
@@ -105,7 +107,7 @@ class Memory:
         return self.states[k][position]
 
     def _copy(self, k: int, turn: Expr) -> Expr:
-        return turn if constant_dim(self.states[k].shape[0]) == 2 else index(0)
+        return turn if static_size(self.states[k].shape[0]) == 2 else index(0)
 
     def _put(self, row: Expr, known: Mapping[Var, Expr], value: Expr) -> None:
         out = self.frame.stage.out

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taskmap.ir.construct import const, constant_dim, index, product
+from taskmap.ir.construct import const, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import Access, accesses, memory_order, merged_axes, require_count, same_count
-from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.access import MemoryStep, accesses, memory_order, merged_axes, require_count, same_count
+from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.positions import flatten, positions_in, unflatten
-from taskmap.schedules.common.sampled_equality import agree
+from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ def rows_of(stage: Stage, e: Reduce) -> Rows | None:
     index.
     """
     summed = dict(e.axes)
-    kept = {v: size for v, size in zip(stage.axes, stage.shape, strict=True) if constant_dim(size) != 1}
+    kept = {v: size for v, size in zip(stage.axes, stage.shape, strict=True) if static_size(size) != 1}
     for x in walk_exprs(e.body):
         if not isinstance(x, Load):
             continue
-        places = [(i, size) for i, size in zip(x.indices, x.buffer.shape, strict=True) if constant_dim(size) != 1]
-        wanted = [(v, n) for v, n in summed.items() if constant_dim(n) != 1]
+        places = [(i, size) for i, size in zip(x.indices, x.buffer.shape, strict=True) if static_size(size) != 1]
+        wanted = [(v, n) for v, n in summed.items() if static_size(n) != 1]
         folded = [(i, n) for i, n in places if i in summed]
         others = [(i, n) for i, n in places if i not in summed]
         if _same_axes(folded, wanted) and _same_axes(others, list(kept.items())):
@@ -76,7 +76,7 @@ def find_frame(task: Task) -> Rows | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RowFrame:
+class RowDomain:
     """A row task and its rows; ``at`` in every method is a position in ``rows.wide``."""
 
     task: Task
@@ -99,7 +99,7 @@ class RowFrame:
         """Fresh variables for the axes of the wide tensor."""
         return tuple(Var(f"i{d}") for d in range(self.rows.wide.rank))
 
-    def walks(self, axes: tuple[Var, ...], stages: Sequence[Stage] | None = None) -> list[Access]:
+    def walks(self, axes: tuple[Var, ...], stages: Sequence[Stage] | None = None) -> list[MemoryStep]:
         """Every access to memory in terms of ``axes``, made to store the wide outputs among ``stages`` (default: all)
         and for what they fold. The results of reductions are known, and not folded again."""
         wide = self.rows.wide
@@ -111,14 +111,14 @@ class RowFrame:
         ]
         known = {s.out: _constant(s.out) for s in self.task.stages if reductions_of(s)}
 
-        def bodies(values: Values) -> None:
+        def bodies(values: Inliner) -> None:
             for stage in chosen:
                 for e in reductions_of(stage):
                     values.expand(e.body, {**self.at_row(stage, axes), **self.in_fold(e, axes)})
 
         return accesses(self.task, axes, wide.shape, outs, bodies, known)
 
-    def runs(self, walks: Sequence[Access]) -> list[list[int]]:
+    def runs(self, walks: Sequence[MemoryStep]) -> list[list[int]]:
         """The folded axes in storage order, merged where every access allows it; the last run is contiguous."""
         wide = self.rows.wide
         order = [d for d in memory_order(self.task, wide) if d in self.rows.folded]
@@ -131,8 +131,8 @@ class RowFrame:
     def at_row(self, stage: Stage, at: Sequence[Expr]) -> dict[Var, Expr]:
         """The axes of a narrow stage: its element that has the row's number."""
         wide = self.rows.wide.shape
-        kept = [(at[d], wide[d]) for d in self.rows.kept if constant_dim(wide[d]) != 1]
-        own = [d for d, size in enumerate(stage.shape) if constant_dim(size) != 1]
+        kept = [(at[d], wide[d]) for d in self.rows.kept if static_size(wide[d]) != 1]
+        own = [d for d, size in enumerate(stage.shape) if static_size(size) != 1]
         found: list[Expr] = [index(0)] * len(stage.axes)
         sizes = [([stage.shape[d]], [n]) for d, (_, n) in zip(own, kept, strict=False)]
         if len(own) == len(kept) and all(same_count(a, n) for a, n in sizes):
@@ -145,8 +145,8 @@ class RowFrame:
     def in_fold(self, e: Reduce, at: Sequence[Expr]) -> dict[Var, Expr]:
         """The summed axes of a reduction."""
         wide = self.rows.wide.shape
-        places = iter(at[d] for d in self.rows.folded if constant_dim(wide[d]) != 1)
-        return {v: index(0) if constant_dim(n) == 1 else next(places) for v, n in e.axes}
+        places = iter(at[d] for d in self.rows.folded if static_size(wide[d]) != 1)
+        return {v: index(0) if static_size(n) == 1 else next(places) for v, n in e.axes}
 
     def in_wide(self, buffer: Buffer, where: Sequence[Expr]) -> list[Expr]:
         """The position in the wide tensor of an element of another wide one."""
@@ -156,11 +156,11 @@ class RowFrame:
         return list(unflatten(flatten(list(zip(where, buffer.shape, strict=True))), wide.shape))
 
     def require_row(
-        self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Values
+        self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Inliner
     ) -> None:
         """Raises ScheduleError when a stage is read at another position than the one at hand."""
         found, expected = (tuple(values.simplifier(i) for i in at) for at in (where, here))
-        if found != expected and not agree(found, expected, values.simplifier, shape):
+        if found != expected and not equal_on_samples(found, expected, values.simplifier, shape):
             raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
 
 

@@ -22,7 +22,7 @@ _ATTEMPTS = 400
 _LARGEST_SIZES = (12, 300)
 
 
-def agree(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier, shape: Sequence[Dim]) -> bool:
+def equal_on_samples(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier, shape: Sequence[Dim]) -> bool:
     """True when ``a`` and ``b``, a position in ``shape``, had equal values in every round; False when they differed, or
     cannot be evaluated. A round in which ``b`` is no position counts for nothing: a branch keeps it from happening."""
     extents = [index(n) for n in shape]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Expr, Scatter, Var
 from taskmap.ir.task import Stage, Task
@@ -45,8 +45,8 @@ class ScatterFrame:
     def covers(self, d: int) -> bool:
         """Whether the source is known to go all along a followed dimension."""
         mine, whole = self.extent(d), self.stage.shape[d]
-        known = constant_dim(mine)
-        return mine is whole or mine == whole or (known is not None and known == constant_dim(whole))
+        known = static_size(mine)
+        return mine is whole or mine == whole or (known is not None and known == static_size(whole))
 
     def is_decided_by(self, d: int) -> bool:
         """Whether the position along some data dimension depends on a followed one."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
@@ -101,7 +101,7 @@ class Template:
 
 def likely(dim: Dim, hints: Mapping[Var, int]) -> int | None:
     """A size, or what it is likely to be; None where nothing hints at it."""
-    known = constant_dim(dim)
+    known = static_size(dim)
     if known is not None:
         return known
     names = {e for e in walk_exprs(dim) if isinstance(e, Var)} if isinstance(dim, Expr) else set()

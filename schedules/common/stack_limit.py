@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Allocate, Body, Kernel, Scope
 from taskmap.ir.visit import stmt_bodies
 
@@ -19,7 +19,7 @@ def _bytes(body: Body) -> int:
     own = deepest = 0
     for s in body:
         if isinstance(s, Allocate) and s.buffer.scope is Scope.LOCAL:
-            own += (constant_dim(product(s.buffer.shape)) or 0) * s.buffer.dtype.bytes
+            own += (static_size(product(s.buffer.shape)) or 0) * s.buffer.dtype.bytes
         for inner in stmt_bodies(s):
             deepest = max(deepest, _bytes(inner))
     return own + deepest

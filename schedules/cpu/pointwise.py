@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, LoopKind, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import Access, accesses, merged_axes, require_count, same_count, storage_order
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -42,7 +42,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     lanes = target.lanes(vector_bytes(task))
     b = Builder()
-    values = Values(task, b)
+    values = Inliner(task, b)
     parallel = (work(task, domain.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
@@ -70,7 +70,7 @@ def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
 
 def _nest(
     b: Builder,
-    values: Values,
+    values: Inliner,
     domain: Buffer,
     runs: Sequence[Sequence[int]],
     extents: Sequence[Dim],
@@ -79,7 +79,7 @@ def _nest(
     target: Target,
     outputs: Sequence[Buffer],
 ) -> None:
-    def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Values) -> None:
+    def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Inliner) -> None:
         store_outputs(b, local, domain, position_of(domain, runs, (*outer, *inner), local), outputs)
 
     if not runs:
@@ -96,7 +96,9 @@ def _nest(
         vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, *_: element(outer, (i,), local))
 
 
-def best_vector_run(runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[Access], lanes: int) -> int:
+def best_vector_run(
+    runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep], lanes: int
+) -> int:
     """The run of axes whose vectors cost least: contiguous and constant accesses are cheap, strided ones are not."""
 
     def cost(r: int) -> tuple[float, int]:
@@ -104,7 +106,7 @@ def best_vector_run(runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks
         for w in walks:
             step = w.step(runs[r][-1])
             total += 0.25 if step == 0 else 1 if step == 1 else lanes / 2
-        size = constant_dim(extents[r])
+        size = static_size(extents[r])
         filled = 1.0 if size is None or size >= lanes else size / lanes
         return total / filled, -r
 
@@ -123,19 +125,19 @@ def vector_bytes(task: Task) -> int:
 
 def work(task: Task, shape: Sequence[Dim]) -> int | None:
     """A rough count of scalar operations of a task, None when a size is symbolic; a function call counts as ten."""
-    size = constant_dim(product(shape))
+    size = static_size(product(shape))
     if size is None:
         return None
     total = 0
     for stage in task.stages:
-        here = constant_dim(product(stage.shape))
+        here = static_size(product(stage.shape))
         if here is None:
             return None
         folded = 1
         calls = 1
         for e in walk_exprs(stage.body):
             if isinstance(e, Reduce):
-                folded *= constant_dim(product([d for _, d in e.axes])) or 1024
+                folded *= static_size(product([d for _, d in e.axes])) or 1024
             calls += 10 * isinstance(e, Call)
         total += min(here, size) * folded * calls
     return max(total, size)

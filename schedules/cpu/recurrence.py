@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, eq, index, select
+from taskmap.ir.construct import eq, index, select, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
-from taskmap.schedules.common.recurrence_domain import Pass, RecurrenceFrame, find_recurrence
-from taskmap.schedules.common.recurrence_memory import Memory
+from taskmap.schedules.common.recurrence_domain import RecurrenceFrame, RecurrencePass, find_recurrence
+from taskmap.schedules.common.recurrence_memory import RecurrenceMemory
 from taskmap.schedules.cpu.matmul.microkernel import emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
@@ -59,7 +59,7 @@ class _Plan:
 
     @property
     def hidden(self) -> int:
-        known = constant_dim(self.frame.e.axes[2][1])
+        known = static_size(self.frame.e.axes[2][1])
         if known is None:
             raise ScheduleError("a recurrence of a symbolic number of units")
         return known
@@ -76,10 +76,10 @@ class _Plan:
 
     def kernel(self) -> Kernel:
         (_, batch), (_, directions), _ = self.frame.e.axes
-        height, last = self.heights(batch, constant_dim(directions) or 1)
+        height, last = self.heights(batch, static_size(directions) or 1)
         whole = self.dim(index(batch) // height)
         count = self.dim(index(whole) + (index(batch) - whole * height + (last - 1)) // last)
-        values = Values(self.frame.task, self.b)
+        values = Inliner(self.frame.task, self.b)
         with parallel_grid(self.b, ["block", "d"], [count, directions], values, True, 1 << 62) as (block, d):
             inside = values.nested()
             if whole != 0:
@@ -102,19 +102,19 @@ class _Plan:
         accumulators stay in registers, and so few that there are blocks for all cores."""
         vectors = max(len(p.products) for p in self.frame.passes) * max(1, self.frame.panel // self.lanes)
         most = max(1, self.budget // vectors)
-        known = constant_dim(batch)
+        known = static_size(batch)
         if known is None:
             return min(most, _ANY_BATCH), 1
         height = max(1, min(most, -(-known // -(-self.target.cores // directions))))
         return height, known % height or 1
 
-    def block(self, values: Values, d: Expr, first: Expr, rows: int) -> None:
+    def block(self, values: Inliner, d: Expr, first: Expr, rows: int) -> None:
         """All steps of ``rows`` sequences from ``first`` on, in direction ``d``."""
         e = self.frame.e
-        if constant_dim(first) is None:
+        if static_size(first) is None:
             first = self.b.let("first", first)
             values.bind(first, e.axes[0][1])
-        block = _Block(self, d, first, rows, Memory(self.frame, self.b, Scope.LOCAL, (rows,), self.width))
+        block = _Block(self, d, first, rows, RecurrenceMemory(self.frame, self.b, Scope.LOCAL, (rows,), self.width))
         for i, j, inside in block.units(values.nested()):
             block.memory.begin(inside, (i, j), block.position(i, j))
         for i, j, _ in block.units(values.nested(), self.hidden, self.width):
@@ -136,13 +136,13 @@ class _Block:
     d: Expr
     first: Expr
     rows: int
-    memory: Memory
+    memory: RecurrenceMemory
 
     @property
     def b(self) -> Builder:
         return self.plan.b
 
-    def units(self, values: Values, begin: int = 0, end: int | None = None) -> Iterator[tuple[Expr, Expr, Values]]:
+    def units(self, values: Inliner, begin: int = 0, end: int | None = None) -> Iterator[tuple[Expr, Expr, Inliner]]:
         """(sequence, unit, values) inside loops over both; units from ``begin`` to ``end``, by default all."""
         count = (self.plan.hidden if end is None else end) - begin
         with self.b.loop("row", self.rows) as i:
@@ -155,7 +155,7 @@ class _Block:
         (b, _), (d, _), (unit, _) = self.plan.frame.e.axes
         return {b: self.first + i, d: self.d, unit: j}
 
-    def step(self, values: Values, step: Expr) -> None:
+    def step(self, values: Inliner, step: Expr) -> None:
         """One step: every pass, panel by panel. Units that fill the last panel are computed, but have no result."""
         self.memory.turn(values, step)
         for part in self.plan.frame.passes:
@@ -173,7 +173,7 @@ class _Block:
         cache when the next begins."""
         return i if count == 1 else select(eq(self.memory.now, 0), i, count - 1 - i)
 
-    def panels(self, part: Pass) -> list[tuple[int, int, int]]:
+    def panels(self, part: RecurrencePass) -> list[tuple[int, int, int]]:
         """(first unit, how many, units of each): the panels, put together in groups of about equal size that have
         accumulators enough to hide a multiply-add's latency, and no more than there are registers."""
         plan = self.plan
@@ -185,7 +185,7 @@ class _Block:
         parts = [(0, larger, least + 1), (larger * (least + 1), groups - larger, least)]
         return [(begin * panel, many, size * panel) for begin, many, size in parts if many]
 
-    def panel(self, values: Values, part: Pass, step: Expr, first: Expr, size: int) -> None:
+    def panel(self, values: Inliner, part: RecurrencePass, step: Expr, first: Expr, size: int) -> None:
         """The phases of a pass for ``size`` units from ``first`` on."""
         tile = self.products(values.nested(), part, first, size) if part.products else None
         result = self.plan.width == self.plan.hidden
@@ -198,18 +198,18 @@ class _Block:
                 known = {**self.position(i, first + j), self.plan.frame.e.step: step}
                 self.memory.step(inside, part, (i, first + j), known, result)
 
-    def products(self, values: Values, part: Pass, first: Expr, size: int) -> Buffer:
+    def products(self, values: Inliner, part: RecurrencePass, first: Expr, size: int) -> Buffer:
         """The products of a panel: [rows, products * size]."""
         plan, left = self.plan, part.left
         assert left is not None
         columns = len(part.products) * size
         tile = self.b.allocate("tile", plan.wide, (self.rows, columns))
 
-        def of_state(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+        def of_state(at: Sequence[Expr], i: Expr, local: Inliner) -> Expr:
             return self.memory.read(left, (i, at[0]))
 
-        def weight(at: Sequence[Expr], column: Expr, local: Values) -> Expr:
-            number = constant_dim(local.simplifier(column // size))
+        def weight(at: Sequence[Expr], column: Expr, local: Inliner) -> Expr:
+            number = static_size(local.simplifier(column // size))
             assert number is not None
             chosen = part.products[number]
             known = self.position(index(0), first + (column - number * size))

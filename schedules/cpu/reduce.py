@@ -18,7 +18,6 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import (
     cast,
     ceil_div,
-    constant_dim,
     identity,
     index,
     lane_reduce,
@@ -26,11 +25,12 @@ from taskmap.ir.construct import (
     minimum,
     product,
     ramp,
+    static_size,
     widen,
 )
 from taskmap.ir.nodes import Buffer, Const, Dim, Expr, LoopKind, Scope
 from taskmap.ir.types import DType
-from taskmap.schedules.common.inline import Values, combine, wide_sum
+from taskmap.schedules.common.inline import Inliner, combine, wide_sum
 from taskmap.schedules.common.loops import vector_loop
 
 _UNROLL = 4
@@ -44,12 +44,12 @@ _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class Reduction:
     """A reduction along the row of ``value`` at each position; ``op`` is one of Reduce's but argmax and argmin."""
 
     op: str
     dtype: DType
-    value: Callable[[Values, At], Expr]
+    value: Callable[[Inliner, At], Expr]
 
     @property
     def start(self) -> Const:
@@ -68,18 +68,18 @@ class Fold:
 
 
 @dataclass(slots=True)
-class Walk:
+class RowLoop:
     """One walk along a row. ``extents`` are those of its loops, the contiguous one last; ``store`` is called at every
     position, before the folds; ``cheap`` says that the values are short to compute."""
 
     b: Builder
     extents: Sequence[Dim]
     lanes: int
-    folds: Sequence[Fold]
-    store: Callable[[Values, At], None]
+    folds: Sequence[Reduction]
+    store: Callable[[Inliner, At], None]
     cheap: bool = False
 
-    def run(self, values: Values, parallel: bool = False) -> list[Expr]:
+    def run(self, values: Inliner, parallel: bool = False) -> list[Expr]:
         """The results of the folds; ``parallel`` shares the row out among cores."""
         if parallel:
             return self._in_parts(values)
@@ -96,10 +96,10 @@ class Walk:
         return _BLOCK * self.lanes
 
     def _is_short(self, extents: Sequence[Dim]) -> bool:
-        size = constant_dim(product(extents))
+        size = static_size(product(extents))
         return size is not None and size <= self.block
 
-    def _straight(self, values: Values, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
+    def _straight(self, values: Inliner, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
         """One set of accumulators for positions of ``extents`` behind ``prefix``, the first of them counted from
         ``first``."""
         *outer, inner = extents
@@ -108,7 +108,7 @@ class Walk:
             for v, size in zip(at, outer, strict=True):
                 values.bind(v, size)
 
-            def element(i: Expr, local: Values, width: int, lane: Expr, turn: int = 0) -> None:
+            def element(i: Expr, local: Inliner, width: int, lane: Expr, turn: int = 0) -> None:
                 head, *tail = (*at, i)
                 position = (*prefix, head + first, *tail)
                 self.store(local, position)
@@ -121,7 +121,7 @@ class Walk:
             if acc.turns > 1:
                 self._in_turns(values.nested(), inner, acc.turns, element)
             rest = values.simplifier(index(inner) - done)
-            known = constant_dim(rest)
+            known = static_size(rest)
             inside = values.nested()
             vector_loop(
                 self.b, "t", rest if known is None else known, self.lanes, inside,
@@ -129,18 +129,18 @@ class Walk:
             )  # fmt: skip
         return acc.totals()
 
-    def _in_turns(self, values: Values, inner: Dim, turns: int, element: Callable[..., None]) -> None:
+    def _in_turns(self, values: Inliner, inner: Dim, turns: int, element: Callable[..., None]) -> None:
         """Whole groups of vectors, each vector of a group into an accumulator of its own."""
         count = values.simplifier(index(inner) // (turns * self.lanes))
         with self.b.loop("t", count) as t:
-            values.bind(t, constant_dim(count) or count)
+            values.bind(t, static_size(count) or count)
             for turn in range(turns):
                 inside = values.nested()
                 with self.b.loop("t_lane", self.lanes, LoopKind.VECTOR) as lane:
                     inside.bind(lane, self.lanes)
                     element(t * (turns * self.lanes) + (turn * self.lanes + lane), inside, self.lanes, lane, turn)
 
-    def _in_spans(self, values: Values, depth: int) -> list[Expr]:
+    def _in_spans(self, values: Inliner, depth: int) -> list[Expr]:
         """Accumulators for the loops from ``depth`` on, their results folded one after the other."""
         totals = self._totals()
         with self.b.grid([f"s{d}" for d in range(depth)], [index(n) for n in self.extents[:depth]]) as prefix:
@@ -149,7 +149,7 @@ class Walk:
             self._into(totals, self._straight(values.nested(), prefix, self.extents[depth:], index(0)))
         return self._results(totals)
 
-    def _in_blocks(self, values: Values) -> list[Expr]:
+    def _in_blocks(self, values: Inliner) -> list[Expr]:
         """Accumulators for every block of the innermost loop."""
         *outer, inner = self.extents
         totals = self._totals()
@@ -159,25 +159,25 @@ class Walk:
                 values.bind(v, size)
             with self.b.loop("block", blocks) as k:
                 inside = values.nested()
-                inside.bind(k, constant_dim(blocks) or blocks)
+                inside.bind(k, static_size(blocks) or blocks)
                 self._into(totals, self._straight(inside, prefix, [self.block], k * self.block))
             rest = values.simplifier(index(inner) - blocks * self.block)
-            known = constant_dim(rest)
+            known = static_size(rest)
             if known != 0:
                 last: list[Dim] = [rest if known is None else known]
                 self._into(totals, self._straight(values.nested(), prefix, last, blocks * self.block))
         return self._results(totals)
 
-    def _in_parts(self, values: Values) -> list[Expr]:
+    def _in_parts(self, values: Inliner) -> list[Expr]:
         """The outermost loop in parts, shared out among cores; their results are folded in order."""
         length, *inner = self.extents
         grain = _UNROLL * self.lanes if not inner else 1
-        size = constant_dim(product(inner)) or 1
-        known = constant_dim(length) or _MOST_PARTS * _PART
+        size = static_size(product(inner)) or 1
+        known = static_size(length) or _MOST_PARTS * _PART
         wanted = min(_MOST_PARTS, max(1, known * size // _PART))
         chunk = -(-known // wanted // grain) * grain
         parts = ceil_div(length, chunk)
-        room = constant_dim(parts) or 0
+        room = static_size(parts) or 0
         b = self.b
         partial = [b.allocate(f"parts_{f.op}", f.dtype, (room,)) for f in self.folds]
         with b.loop("part", parts, LoopKind.PARALLEL) as p:
@@ -207,8 +207,8 @@ class Walk:
 class _Accumulators:
     """Registers of the folds of a walk, by (number of the fold, vector width, turn), set to their start."""
 
-    def __init__(self, walk: Walk, inner: Dim) -> None:
-        size = constant_dim(inner)
+    def __init__(self, walk: RowLoop, inner: Dim) -> None:
+        size = static_size(inner)
         many = walk.folds and walk.cheap and walk.lanes > 1
         self.walk = walk
         self.turns = _UNROLL if many and (size is None or size >= 2 * _UNROLL * walk.lanes) else 1
@@ -228,7 +228,7 @@ class _Accumulators:
         """The result of each fold, all its accumulators taken together."""
         return [self._total(number, f) for number, f in enumerate(self.walk.folds)]
 
-    def _total(self, number: int, f: Fold) -> Expr:
+    def _total(self, number: int, f: Reduction) -> Expr:
         total: Expr | None = None
         for width in dict.fromkeys(w for w, _ in self.keys):
             cells = [self.cells[number, w, turn] for w, turn in self.keys if w == width]

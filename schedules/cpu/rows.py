@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, eq, identity, index, ne, product, select
+from taskmap.ir.construct import eq, identity, index, ne, product, select, static_size
 from taskmap.ir.nodes import Buffer, Call, Expr, Kernel, Load, Reduce
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
@@ -25,11 +25,11 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import memory_order, require_count
-from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.loops import parallel_grid
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.row_domain import (
-    RowFrame,
+    RowDomain,
     Rows,
     find_frame,
     is_exact,
@@ -38,7 +38,7 @@ from taskmap.schedules.common.row_domain import (
     same_shape,
 )
 from taskmap.schedules.cpu.pointwise import vector_bytes, work
-from taskmap.schedules.cpu.reduce import Fold, Walk
+from taskmap.schedules.cpu.reduce import Reduction, RowLoop
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _PARALLEL_ABOVE = 20_000
@@ -52,13 +52,13 @@ def find_rows(task: Task) -> Rows | None:
     if found is None:
         return None
     steps = memory_order(task, found.wide)
-    inner = [d for d in steps if constant_dim(found.wide.shape[d]) != 1][-1:]
+    inner = [d for d in steps if static_size(found.wide.shape[d]) != 1][-1:]
     return found if inner and inner[0] in found.folded else None
 
 
 def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:
     """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
-    plan = _Plan(task, rows, target, RowFrame(task, rows))
+    plan = _Plan(task, rows, target, RowDomain(task, rows))
     return plan.kernel()
 
 
@@ -67,7 +67,7 @@ class _Plan:
     task: Task
     rows: Rows
     target: Target
-    frame: RowFrame
+    frame: RowDomain
     b: Builder = field(default_factory=Builder)
     lanes: int = 1
     row: tuple[Expr, ...] = ()
@@ -83,11 +83,11 @@ class _Plan:
         self.lanes = self.target.lanes(vector_bytes(self.task))
         self.runs = self.frame.runs(self.frame.walks(self.frame.axes()))
         level = self.frame.levels()
-        values = Values(self.task, self.b)
+        values = Inliner(self.task, self.b)
         kept = self.frame.kept()
         parallel = (work(self.task, wide.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
-        count = constant_dim(product([wide.shape[d] for d in self.rows.kept]))
-        length = constant_dim(row_length(self.rows))
+        count = static_size(product([wide.shape[d] for d in self.rows.kept]))
+        length = static_size(row_length(self.rows))
         self.alone = count is not None and count < 2 * self.target.cores and (length or 0) >= _LONG_ROW
         extents = [wide.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
@@ -103,7 +103,7 @@ class _Plan:
         note = f"cpu.rows(row={size}, passes={max(level.values()) + 1}, lanes={self.lanes})"
         return kernel_of(self.task, self.b, note)
 
-    def run_pass(self, number: int, level: dict[Buffer, int], values: Values) -> None:
+    def run_pass(self, number: int, level: dict[Buffer, int], values: Inliner) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
         folding = [(s, e) for s in stages for e in reductions_of(s)]
@@ -134,7 +134,7 @@ class _Plan:
             return False
         if not any(isinstance(e, Call) for e in walk_exprs(stage.body)):
             return False
-        size = constant_dim(row_length(self.rows))
+        size = static_size(row_length(self.rows))
         if size is None or size * sum(out.dtype.bytes for out in (stage.out, *self.saved)) > _ROW_BUFFER_BYTES:
             return False
         return any(level[s.out] > level[stage.out] and self.depends(s, stage) for s in self.task.stages)
@@ -154,44 +154,46 @@ class _Plan:
         folding: list[tuple[Stage, Reduce]],
         stores: list[Stage],
         winners: list[tuple[Stage, Reduce]],
-        values: Values,
+        values: Inliner,
     ) -> None:
         """One walk along the row for sums, extrema and stores; another for the places of ``winners``."""
         extents = [product([self.rows.wide.shape[a] for a in run]) for run in self.runs]
         cheap = not any(isinstance(e, Call) for s in self.task.stages for e in walk_exprs(s.body))
 
-        def store(local: Values, at: tuple[Expr, ...]) -> None:
+        def store(local: Inliner, at: tuple[Expr, ...]) -> None:
             position = self.position(at)
             for s in stores:
                 self.keep(s, position, local)
 
-        folds = [Fold(_EXTREME.get(e.op, e.op), e.body.dtype, self.value_of(s, e)) for s, e in (*folding, *winners)]
-        totals = Walk(self.b, extents, self.lanes, folds, store, cheap).run(values, self.alone)
+        folds = [
+            Reduction(_EXTREME.get(e.op, e.op), e.body.dtype, self.value_of(s, e)) for s, e in (*folding, *winners)
+        ]
+        totals = RowLoop(self.b, extents, self.lanes, folds, store, cheap).run(values, self.alone)
         for s in stores:
             values.readers[s.out] = self.reader(s, values)
         values.folded.update({id(e): t for (_, e), t in zip(folding, totals, strict=False)})
         if not winners:
             return
         places = [
-            Fold("min", i64, self.place_of(s, e, best))
+            Reduction("min", i64, self.place_of(s, e, best))
             for (s, e), best in zip(winners, totals[len(folding) :], strict=True)
         ]
-        found = Walk(self.b, extents, self.lanes, places, lambda local, at: None, cheap).run(
+        found = RowLoop(self.b, extents, self.lanes, places, lambda local, at: None, cheap).run(
             values.nested(), self.alone
         )
         values.folded.update({id(e): place for (_, e), place in zip(winners, found, strict=True)})
 
-    def value_of(self, stage: Stage, e: Reduce) -> Callable[[Values, tuple[Expr, ...]], Expr]:
+    def value_of(self, stage: Stage, e: Reduce) -> Callable[[Inliner, tuple[Expr, ...]], Expr]:
         """What a reduction folds, at a position along the row."""
         here = self.frame.at_row(stage, self.row)
         return lambda local, at: local.expand(e.body, {**here, **self.frame.in_fold(e, self.position(at))})
 
-    def place_of(self, stage: Stage, e: Reduce, best: Expr) -> Callable[[Values, tuple[Expr, ...]], Expr]:
+    def place_of(self, stage: Stage, e: Reduce, best: Expr) -> Callable[[Inliner, tuple[Expr, ...]], Expr]:
         """The number of an element where it is the best (a NaN is better than all), else a larger one than any."""
         value = self.value_of(stage, e)
         ((axis, _),) = e.axes
 
-        def place(local: Values, at: tuple[Expr, ...]) -> Expr:
+        def place(local: Inliner, at: tuple[Expr, ...]) -> Expr:
             x = value(local, at)
             wins = eq(x, best) | ne(x, x) if x.dtype.is_float else eq(x, best)
             return select(wins, self.frame.in_fold(e, self.position(at))[axis], identity("min", i64))
@@ -209,7 +211,7 @@ class _Plan:
                 where[axis] = step % shape[axis] if d else step
         return tuple(where)
 
-    def keep(self, stage: Stage, position: tuple[Expr, ...], local: Values) -> None:
+    def keep(self, stage: Stage, position: tuple[Expr, ...], local: Inliner) -> None:
         """Compute a wide stage at ``position`` and put it into its output or its row buffer, where later passes find
         it.
         """
@@ -229,7 +231,7 @@ class _Plan:
             flat = flat * self.rows.wide.shape[a] + position[a]
         return flat
 
-    def reader(self, stage: Stage, values: Values) -> Reader:
+    def reader(self, stage: Stage, values: Inliner) -> Reader:
         """How later passes read a wide stage that was kept."""
         row_buffer, wide = self.saved.get(stage.out), self.rows.wide
 
@@ -242,7 +244,7 @@ class _Plan:
 
         return read
 
-    def finish(self, stage: Stage, values: Values) -> None:
+    def finish(self, stage: Stage, values: Inliner) -> None:
         """Evaluate a reducing stage from its folded sums, and let every later use read that."""
         at = self.frame.at_row(stage, self.row)
         value = self.b.let(stage.label or "row", values.expand(stage.body, at))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, constant_dim, identity, index, product
+from taskmap.ir.construct import cast, identity, index, product, static_size
 from taskmap.ir.nodes import Cast, Compare, Const, Dim, Expr, Kernel, Reduce, Scope, Select, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
@@ -17,7 +17,7 @@ from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count, storage_order
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values, combine
+from taskmap.schedules.common.inline import Inliner, combine
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
@@ -54,7 +54,7 @@ def find_scan(task: Task) -> Scan | None:
     if kept.cond.a is not r or not isinstance(kept.b, Const) or kept.b.value != neutral.value:
         return None
     axis = next((d for d, v in enumerate(stage.axes) if v is kept.cond.b), None)
-    if axis is None or constant_dim(stage.shape[axis]) != constant_dim(extent) or constant_dim(extent) is None:
+    if axis is None or static_size(stage.shape[axis]) != static_size(extent) or static_size(extent) is None:
         return None
     if any(e is stage.axes[axis] for e in walk_exprs(kept.a)):
         return None
@@ -73,10 +73,10 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
     others = [d for d in storage_order(stage.out) if d != scan.axis]
     inner = others.pop() if others and _steps_by_one(stage, others[-1]) else None
     b = Builder()
-    values = Values(task, b)
+    values = Inliner(task, b)
     ((r, extent),) = scan.reduce.axes
 
-    def walk(at: dict[int, Expr], local: Values) -> None:
+    def walk(at: dict[int, Expr], local: Inliner) -> None:
         total = b.allocate("total", exact, (1,), Scope.REGISTER, init=identity(scan.reduce.op, exact))
         with b.loop(r.name, extent) as i:
             local.bind(i, extent)
@@ -87,7 +87,7 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
             result = b.let("prefix", cast(total[0], scan.reduce.dtype))
             Epilogue(task, stage, scan.reduce, b).element(inside, result, place)
 
-    elements = constant_dim(product(stage.shape))
+    elements = static_size(product(stage.shape))
     parallel = bool(others) and (elements is None or elements >= _PARALLEL_ABOVE)
     sizes: list[Dim] = [stage.shape[d] for d in others]
     names = [f"o{d}" for d in others]
@@ -100,7 +100,7 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
             vector_loop(
                 b, "v", stage.shape[axis], lanes, values.nested(), lambda i, local, *_: walk({**at, axis: i}, local)
             )
-    note = f"cpu.scan(length={constant_dim(extent)}, lanes={1 if inner is None else lanes})"
+    note = f"cpu.scan(length={static_size(extent)}, lanes={1 if inner is None else lanes})"
     return kernel_of(task, b, note)
 
 
@@ -109,7 +109,7 @@ def _steps_by_one(stage: Stage, axis: int) -> bool:
     strides = stage.out.strides
     if strides is None:
         return axis == len(stage.axes) - 1
-    return constant_dim(strides[axis]) == 1 and constant_dim(stage.shape[axis]) != 1
+    return static_size(strides[axis]) == 1 and static_size(stage.shape[axis]) != 1
 
 
 def _axes(stage: Stage, at: dict[int, Expr]) -> dict[Var, Expr]:

@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum, product
+from taskmap.ir.construct import ceil_div, index, maximum, minimum, product, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import storage_order
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
 from taskmap.schedules.cpu.pointwise import vector_bytes
@@ -78,15 +78,15 @@ class _Plan:
     def kernel(self) -> Kernel:
         frame, b = self.frame, self.b
         task, stage = frame.task, frame.stage
-        order = [d for d in storage_order(stage.out) if constant_dim(stage.shape[d]) != 1]
+        order = [d for d in storage_order(stage.out) if static_size(stage.shape[d]) != 1]
         inner = order[-1] if order and order[-1] in frame.followed else None
         outer = [d for d in storage_order(stage.out) if d in frame.followed and d != inner]
-        size = constant_dim(product([*stage.shape, *(n for _, n in frame.e.axes)]))
+        size = static_size(product([*stage.shape, *(n for _, n in frame.e.axes)]))
         parallel = size is None or self.work() >= _PARALLEL_ABOVE
-        large = inner is not None or (constant_dim(product(stage.shape)) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        large = inner is not None or (static_size(product(stage.shape)) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
         shares = self.shares(outer, inner) if parallel and large else _Shares()
         blocks = 1 if not shares.width or inner is None else ceil_div(stage.shape[inner], shares.width)
-        values = Values(task, b)
+        values = Inliner(task, b)
         extents: list[Dim] = [*(stage.shape[d] for d in outer), shares.ranges, blocks]
         names = [*(f"o{d}" for d in outer), "range", "block"]
         enough = _TASKS_PER_CORE * self.target.cores
@@ -109,7 +109,7 @@ class _Plan:
         note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={self.lanes}, order=source)"
         return kernel_of(task, b, note)
 
-    def put_where_covered(self, part: _Part, values: Values) -> None:
+    def put_where_covered(self, part: _Part, values: Inliner) -> None:
         """``put`` where the source goes as far as the part's place."""
         frame = self.frame
         guards = [at < frame.extent(d) for d, at in part.place.items() if not frame.covers(d)]
@@ -117,7 +117,7 @@ class _Plan:
 
     def work(self) -> int:
         sizes = (product(self.frame.stage.shape), product([n for _, n in self.frame.e.axes]))
-        return sum(constant_dim(n) or 0 for n in sizes)
+        return sum(static_size(n) or 0 for n in sizes)
 
     def shares(self, outer: list[int], inner: int | None) -> _Shares:
         """As many parts as keep all cores busy, where the outer dimensions alone do not: ranges of the data first."""
@@ -125,27 +125,27 @@ class _Plan:
         shape = frame.stage.shape
         wanted = _TASKS_PER_CORE * self.target.cores
         for d in outer:
-            wanted = -(-wanted // (constant_dim(shape[d]) or 1))
+            wanted = -(-wanted // (static_size(shape[d]) or 1))
         if self.target.cores == 1 or wanted <= 1:
             return _Shares()
         ranges, chunk = 1, index(0)
         if frame.data:
             whole = shape[frame.data[0]]
-            ranges = min(wanted, constant_dim(whole) or wanted)
+            ranges = min(wanted, static_size(whole) or wanted)
             chunk = index(ceil_div(whole, ranges))
-            known = constant_dim(whole), constant_dim(chunk)
+            known = static_size(whole), static_size(chunk)
             if known[0] is not None and known[1] is not None:
                 ranges = -(-known[0] // known[1])
-        size = None if inner is None or not frame.covers(inner) else constant_dim(shape[inner])
+        size = None if inner is None or not frame.covers(inner) else static_size(shape[inner])
         wanted = -(-wanted // ranges)
         width = 0
         if size is not None and wanted > 1:
             lanes = self.lanes
             fits = [w for w in range(lanes, size, lanes) if size % w == 0 and w >= size // wanted]
             width = fits[0] if fits else 0
-        return _Shares(ranges, constant_dim(chunk) or chunk, width)
+        return _Shares(ranges, static_size(chunk) or chunk, width)
 
-    def positions(self, shares: _Shares, number: Expr, values: Values) -> tuple[Expr, Dim]:
+    def positions(self, shares: _Shares, number: Expr, values: Inliner) -> tuple[Expr, Dim]:
         """The first position and the length of a range of the first data dimension."""
         if not self.frame.data:
             return index(0), 1
@@ -153,9 +153,9 @@ class _Plan:
         if shares.ranges == 1:
             return index(0), whole
         start = self.b.let("start", values.simplifier(number * shares.chunk))
-        known = constant_dim(whole)
+        known = static_size(whole)
         values.bind(start, whole)
-        if known is not None and known == shares.ranges * (constant_dim(shares.chunk) or 0):
+        if known is not None and known == shares.ranges * (static_size(shares.chunk) or 0):
             return start, shares.chunk
         count = self.b.let("count", maximum(0, minimum(shares.chunk, index(whole) - start)))
         return start, count
@@ -168,7 +168,7 @@ class _Plan:
         with self.b.when(guards[0]):
             self.guarded(guards[1:], body)
 
-    def begin(self, part: _Part, values: Values) -> None:
+    def begin(self, part: _Part, values: Inliner) -> None:
         """Every element of this task takes its initial value."""
         stage, data = self.frame.stage, self.frame.data
         sizes: dict[int, tuple[Expr, Dim]] = {d: (index(0), stage.shape[d]) for d in data}
@@ -178,7 +178,7 @@ class _Plan:
             sizes[part.inner] = (part.first, part.width or stage.shape[part.inner])
         dims = [d for d in storage_order(stage.out) if d in sizes]
 
-        def element(at: Mapping[int, Expr], local: Values) -> None:
+        def element(at: Mapping[int, Expr], local: Inliner) -> None:
             where = [local.simplifier(at.get(d, index(0))) for d in range(len(stage.shape))]
             value = local.expand(self.frame.e.initial, dict(zip(stage.axes, where, strict=True)))
             self.b.store(stage.out, where, value)
@@ -201,7 +201,7 @@ class _Plan:
                 lambda v, local, *_: element({**at, fast: sizes[fast][0] + v}, local),
             )
 
-    def put(self, part: _Part, values: Values) -> None:
+    def put(self, part: _Part, values: Inliner) -> None:
         """The source's elements, in order."""
         frame, b, place, inner, first = self.frame, self.b, part.place, part.inner, part.first
         source: dict[Var, Expr] = {frame.e.axes[frame.followed[d]][0]: i for d, i in place.items()}
@@ -218,14 +218,14 @@ class _Plan:
             width = part.width or extent
             if frame.is_decided_by(inner):
 
-                def element(v: Expr, local: Values, *_: object) -> None:
+                def element(v: Expr, local: Inliner, *_: object) -> None:
                     self.one({**source, axis: first + v}, {**place, inner: first + v}, part, local)
 
                 vector_loop(b, "v", width, 1, inside, element)
                 return
             where = self.where(source, place, inside)
 
-            def elements(v: Expr, local: Values, *_: object) -> None:
+            def elements(v: Expr, local: Inliner, *_: object) -> None:
                 self.store({**source, axis: first + v}, {**where, inner: first + v}, local)
 
             self.guarded(
@@ -233,12 +233,12 @@ class _Plan:
                 lambda: vector_loop(b, "v", width, self.lanes, inside.nested(), elements),
             )
 
-    def one(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], part: _Part, values: Values) -> None:
+    def one(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], part: _Part, values: Inliner) -> None:
         """One element of the source."""
         where = self.where(source, place, values)
         self.guarded(self.in_range(where, part), lambda: self.store(source, where, values.nested()))
 
-    def where(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], values: Values) -> dict[int, Expr]:
+    def where(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], values: Inliner) -> dict[int, Expr]:
         """The position in the result, as far as it does not depend on the inner dimension."""
         found = dict(place)
         for d in self.frame.data:
@@ -252,7 +252,7 @@ class _Plan:
         at = where[self.frame.data[0]]
         return [(at >= part.start) & (at < part.start + part.count)]
 
-    def store(self, source: Mapping[Var, Expr], where: Mapping[int, Expr], values: Values) -> None:
+    def store(self, source: Mapping[Var, Expr], where: Mapping[int, Expr], values: Inliner) -> None:
         out = self.frame.stage.out
         at = tuple(values.simplifier(where.get(d, index(0))) for d in range(out.rank))
         value = self.b.let("value", values.expand(self.frame.e.body, dict(source)))

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, Reduce, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import substitute, walk_exprs
-from taskmap.schedules.common.access import Access
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.access import MemoryStep
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, store_outputs
 
@@ -38,7 +38,7 @@ class Transpose:
     axes: tuple[Var, ...]
     along: int
     across: int
-    staged: tuple[Access, ...]
+    staged: tuple[MemoryStep, ...]
 
 
 def find_transpose(
@@ -46,15 +46,15 @@ def find_transpose(
     axes: tuple[Var, ...],
     runs: Sequence[Sequence[int]],
     extents: Sequence[Dim],
-    walks: Sequence[Access],
+    walks: Sequence[MemoryStep],
 ) -> Transpose | None:
     """The two runs of axes that conflict, or None. The first of ``walks`` are the stores of the task's outputs."""
     if any(isinstance(e, Reduce) for s in task.stages for e in walk_exprs(s.body)):
         return None
-    if (constant_dim(product(extents)) or _SMALLEST) < _SMALLEST:
+    if (static_size(product(extents)) or _SMALLEST) < _SMALLEST:
         return None
     stores, loads = walks[: len(task.outputs)], walks[len(task.outputs) :]
-    wide = [r for r, n in enumerate(extents) if (constant_dim(n) or _NARROWEST) >= _NARROWEST]
+    wide = [r for r, n in enumerate(extents) if (static_size(n) or _NARROWEST) >= _NARROWEST]
     along = next((r for r in wide if all(w.step(runs[r][-1]) == 1 for w in stores)), None)
     if along is None:
         return None
@@ -67,11 +67,11 @@ def find_transpose(
     return best
 
 
-def _conflicts(walk: Access, along: int, across: int) -> bool:
+def _conflicts(walk: MemoryStep, along: int, across: int) -> bool:
     return walk.step(across) == 1 and walk.steps[along] is not None and walk.step(along) not in (0, 1)
 
 
-def _is_plain(walk: Access, loads: Sequence[Access], known: set[Var]) -> bool:
+def _is_plain(walk: MemoryStep, loads: Sequence[MemoryStep], known: set[Var]) -> bool:
     """Whether the tensor is read in one place only, and where does not depend on data."""
     if sum(w.buffer is walk.buffer for w in loads) != 1:
         return False
@@ -80,7 +80,7 @@ def _is_plain(walk: Access, loads: Sequence[Access], known: set[Var]) -> bool:
 
 def emit_transpose(
     b: Builder,
-    values: Values,
+    values: Inliner,
     t: Transpose,
     domain: Buffer,
     runs: Sequence[Sequence[int]],
@@ -102,7 +102,7 @@ def emit_transpose(
         a0, a_count = _tile(b, inside, tile_a, extents[t.along], rows)
         b0, b_count = _tile(b, inside, tile_b, extents[t.across], columns)
 
-        def position(i: Expr, j: Expr, local: Values) -> list[Expr]:
+        def position(i: Expr, j: Expr, local: Inliner) -> list[Expr]:
             places = {**dict(zip(others, outer, strict=True)), t.along: a0 + i, t.across: b0 + j}
             return position_of(domain, runs, [places[r] for r in range(len(runs))], local)
 
@@ -111,7 +111,7 @@ def emit_transpose(
             with b.loop("fill", index(a_count)) as i:
                 inside.bind(i, rows)
 
-                def fill(j: Expr, local: Values, width: int, lane: Expr, w: Access = w, i: Expr = i) -> None:
+                def fill(j: Expr, local: Inliner, width: int, lane: Expr, w: MemoryStep = w, i: Expr = i) -> None:
                     here = dict(zip(t.axes, position(i, j, local), strict=True))
                     where = tuple(local.simplifier(substitute(e, here)) for e in w.indices)
                     b.store(tiles_of[w.buffer], (i, j), w.buffer[where])
@@ -120,7 +120,7 @@ def emit_transpose(
         with b.loop("column", index(b_count)) as j:
             inside.bind(j, columns)
 
-            def element(i: Expr, local: Values, width: int, lane: Expr) -> None:
+            def element(i: Expr, local: Inliner, width: int, lane: Expr) -> None:
                 for buffer, tile in tiles_of.items():
                     local.readers[buffer] = lambda where, buffer=buffer, tile=tile: b.let(buffer.name, tile[i, j])  # type: ignore[misc]  # defaults bind the loop's variables
                 store_outputs(b, local, domain, position(i, j, local), outputs)
@@ -130,13 +130,13 @@ def emit_transpose(
 
 
 def _side(extent: Dim, side: int) -> int:
-    return min(constant_dim(extent) or side, side)
+    return min(static_size(extent) or side, side)
 
 
-def _tile(b: Builder, values: Values, tile: Expr, extent: Dim, side: int) -> tuple[Expr, Dim]:
+def _tile(b: Builder, values: Inliner, tile: Expr, extent: Dim, side: int) -> tuple[Expr, Dim]:
     """Where a tile begins, and how many positions it has."""
     first = values.simplifier(tile * side)
-    size = constant_dim(extent)
+    size = static_size(extent)
     if size is not None and size % side == 0:
         return first, side
     count = b.let("count", values.simplifier(minimum(index(extent) - first, side)))

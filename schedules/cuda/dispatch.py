@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
@@ -11,7 +11,7 @@ from taskmap.schedules.common.access import same_count
 from taskmap.schedules.common.row_domain import Rows, find_frame, reductions_of, row_length
 from taskmap.schedules.cpu.rows import find_rows
 from taskmap.schedules.cuda.attention.template import schedule_attention
-from taskmap.schedules.cuda.matmul.problem_view import Product, find_product
+from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.recurrence import schedule_recurrence
 from taskmap.schedules.cuda.rows import schedule_rows
@@ -57,7 +57,7 @@ def _schedule(task: Task, target: Target, attempt: int) -> Kernel:
 
 def is_deep(rows: Rows) -> bool:
     """Whether rows are so long that a thread for each would be alone for long."""
-    return (constant_dim(row_length(rows)) or _DEEP) >= _DEEP
+    return (static_size(row_length(rows)) or _DEEP) >= _DEEP
 
 
 def each_alone(task: Task) -> bool:
@@ -66,6 +66,6 @@ def each_alone(task: Task) -> bool:
     return all(not reductions_of(s) or same_count(s.shape, shape) for s in task.stages)
 
 
-def is_thin(p: Product) -> bool:
+def is_thin(p: Gemm) -> bool:
     """Whether a product has one row or one column: dot products along rows, which need no tiles."""
-    return constant_dim(p.m) == 1 or constant_dim(p.n) == 1
+    return static_size(p.m) == 1 or static_size(p.n) == 1

@@ -19,8 +19,8 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.access import Access, accesses, merged_axes, require_count, same_count, storage_order
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.cpu.transpose import find_transpose
 from taskmap.schedules.cuda.support.launch import WARP, Launch
@@ -55,7 +55,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     with each_unit(task, units, target) as (launch, values, (*outer, vector)):
         b = launch.b
 
-        def element(at: Expr, local: Values) -> None:
+        def element(at: Expr, local: Inliner) -> None:
             store_outputs(b, local, domain, position_of(domain, runs, (*outer, at), local), task.outputs)
 
         _vector(values, vector, extents[-1], lanes, element)
@@ -63,7 +63,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     return launch.kernel(f"cuda.pointwise({size}, threads={launch.threads}, lanes={lanes})", 0)
 
 
-def _vector(values: Values, vector: Expr, extent: Dim, lanes: int, body: Callable[[Expr, Values], None]) -> None:
+def _vector(values: Inliner, vector: Expr, extent: Dim, lanes: int, body: Callable[[Expr, Inliner], None]) -> None:
     """``body`` for ``lanes`` elements, or for those that are left."""
     b = values.builder
     if lanes == 1:
@@ -91,7 +91,7 @@ def _one_element(task: Task, domain: Buffer) -> Kernel:
     return launch.kernel("cuda.pointwise(1)")
 
 
-def coalesced_run(runs: Sequence[Sequence[int]], walks: Sequence[Access], stores: int) -> int:
+def coalesced_run(runs: Sequence[Sequence[int]], walks: Sequence[MemoryStep], stores: int) -> int:
     """The run of axes that neighbouring threads follow: the one along which most accesses have step one, stores, the
     first of ``walks``, counting double."""
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.construct import index, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.recurrence_domain import find_recurrence
-from taskmap.schedules.common.recurrence_memory import Memory
+from taskmap.schedules.common.recurrence_memory import RecurrenceMemory
 from taskmap.schedules.cuda.support.launch import WARP, Launch
 from taskmap.schedules.cuda.support.vectors import fills
 
@@ -37,7 +37,7 @@ def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
         return None
     e = frame.e
     (batch_axis, batch), (direction_axis, directions), (unit_axis, units) = e.axes
-    hidden = constant_dim(units)
+    hidden = static_size(units)
     if hidden is None:
         raise ScheduleError("a recurrence of a symbolic number of units")
     threads = min(_MOST_THREADS, -(-hidden // WARP) * WARP)
@@ -45,9 +45,9 @@ def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
     launch = Launch(task, (batch, directions), threads)
     values, (sequence, direction) = launch.begin()
     b = launch.b
-    memory = Memory(frame, b, Scope.SHARED, (), hidden)
+    memory = RecurrenceMemory(frame, b, Scope.SHARED, (), hidden)
 
-    def each(outer: Values, body: Callable[[Values, Expr, dict[Var, Expr]], None]) -> None:
+    def each(outer: Inliner, body: Callable[[Inliner, Expr, dict[Var, Expr]], None]) -> None:
         with b.loop("round", rounds) as turn:
             inside = outer.nested()
             inside.bind(turn, rounds)

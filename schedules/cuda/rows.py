@@ -22,7 +22,6 @@ from taskmap.ir.algebra.mapping import TaskMapping, repeat, replicate, spatial
 from taskmap.ir.construct import (
     cast,
     ceil_div,
-    constant_dim,
     eq,
     identity,
     index,
@@ -33,6 +32,7 @@ from taskmap.ir.construct import (
     product,
     ramp,
     select,
+    static_size,
 )
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope, Var
@@ -42,14 +42,14 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.access import Access, memory_order, require_count
-from taskmap.schedules.common.inline import Reader, Values, combine, wide_sum
+from taskmap.schedules.common.access import MemoryStep, memory_order, require_count
+from taskmap.schedules.common.inline import Inliner, Reader, combine, wide_sum
 from taskmap.schedules.common.positions import positions_in
-from taskmap.schedules.common.row_domain import RowFrame, Rows, reductions_of
+from taskmap.schedules.common.row_domain import RowDomain, Rows, reductions_of
 from taskmap.schedules.cuda.row_reciprocal import with_reciprocals
-from taskmap.schedules.cuda.support.last_block import Parts
+from taskmap.schedules.cuda.support.last_block import CrossBlockReduction
 from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of, unravel
-from taskmap.schedules.cuda.support.thread_group import Team
+from taskmap.schedules.cuda.support.thread_group import ThreadGroup
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 
 _THREADS = 128
@@ -104,14 +104,14 @@ class RowConfig:
 def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
     """The configuration for ``rows`` rows of ``units`` vectors: a warp where eight vectors for each of its threads
     hold the row, else as many threads as it takes; more where there are too few rows to fill the GPU."""
-    size = constant_dim(units)
+    size = static_size(units)
     if size is None:
         return RowConfig(_LOOP_TEAM, lanes, 0)
     most = min(_LARGEST_TEAM, _power(size))
     team = min(WARP, most)
     while team < most and size > team * _SLOTS_OF_WARP:
         team *= 2
-    count = constant_dim(rows)
+    count = static_size(rows)
     while count is not None and team < most and count * team < target.cores * target.threads_per_sm // 4:
         team *= 2
     slots = -(-size // team)
@@ -121,7 +121,7 @@ def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
 def column_config(rows: Dim, length: Dim, target: Target) -> RowConfig:
     """The configuration for rows that lie side by side: a warp of columns, and as many threads to each as it takes to
     fill the GPU."""
-    size, count = constant_dim(length), constant_dim(rows)
+    size, count = static_size(length), static_size(rows)
     team = _FEWEST_PARTS
     while (
         team < WARP and (size is None or size > 2 * team) and (count or 0) * team < target.cores * target.threads_per_sm
@@ -138,7 +138,7 @@ def _power(n: int) -> int:
 def schedule_rows(task: Task, rows: Rows, target: Target, config: RowConfig | None = None) -> Kernel:
     """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
     task = with_reciprocals(task)
-    return _Plan(task, RowFrame(task, rows), target, config).kernel()
+    return _Plan(task, RowDomain(task, rows), target, config).kernel()
 
 
 @dataclass(slots=True)
@@ -164,23 +164,23 @@ class _Fold:
 @dataclass(slots=True)
 class _Plan:
     task: Task
-    frame: RowFrame
+    frame: RowDomain
     target: Target
     given: RowConfig | None
     config: RowConfig = RowConfig(1, 1, 1)
     launch: Launch = field(init=False)
     axes: tuple[Var, ...] = ()
-    walks: list[Access] = field(default_factory=list)
+    walks: list[MemoryStep] = field(default_factory=list)
     runs: list[list[int]] = field(default_factory=list)
     units: list[Dim] = field(default_factory=list)
     row: list[Expr] = field(default_factory=list)
     live: Expr | bool = True
     here: _Here | None = None
     held: dict[Buffer, Buffer] = field(default_factory=dict)
-    kept_inputs: list[Access] = field(default_factory=list)
+    kept_inputs: list[MemoryStep] = field(default_factory=list)
     passes: int = 1
     part: Expr = field(default_factory=lambda: index(0))
-    shared: Parts | None = None
+    shared: CrossBlockReduction | None = None
 
     @property
     def wide(self) -> Buffer:
@@ -214,7 +214,7 @@ class _Plan:
             lane, number = place_of(spatial(c.team, c.teams), THREAD, values)
         else:
             number, lane = place_of(spatial(c.teams, c.team), THREAD, values)
-        team = Team(b, c.teams, c.team, number, lane, across=c.columns > 0)
+        team = ThreadGroup(b, c.teams, c.team, number, lane, across=c.columns > 0)
         mine = values.simplifier(block * c.teams + number)
         whole = fills(rows, c.teams)
         self.live = True if whole else b.let("live", mine < rows)
@@ -234,7 +234,7 @@ class _Plan:
 
     def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
         """The default configuration; one that holds the row in registers only where they suffice."""
-        order = [d for d in memory_order(self.task, self.wide) if constant_dim(self.wide.shape[d]) != 1]
+        order = [d for d in memory_order(self.task, self.wide) if static_size(self.wide.shape[d]) != 1]
         if order and order[-1] not in self.frame.rows.folded:
             found = column_config(rows, product(extents), self.target)
         else:
@@ -255,12 +255,12 @@ class _Plan:
 
     def parts(self, rows: Dim, c: RowConfig, extents: Sequence[Dim]) -> int:
         """How many blocks share a row: as many as fill the GPU, each with enough to do; 1 where that is not known."""
-        count = constant_dim(rows)
+        count = static_size(rows)
         if count is None or not self.one_walk():
             return 1
         blocks = -(-count // (c.columns or 1))
         wanted = _BLOCKS_PER_SM * self.target.cores // blocks
-        size = constant_dim(product(extents))
+        size = static_size(product(extents))
         if size is None:
             return wanted if count == 1 else 1
         return min(wanted, size // (c.lanes * _WALKING_THREADS // (c.columns or 1) * _LEAST_STEPS))
@@ -271,7 +271,7 @@ class _Plan:
         walked = [s for s in self.task.stages if reductions_of(s) or (s.out in self.task.outputs and self.is_wide(s))]
         return all(level[s.out] == 0 for s in walked)
 
-    def run_pass(self, number: int, level: dict[Buffer, int], team: Team, values: Values) -> None:
+    def run_pass(self, number: int, level: dict[Buffer, int], team: ThreadGroup, values: Inliner) -> None:
         """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
         outputs = [s for s in stages if s.out in self.task.outputs and not reductions_of(s) and self.is_wide(s)]
@@ -287,7 +287,7 @@ class _Plan:
                 values.readers[s.out] = self.held_reader(s, values)
         results = [self.total(f, team) for f in folds]
         if self.config.parts > 1 and folds:
-            self.shared = Parts(self.launch.b, self.config.parts, team, self.launch.grid[0])
+            self.shared = CrossBlockReduction(self.launch.b, self.config.parts, team, self.launch.grid[0])
             folded = [
                 list(zip(r, (c.dtype for c in f.cells), strict=True)) for f, r in zip(folds, results, strict=True)
             ]
@@ -349,7 +349,7 @@ class _Plan:
         )
         return self.held[buffer]
 
-    def open_inputs(self, number: int, level: dict[Buffer, int], values: Values) -> None:
+    def open_inputs(self, number: int, level: dict[Buffer, int], values: Inliner) -> None:
         """Inputs that the first pass and a later one read, each at one position, are kept by the first."""
         if not self.config.slots or self.passes == 1 or number > 1:
             return
@@ -369,16 +369,16 @@ class _Plan:
                 values.readers[w.buffer] = self.first_reader(w, values)
 
     def is_long(self, d: int) -> bool:
-        return constant_dim(self.wide.shape[d]) != 1
+        return static_size(self.wide.shape[d]) != 1
 
-    def is_here(self, w: Access, where: tuple[Expr, ...], values: Values) -> bool:
+    def is_here(self, w: MemoryStep, where: tuple[Expr, ...], values: Inliner) -> bool:
         """Whether ``where`` is the access ``w`` at the element at hand."""
         if self.here is None:
             return False
         now = dict(zip(self.axes, self.here.at, strict=True))
         return where == tuple(values.simplifier(substitute(i, now)) for i in w.indices)
 
-    def first_reader(self, w: Access, values: Values) -> Reader:
+    def first_reader(self, w: MemoryStep, values: Inliner) -> Reader:
         b = self.launch.b
 
         def read(where: tuple[Expr, ...]) -> Expr:
@@ -389,7 +389,7 @@ class _Plan:
 
         return read
 
-    def later_reader(self, w: Access, values: Values) -> Reader:
+    def later_reader(self, w: MemoryStep, values: Inliner) -> Reader:
         b = self.launch.b
 
         def read(where: tuple[Expr, ...]) -> Expr:
@@ -399,7 +399,7 @@ class _Plan:
 
         return read
 
-    def held_reader(self, stage: Stage, values: Values) -> Reader:
+    def held_reader(self, stage: Stage, values: Inliner) -> Reader:
         """How later passes read a wide stage that is in registers."""
 
         def read(where: tuple[Expr, ...]) -> Expr:
@@ -413,7 +413,7 @@ class _Plan:
 
     # One walk along the row.
 
-    def walk(self, values: Values, team: Team, folds: Sequence[_Fold], body: Callable[[Values], None]) -> None:
+    def walk(self, values: Inliner, team: ThreadGroup, folds: Sequence[_Fold], body: Callable[[Inliner], None]) -> None:
         """``body`` at every element of the row that this thread has; sums in chains where they are long."""
         b, c = self.launch.b, self.config
         units = product(self.units)
@@ -444,21 +444,23 @@ class _Plan:
         c = self.config
         return ceil_div(ceil_div(product(self.units), c.team), c.parts)
 
-    def chain(self, values: Values, team: Team, start: Expr, length: Dim, body: Callable[[Values], None]) -> None:
+    def chain(
+        self, values: Inliner, team: ThreadGroup, start: Expr, length: Dim, body: Callable[[Inliner], None]
+    ) -> None:
         """``body`` at the elements of ``length`` of the thread's vectors, from number ``start`` on."""
         b, c = self.launch.b, self.config
         units, steps = product(self.units), self.steps()
-        known = constant_dim(length)
+        known = static_size(length)
         with b.loop("step", length if known is None else known, unroll=_IN_FLIGHT) as step:
             inside = values.nested()
-            inside.bind(step, length if constant_dim(start) == 0 else _CHAIN)
+            inside.bind(step, length if static_size(start) == 0 else _CHAIN)
             first = start if c.parts == 1 else self.part * steps + start
             at = b.let("unit", inside.simplifier((first + step) * c.team + team.lane))
             with b.when(True if fills(units, c.team * c.parts) else at < units):
                 inside.bind(at, units)
                 self.vector(inside, at, body)
 
-    def vector(self, values: Values, unit: Expr, body: Callable[[Values], None]) -> None:
+    def vector(self, values: Inliner, unit: Expr, body: Callable[[Inliner], None]) -> None:
         """``body`` at the elements of one unit."""
         b, c = self.launch.b, self.config
         *outer, v = unravel(unit, self.units, values)
@@ -475,7 +477,7 @@ class _Plan:
             body(inside)
             self.here = None
 
-    def element(self, local: Values, folds: list[_Fold], outputs: list[Stage], saved: list[Stage]) -> None:
+    def element(self, local: Inliner, folds: list[_Fold], outputs: list[Stage], saved: list[Stage]) -> None:
         """One element of a pass: what is kept, what is stored, what is folded."""
         b, here = self.launch.b, self.here
         assert here is not None
@@ -525,7 +527,7 @@ class _Plan:
         """Whether a sum is so long, or may be, that its rounding error would grow with its length."""
         if e.op != "sum" or wide_sum(e.body.dtype) == e.body.dtype or self.config.slots:
             return False
-        steps = constant_dim(self.steps())
+        steps = static_size(self.steps())
         return steps is None or steps > _CHAIN
 
     def end_chain(self, f: _Fold) -> None:
@@ -541,7 +543,7 @@ class _Plan:
         every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
         return lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every))
 
-    def total(self, f: _Fold, team: Team) -> list[Expr]:
+    def total(self, f: _Fold, team: ThreadGroup) -> list[Expr]:
         """The result of a fold, for every thread of the team: a value, and where it was found for argmax and argmin."""
         b, lanes = self.launch.b, self.config.lanes
         if f.e.op not in _EXTREME:
@@ -552,7 +554,7 @@ class _Plan:
             best = [b.let("best", x) for x in _together(f.e.op, best, [cell[v] for cell in f.cells])]
         return team.all(best, lambda x, y: _together(f.e.op, x, y))
 
-    def finish(self, stage: Stage, values: Values) -> None:
+    def finish(self, stage: Stage, values: Inliner) -> None:
         """Evaluate a reducing stage from its folded sums, and let every later use read that."""
         at = self.frame.at_row(stage, self.row)
         value = self.launch.b.let(stage.label or "row", values.expand(stage.body, at))

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from taskmap.ir.algebra.mapping import spatial
-from taskmap.ir.construct import cast, ceil_div, const, constant_dim, identity, index, load, maximum, minimum, product
+from taskmap.ir.construct import cast, ceil_div, const, identity, index, load, maximum, minimum, product, static_size
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
@@ -30,7 +30,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f32, f64, i32, i64
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import storage_order
-from taskmap.schedules.common.inline import Values, combine
+from taskmap.schedules.common.inline import Inliner, combine
 from taskmap.schedules.common.positions import flatten
 from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
 from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of, unravel
@@ -58,17 +58,17 @@ def schedule_scatter(task: Task, target: Target) -> Kernel | None:
 
 def _is_for_owners(frame: ScatterFrame) -> bool:
     """Whether threads that own columns read and write side by side, or have little to walk."""
-    order = [d for d in storage_order(frame.stage.out) if constant_dim(frame.stage.shape[d]) != 1]
-    reads = constant_dim(frame.reads())
+    order = [d for d in storage_order(frame.stage.out) if static_size(frame.stage.shape[d]) != 1]
+    reads = static_size(frame.reads())
     beside = bool(order) and order[-1] in frame.followed
-    wide = beside and (constant_dim(frame.stage.shape[order[-1]]) or WARP) >= WARP
+    wide = beside and (static_size(frame.stage.shape[order[-1]]) or WARP) >= WARP
     return wide or (reads is not None and reads <= _FEW)
 
 
 def _cell_type(frame: ScatterFrame) -> DType | None:
     """The type in which atomic operations on shared memory fold, None where there are none."""
     op, dtype = frame.e.op, frame.e.dtype
-    if any(constant_dim(frame.stage.shape[d]) is None for d in frame.data):
+    if any(static_size(frame.stage.shape[d]) is None for d in frame.data):
         return None
     if op == "last":
         return i64
@@ -101,10 +101,10 @@ def _ranges(frame: ScatterFrame, columns: list[Dim], target: Target) -> tuple[in
     if not frame.data:
         return 1, 1
     whole = frame.stage.shape[frame.data[0]]
-    size = constant_dim(whole)
-    wanted = max(1, target.cores * _OWNERS // max(1, constant_dim(product(columns)) or 4 * _OWNERS))
+    size = static_size(whole)
+    wanted = max(1, target.cores * _OWNERS // max(1, static_size(product(columns)) or 4 * _OWNERS))
     chunk = ceil_div(whole, min(wanted, size or wanted))
-    known = constant_dim(chunk)
+    known = static_size(chunk)
     return (min(wanted, size or wanted), chunk) if size is None or known is None else (-(-size // known), known)
 
 
@@ -113,12 +113,12 @@ def _length(frame: ScatterFrame, start: Expr, chunk: Dim, ranges: int) -> Dim:
     whole = frame.stage.shape[frame.data[0]]
     if ranges == 1:
         return whole
-    even = constant_dim(whole) == ranges * (constant_dim(chunk) or 0)
+    even = static_size(whole) == ranges * (static_size(chunk) or 0)
     return chunk if even else maximum(0, minimum(index(chunk), index(whole) - start))
 
 
 def _begin(
-    frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Values
+    frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
 ) -> None:
     """Everything that this thread owns takes its initial value."""
     b, stage = values.builder, frame.stage
@@ -137,7 +137,9 @@ def _begin(
         b.store(stage.out, at, value)
 
 
-def _walk(frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Values) -> None:
+def _walk(
+    frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
+) -> None:
     """The source's elements of these columns, in order."""
     b, e, out = values.builder, frame.e, frame.stage.out
     source: dict[Var, Expr] = {e.axes[k][0]: place[d] for d, k in frame.followed.items()}
@@ -173,7 +175,7 @@ def _covered(frame: ScatterFrame, place: Mapping[int, Expr]) -> Expr | bool:
 
 
 def _where(
-    frame: ScatterFrame, place: Mapping[int, Expr], source: Mapping[Var, Expr], values: Values
+    frame: ScatterFrame, place: Mapping[int, Expr], source: Mapping[Var, Expr], values: Inliner
 ) -> dict[int, Expr]:
     """The position in the result of one element of the source."""
     found = dict(place)
@@ -199,8 +201,8 @@ def _blocks(frame: ScatterFrame, dtype: DType, target: Target) -> Kernel:
     stage, e = frame.stage, frame.e
     shape = stage.shape
     columns = [d for d in storage_order(stage.out) if d in frame.followed]
-    whole = constant_dim(product([shape[d] for d in frame.data])) or 1
-    size = _cells(whole, constant_dim(product([shape[d] for d in columns])) or 1, target)
+    whole = static_size(product([shape[d] for d in frame.data])) or 1
+    size = _cells(whole, static_size(product([shape[d] for d in columns])) or 1, target)
     pieces = -(-whole // size)
     launch = Launch(frame.task, (*(shape[d] for d in columns), pieces), _THREADS)
     b = launch.b
@@ -241,7 +243,7 @@ def _cells(whole: int, columns: int, target: Target) -> int:
     return size
 
 
-def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values: Values) -> None:
+def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values: Inliner) -> None:
     """The source, shared out among the threads; what belongs to the block's cells goes there."""
     b, e = values.builder, frame.e
     loops = [e.axes[k] for k in frame.walked]
@@ -264,7 +266,7 @@ def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values:
                 b.evaluate(Intrinsic(add, (load(here.cells, (cell,)), b.let("value", cast(value, dtype))), dtype, 1))
 
 
-def _source(frame: ScatterFrame, here: _Block, n: Expr, values: Values) -> dict[Var, Expr]:
+def _source(frame: ScatterFrame, here: _Block, n: Expr, values: Inliner) -> dict[Var, Expr]:
     """The position in the source of the walked element number ``n``."""
     e = frame.e
     found: dict[Var, Expr] = {e.axes[k][0]: here.place[d] for d, k in frame.followed.items()}
@@ -273,7 +275,7 @@ def _source(frame: ScatterFrame, here: _Block, n: Expr, values: Values) -> dict[
     return found
 
 
-def _finish(frame: ScatterFrame, here: _Block, cell: Expr, whole: int, values: Values) -> None:
+def _finish(frame: ScatterFrame, here: _Block, cell: Expr, whole: int, values: Inliner) -> None:
     """One element of the result."""
     b, e, stage = values.builder, frame.e, frame.stage
     number = b.let("number", values.simplifier(here.first + cell))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import Instruction, MatMulSpec, instruction_named, instructions_for
 from taskmap.ir.nodes import Dim, Kernel
@@ -19,7 +19,7 @@ from taskmap.schedules.cuda.hopper import matmul as hopper
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig, schedule_hopper
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.mma import spec_of
-from taskmap.schedules.cuda.matmul.problem_view import Product
+from taskmap.schedules.cuda.matmul.problem_view import Gemm
 from taskmap.schedules.cuda.matmul.split_k import tiles_of
 from taskmap.schedules.cuda.matmul.template import (
     NOT_ROUNDED,
@@ -72,7 +72,7 @@ Config = MatmulConfig | HopperConfig
 C = TypeVar("C", MatmulConfig, HopperConfig)
 
 
-def space(p: Product, target: Target) -> list[Config]:
+def space(p: Gemm, target: Target) -> list[Config]:
     """Every configuration that can compute ``p`` on ``target`` and wastes nothing, the fastest by the estimate first:
     at most 200, and at most 100 of them for warpgroups."""
     found = [c for c in candidates(p, target) if why_not(p, c, target) is None and wasted(p, c, target) is None]
@@ -81,7 +81,7 @@ def space(p: Product, target: Target) -> list[Config]:
     return [c for c in found if c not in beyond][:_MOST]
 
 
-def why_not(p: Product, c: Config, target: Target) -> str | None:
+def why_not(p: Gemm, c: Config, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
     if isinstance(c, HopperConfig):
         return NOT_ROUNDED if c.spec.a == tf32 and not target.tf32 else hopper.validity(p, c, target)
@@ -91,9 +91,9 @@ def why_not(p: Product, c: Config, target: Target) -> str | None:
     return reason
 
 
-def wasted(p: Product, c: Config, target: Target) -> str | None:
+def wasted(p: Gemm, c: Config, target: Target) -> str | None:
     """What of ``c`` the product leaves empty although a smaller configuration does without; None for nothing."""
-    k = constant_dim(p.k)
+    k = static_size(p.k)
     if k is None:
         return None
     steps = -(-k // c.block_k)
@@ -105,17 +105,17 @@ def wasted(p: Product, c: Config, target: Target) -> str | None:
     return None
 
 
-def schedule_config(p: Product, c: Config, target: Target) -> Kernel:
+def schedule_config(p: Gemm, c: Config, target: Target) -> Kernel:
     """The template of ``c`` filled in."""
     return schedule_hopper(p, c, target) if isinstance(c, HopperConfig) else schedule_product(p, c, target)
 
 
-def candidates(p: Product, target: Target) -> list[Config]:
+def candidates(p: Gemm, target: Target) -> list[Config]:
     """Configurations before it is asked whether they fit."""
     return [*_of_warpgroups(p, target), *_of_warps(p, target)]
 
 
-def _of_warpgroups(p: Product, target: Target) -> list[Config]:
+def _of_warpgroups(p: Gemm, target: Target) -> list[Config]:
     if target.isa != "sm_90a":
         return []
     found: list[Config] = []
@@ -142,11 +142,11 @@ def _is_plain(i: Instruction, n: int) -> bool:
     return isinstance(i.spec, MatMulSpec) and i.spec.n == n and i.owner_a is None
 
 
-def _types(p: Product) -> tuple[DType, DType, DType]:
+def _types(p: Gemm) -> tuple[DType, DType, DType]:
     return p.left.expr.dtype, p.right.expr.dtype, p.accumulate
 
 
-def _of_warps(p: Product, target: Target) -> list[Config]:
+def _of_warps(p: Gemm, target: Target) -> list[Config]:
     engine = tensor_engine(p, target)
     group = 8
     depths = _depths(p, target)
@@ -163,10 +163,10 @@ def _of_warps(p: Product, target: Target) -> list[Config]:
     return [*alone, *(s for c in alone if c.stages in (stages[-1], *_DEEP) for s in _split(p, c, target))]
 
 
-def _split(p: Product, c: C, target: Target) -> list[C]:
+def _split(p: Gemm, c: C, target: Target) -> list[C]:
     """``c`` with as many blocks for a sum as give every multiprocessor one block, two and four; none where tiles are
     enough or sums are short."""
-    tiles, k = tiles_of(p, (c.block_m, c.block_n)), constant_dim(p.k)
+    tiles, k = tiles_of(p, (c.block_m, c.block_n)), static_size(p.k)
     if not tiles or not k or 2 * tiles > target.cores:
         return []
     steps = -(-k // c.block_k)
@@ -175,7 +175,7 @@ def _split(p: Product, c: C, target: Target) -> list[C]:
     return [replace(c, split=count) for count in counts if count > 1]
 
 
-def _depths(p: Product, target: Target) -> tuple[int, ...]:
+def _depths(p: Gemm, target: Target) -> tuple[int, ...]:
     """Terms of a sum that are in shared memory at a time."""
     if tensor_engine(p, target) is None:
         return (8, 16) if p.accumulate.bytes <= 4 else (4, 8)
@@ -186,11 +186,11 @@ def _with(tile: tuple[int, int, int, int], depth: int) -> tuple[int, int, int, i
     return tile[0], tile[1], depth, tile[2], tile[3]
 
 
-def _any_asynchronous(p: Product, target: Target) -> bool:
+def _any_asynchronous(p: Gemm, target: Target) -> bool:
     return is_asynchronous(p, MatmulConfig("mma", 64, 64, 32, 32, 32), target)
 
 
-def tensor_engine(p: Product, target: Target) -> str | None:
+def tensor_engine(p: Gemm, target: Target) -> str | None:
     """The tensor-core instruction that multiplies these factors, if the target has one."""
     a, b, c = _types(p)
     if c == f64:
@@ -201,7 +201,7 @@ def tensor_engine(p: Product, target: Target) -> str | None:
     return next((i.name for i in found if i.family == "mma"), None)
 
 
-def estimate(p: Product, c: Config, target: Target) -> float:
+def estimate(p: Gemm, c: Config, target: Target) -> float:
     """Seconds that the product takes, roughly: waves of blocks, each bound by what its multiprocessor does slowest.
 
     The units at work in one step along k are the multipliers, shared memory (128 bytes per clock) and the path to the
@@ -213,7 +213,7 @@ def estimate(p: Product, c: Config, target: Target) -> float:
     return max(working_time(p, c, target), traffic * _count(p) / max(target.memory_bandwidth, 1))
 
 
-def _count(p: Product) -> int:
+def _count(p: Gemm) -> int:
     """Products in a batch."""
     count = 1
     for d in p.batch:
@@ -221,7 +221,7 @@ def _count(p: Product) -> int:
     return count
 
 
-def working_time(p: Product, c: Config, target: Target) -> float:
+def working_time(p: Gemm, c: Config, target: Target) -> float:
     """Seconds that the multiprocessors are at work, were memory as fast as they need it."""
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
     split = c.split
@@ -241,7 +241,7 @@ def working_time(p: Product, c: Config, target: Target) -> float:
     return waves * (_BEGINNING + clocks) / target.clock
 
 
-def _adding_up(p: Product, c: Config, target: Target) -> float:
+def _adding_up(p: Gemm, c: Config, target: Target) -> float:
     """Clocks until the sums of a tile that several blocks share are one: partial sums go to the second-level cache, a
     counter says who is last, and that block reads them all."""
     split = c.split
@@ -250,7 +250,7 @@ def _adding_up(p: Product, c: Config, target: Target) -> float:
     return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / (0.75 * target.l2_rate)
 
 
-def _clocks(p: Product, c: Config, target: Target) -> float:
+def _clocks(p: Gemm, c: Config, target: Target) -> float:
     """Clocks of one step along k, of a block that has its multiprocessor for itself."""
     size = p.left.expr.dtype.bytes
     work = 2 * c.block_m * c.block_n * c.block_k
@@ -282,10 +282,10 @@ def _together(*clocks: float) -> float:
 
 
 def _known(d: Dim) -> int:
-    return constant_dim(d) or _GUESS
+    return static_size(d) or _GUESS
 
 
-def registers(p: Product, c: MatmulConfig, target: Target) -> int:
+def registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
     """Registers of a thread, roughly: sums, fragments, what is on its way, addresses."""
     words = max(1, p.accumulate.bytes // 4)
     sums = c.block_m * c.block_n // c.threads * words
@@ -299,7 +299,7 @@ def registers(p: Product, c: MatmulConfig, target: Target) -> int:
     return sums + fragments + moving + 40
 
 
-def most_registers(p: Product, c: MatmulConfig, target: Target) -> int:
+def most_registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
     """Registers of a thread, with what the assembler holds beside the least: fragments of the next step, where a stage
     has more than two, and what tells where each of its copies comes from.
 
@@ -308,7 +308,7 @@ def most_registers(p: Product, c: MatmulConfig, target: Target) -> int:
     least = registers(p, c, target)
     if not is_asynchronous(p, c, target):
         return least
-    known = all(constant_dim(d) is not None for d in (p.m, p.n, p.k, *p.batch))
+    known = all(static_size(d) is not None for d in (p.m, p.n, p.k, *p.batch))
     for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
         copies = -(-extent * c.block_k // (f.lanes * c.threads))
         least += copies * (1 if not f.guarded else 2 if known else 4)
@@ -318,7 +318,7 @@ def most_registers(p: Product, c: MatmulConfig, target: Target) -> int:
     return least + ((c.warp_m + c.warp_n) * 3 // 16 if steps > 2 else 0)
 
 
-def blocks_per_sm(p: Product, c: Config, target: Target) -> int:
+def blocks_per_sm(p: Gemm, c: Config, target: Target) -> int:
     """How many blocks a multiprocessor holds at once; at least one."""
     if isinstance(c, HopperConfig):
         registers_of = 168 if c.groups > 1 else 255
@@ -332,14 +332,14 @@ def blocks_per_sm(p: Product, c: Config, target: Target) -> int:
     return max(1, min(by_memory, by_registers, by_threads, 16))
 
 
-def pressure(p: Product, c: Config, target: Target) -> int:
+def pressure(p: Gemm, c: Config, target: Target) -> int:
     """Registers of a thread that multiplies, roughly."""
     if isinstance(c, HopperConfig):
         return c.block_m * c.block_n // (c.groups * _WARPGROUP) + 90
     return registers(p, c, target)
 
 
-def choose(p: Product, target: Target, attempt: int = 0) -> Config:
+def choose(p: Gemm, target: Target, attempt: int = 0) -> Config:
     """The fastest configuration by the estimate; for each ``attempt`` that had not registers enough, the fastest of
     those that need fewer. Raises ScheduleError when none can compute the product.
     """

@@ -23,8 +23,8 @@ from taskmap.ir.printer import print_dim
 from taskmap.ir.task import Task
 from taskmap.ir.visit import substitute
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.access import Access
-from taskmap.schedules.common.inline import Reader, Values
+from taskmap.schedules.common.access import MemoryStep
+from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.positions import position_of, store_outputs
 from taskmap.schedules.cpu.transpose import Transpose
 from taskmap.schedules.cuda.support.launch import Launch
@@ -62,7 +62,7 @@ class _Tile:
 
 
 def _tile(
-    t: Transpose, domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[Access]
+    t: Transpose, domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep]
 ) -> _Tile:
     staged = {id(w.buffer) for w in t.staged}
     rest = [w for w in walks if id(w.buffer) not in staged]
@@ -82,7 +82,7 @@ def schedule_transpose(
     domain: Buffer,
     runs: Sequence[Sequence[int]],
     extents: Sequence[Dim],
-    walks: Sequence[Access],
+    walks: Sequence[MemoryStep],
 ) -> Kernel:
     """The kernel of a task whose outputs are written along one run of axes and some inputs read along another.
 
@@ -97,11 +97,11 @@ def schedule_transpose(
     values, (*outer, tile_a, tile_b) = launch.begin()
     first = {t.along: values.simplifier(tile_a * side), t.across: values.simplifier(tile_b * side)}
 
-    def position(i: Expr, j: Expr, local: Values) -> list[Expr]:
+    def position(i: Expr, j: Expr, local: Inliner) -> list[Expr]:
         places = {**dict(zip(others, outer, strict=True)), t.along: first[t.along] + i, t.across: first[t.across] + j}
         return position_of(domain, runs, [places[r] for r in range(len(runs))], local)
 
-    def inside(i: Expr, j: Expr, local: Values) -> Expr:
+    def inside(i: Expr, j: Expr, local: Inliner) -> Expr:
         test = as_expr(True)
         for r, at in ((t.along, i), (t.across, j)):
             if not fills(extents[r], side):
@@ -115,13 +115,13 @@ def schedule_transpose(
         for w in t.staged
     }
 
-    def read(i: Expr, j: Expr, local: Values) -> None:
+    def read(i: Expr, j: Expr, local: Inliner) -> None:
         here = dict(zip(t.axes, position(i, j, local), strict=True))
         for w in t.staged:
             where = tuple(local.simplifier(substitute(e, here)) for e in w.indices)
             b.store(staged[w.buffer], (i, j), w.buffer[where])
 
-    def write(i: Expr, j: Expr, local: Values) -> None:
+    def write(i: Expr, j: Expr, local: Inliner) -> None:
         for buffer, held in staged.items():
             local.readers[buffer] = _element(b.let(buffer.name, held[i, j]))
         store_outputs(b, local, domain, position(i, j, local), task.outputs)

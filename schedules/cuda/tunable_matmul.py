@@ -13,7 +13,7 @@ from taskmap.ir.task import Task
 from taskmap.schedules.common.space import Config, unreadable
 from taskmap.schedules.cpu.matmul.problem import MatmulProblem, find_matmul, read_matmul
 from taskmap.schedules.cuda.dispatch import is_thin
-from taskmap.schedules.cuda.matmul.problem_view import Product, find_product
+from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.select_matmul import Config as ProductConfig
 from taskmap.schedules.cuda.select_matmul import choose, estimate, schedule_config, space, why_not
 
@@ -58,7 +58,7 @@ class CudaMatmulProblem(MatmulProblem):
 
 
 @lru_cache(maxsize=64)
-def _product(p: MatmulProblem) -> Product:
+def _product(p: MatmulProblem) -> Gemm:
     found = find_product(p.task())
     if found is None:
         raise ScheduleError(f"{p.shapes} {p.dtypes} {p.layout} is no product that the template takes")

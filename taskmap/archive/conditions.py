@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskmap.archive.manifest import ArchivedPlan, Manifest
 from taskmap.ir.analysis.bounds import Interval, bounds
-from taskmap.ir.construct import constant_dim, index
+from taskmap.ir.construct import index, static_size
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.visit import substitute
@@ -32,7 +32,7 @@ def conditions_of(manifest: Manifest, plan: ArchivedPlan) -> list[str]:
     for op, a, b in plan.checks:
         if op == "eq" and (_is_fixed(a, b, fixed) or _is_fixed(b, a, fixed)):
             continue
-        if op == "ge" and (most := constant_dim(b)) is not None and _least(a, env) >= most:
+        if op == "ge" and (most := static_size(b)) is not None and _least(a, env) >= most:
             continue
         found.append(f"{_text(a, names)} {'=' if op == 'eq' else '≥'} {_text(b, names)}")
     return list(dict.fromkeys(found))
@@ -59,14 +59,14 @@ def _fixed(plan: ArchivedPlan) -> dict[Dim, int]:
     found: dict[Dim, int] = {}
     for op, a, b in plan.checks:
         for size, other in ((a, b), (b, a)):
-            value = constant_dim(other)
+            value = static_size(other)
             if op == "eq" and isinstance(size, Var) and value is not None:
                 found.setdefault(size, value)
     return found
 
 
 def _is_fixed(size: Dim, value: Dim, fixed: dict[Dim, int]) -> bool:
-    return isinstance(size, Var) and size in fixed and constant_dim(value) == fixed[size]
+    return isinstance(size, Var) and size in fixed and static_size(value) == fixed[size]
 
 
 def _names(manifest: Manifest, plan: ArchivedPlan) -> dict[Var, Expr]:

@@ -10,7 +10,7 @@ from threading import Lock
 from taskmap.archive.gpus import find_gpu
 from taskmap.archive.manifest import ArchivedPlan, Manifest, Source
 from taskmap.archive.place import Array, Runs, address_of
-from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Surroundings
+from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
 from taskmap.backend.cuda.memory import STREAM, DeviceBlock, DeviceMemory
 from taskmap.backend.program.sequence import SequenceExecutable
 
@@ -28,7 +28,7 @@ class CudaPlace:
 
     def executable(self, plan: ArchivedPlan) -> Runs:
         """The plan as launches."""
-        around = Surroundings(self.memory.allocate, lambda: STREAM)
+        around = LaunchContext(self.memory.allocate, lambda: STREAM)
         launcher = CudaLauncher(plan.program, self.kernels, self.memory.driver, self.memory.device, around)
         return SequenceExecutable(plan.program, plan.memory, launcher, self.profile)
 

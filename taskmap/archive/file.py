@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from taskmap.archive.memory import Window, in_memory
+from taskmap.archive.memory import FileWindow, in_memory
 from taskmap.ir.errors import ArchiveError, InputError
 
 SUFFIX = ".taskmap"
@@ -42,7 +42,7 @@ _COMMENT = b"taskmap archive, sha256 of the manifest: "
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """A part of an archive to be written: its content in pieces, of ``size`` bytes together."""
 
     name: str
@@ -95,7 +95,7 @@ class ArchiveFile:
         if self.memory[:4] != b"PK\x03\x04":
             raise self.error("is no archive", "it is not a zip file.")
         try:
-            with zipfile.ZipFile(io.BufferedReader(Window(self.memory))) as found:
+            with zipfile.ZipFile(io.BufferedReader(FileWindow(self.memory))) as found:
                 infos, comment, end = found.infolist(), found.comment, found.start_dir
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OverflowError, OSError) as error:
             raise self.error("is truncated or damaged", f"its directory cannot be read: {error}.") from error
@@ -159,7 +159,7 @@ def digest(content: bytes | memoryview) -> str:
 
 
 def write_archive(
-    path: Path, manifest: bytes, entries: Iterable[Entry], progress: Callable[[int], None] = lambda _: None
+    path: Path, manifest: bytes, entries: Iterable[ArchiveEntry], progress: Callable[[int], None] = lambda _: None
 ) -> None:
     """Write an archive, the whole file or nothing; ``progress`` is called with the bytes written so far.
 
@@ -168,7 +168,7 @@ def write_archive(
     written = 0
     with _explained(path), replaced(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.comment = _COMMENT + digest(manifest).encode()
-        for entry in (Entry(MANIFEST, len(manifest), [manifest]), *entries):
+        for entry in (ArchiveEntry(MANIFEST, len(manifest), [manifest]), *entries):
             with archive.open(_info(entry, file.tell()), "w", force_zip64=entry.size >= _LARGE) as target:
                 for piece in entry.content:
                     for start in range(0, len(piece), _CHUNK):
@@ -234,7 +234,7 @@ def _explained(path: Path) -> Iterator[None]:
         raise InputError(f"the archive {path} cannot be written", why=f"{error.strerror}.", hint=hint) from error
 
 
-def _info(entry: Entry, offset: int) -> zipfile.ZipInfo:
+def _info(entry: ArchiveEntry, offset: int) -> zipfile.ZipInfo:
     """The header of an entry whose content begins at a multiple of its alignment."""
     info = zipfile.ZipInfo(entry.name, (1980, 1, 1, 0, 0, 0))
     info.create_system, info.external_attr = 3, 0o600 << 16

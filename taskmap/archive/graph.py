@@ -23,7 +23,7 @@ from taskmap.graph.importers.onnx.read.elements import held_in, to_held, to_torc
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.graph.importers.torch.types import dtype_of
 from taskmap.ir.analysis.cost import bytes_moved, operations
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.visit import free_vars, substitute
@@ -178,7 +178,7 @@ class _Recorder:
             return ()
         found: dict[Expr, None] = dict.fromkeys(sizes)
         for node in self.graph.segment.graph.nodes():
-            found.update({n: None for n in node.shape if isinstance(n, Expr) and constant_dim(n) is None})
+            found.update({n: None for n in node.shape if isinstance(n, Expr) and static_size(n) is None})
         return tuple(found)
 
 
@@ -203,7 +203,7 @@ def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, torc
         return {}
     prepare = c.call.prepare
     # They are not read: no graph of a model has parameters among its inputs. Symbolic sizes are, and change nothing.
-    arguments: list[Any] = [torch.zeros([constant_dim(n) or 1 for n in shape]) for shape in shapes]
+    arguments: list[Any] = [torch.zeros([static_size(n) or 1 for n in shape]) for shape in shapes]
     arguments += [1] * (prepare.binding.inputs - len(arguments))
     values = prepare.run([*arguments, *prepare.tail], prepare.constants)
     return dict(enumerate(values, c.call.main.binding.inputs))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskmap.archive.json import Json, parsed
 from taskmap.archive.sizes import record_of, size_from
-from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, Region
+from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryRegion
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.util.lazy import lazily
@@ -451,11 +451,11 @@ def _check(j: Json, names: Mapping[str, Var]) -> tuple[str, Dim, Dim]:
     return op.one_of(("eq", "ge")), _size(a, names), _size(b, names)
 
 
-def _region(j: Json, names: Mapping[str, Var]) -> Region:
+def _region(j: Json, names: Mapping[str, Var]) -> MemoryRegion:
     units = j.field("units").number()
     if units % ALIGNMENT:
         raise j.field("units").wrong(f"a multiple of {ALIGNMENT}")
-    return Region(_size(j.field("factor"), names), units)
+    return MemoryRegion(_size(j.field("factor"), names), units)
 
 
 def _places(j: Json, program: Program) -> dict[int, tuple[int, int]]:

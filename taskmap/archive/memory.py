@@ -29,7 +29,7 @@ def in_memory(path: Path, copied: bool) -> mmap.mmap | None:
         return memory
 
 
-class Window(io.RawIOBase):
+class FileWindow(io.RawIOBase):
     """Memory as a file to read from."""
 
     def __init__(self, memory: mmap.mmap) -> None:

@@ -37,12 +37,12 @@ from taskmap.targets.choose import gpu_target, simulated_target
 from taskmap.targets.cpu import CpuPlatform
 from taskmap.targets.devices import CPU
 from taskmap.targets.gpu_base import CompiledKernels, GpuCode
-from taskmap.targets.platform import Programs, Ready, Runs, Show
+from taskmap.targets.platform import LoadedPrograms, Programs, Runs, Show
 from taskmap.targets.precision import with_precision
 from taskmap.targets.sim import SimPlatform
 from taskmap.tuning.choice import choices
 from taskmap.util.dump import Dump
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 Binary = tuple[bytes, tuple[str, ...]]
 """The content of a file, and the kernels in it that an archive needs."""
@@ -137,7 +137,7 @@ class AbsentGpu(GpuCode):
 
     def builder(self) -> AbsentBuilder:
         """What compiles the kernels of one graph."""
-        return AbsentBuilder(self, CudaCompiler(self.toolchain, self.store, LEDGER.kernels))
+        return AbsentBuilder(self, CudaCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class AbsentBuilder(CompiledKernels):
     platform: AbsentGpu
     compiler: CudaCompiler
 
-    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """Programs that are not run, but for the second, which prepares constants."""
         binaries = self.compiler.finish(show)
         self.platform.images.update({symbol: binary.image for symbol, binary in binaries.items()})
@@ -156,10 +156,10 @@ class AbsentBuilder(CompiledKernels):
         for program in others:
             sources = [binaries[symbol].source for symbol in program.symbols]
             store = KernelStore(self.platform.store.path)
-            built = build_kernels(sources, store, checked=False, counters=LEDGER.kernels)
+            built = build_kernels(sources, store, checked=False, counters=COUNTERS.kernels)
             launcher = SimLauncher(program, {k.source.symbol: k for k in built}, torch.get_num_threads())
             runs[program] = SequenceExecutable(program, programs[program], launcher)
-        return Ready(runs, None, {symbol: binary.resources for symbol, binary in binaries.items()})
+        return LoadedPrograms(runs, None, {symbol: binary.resources for symbol, binary in binaries.items()})
 
 
 @dataclass(slots=True, eq=False)

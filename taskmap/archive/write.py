@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import taskmap
-from taskmap.archive.file import PAGE, WEIGHTS, Entry, check_writable, digest, write_archive
+from taskmap.archive.file import PAGE, WEIGHTS, ArchiveEntry, check_writable, digest, write_archive
 from taskmap.archive.graph import GraphRecord, recorded
 from taskmap.archive.machine import machine_of
 from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from, span
@@ -252,8 +252,8 @@ class ArchiveWriter:
         )  # fmt: skip
         text = manifest.to_json()
         _check_sound(text, self.size)
-        entries = [Entry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
-        entries.append(Entry(WEIGHTS, self.size, self.contents, PAGE))
+        entries = [ArchiveEntry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
+        entries.append(ArchiveEntry(WEIGHTS, self.size, self.contents, PAGE))
         total = sum(e.size for e in entries) + len(text)
         write_archive(output, text, entries, lambda done: progress("writing", done, total))
         return Written(output, manifest, output.stat().st_size, sum(o.bytes for o in objects), assumed)

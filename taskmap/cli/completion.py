@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from taskmap.cli import compile as compiling
 from taskmap.cli import env, explain
 from taskmap.cli.cache import command as cache
-from taskmap.cli.completion_shells import SHELLS, Node, Value
+from taskmap.cli.completion_shells import SHELLS, CommandNode, Value
 from taskmap.cli.output import command, print_json
 from taskmap.cli.run import command as run
 from taskmap.cli.tune import command as tune
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def tree() -> dict[str, Node]:
+def tree() -> dict[str, CommandNode]:
     """What can be completed: by command, its actions or operators and their options."""
     plain = {
         "run": run.parser(),
@@ -49,18 +49,18 @@ def tree() -> dict[str, Node]:
         "completion": parser(),
     }
     found = {name: _node(p) for name, p in plain.items()}
-    found["completion"] = Node(found["completion"].options, {shell: Node({}, {}) for shell in SHELLS})
-    found["cache"] = Node({}, _nodes(cache.parsers()))
+    found["completion"] = CommandNode(found["completion"].options, {shell: CommandNode({}, {}) for shell in SHELLS})
+    found["cache"] = CommandNode({}, _nodes(cache.parsers()))
     operators = dict(tune.parsers())
-    found["tune"] = Node(_node(operators.pop("")).options, _nodes(operators), files=True)
+    found["tune"] = CommandNode(_node(operators.pop("")).options, _nodes(operators), files=True)
     return found
 
 
-def _nodes(parsers: Mapping[str, argparse.ArgumentParser]) -> dict[str, Node]:
+def _nodes(parsers: Mapping[str, argparse.ArgumentParser]) -> dict[str, CommandNode]:
     return {name: _node(p) for name, p in parsers.items()}
 
 
-def _node(p: argparse.ArgumentParser) -> Node:
+def _node(p: argparse.ArgumentParser) -> CommandNode:
     options: dict[str, Value] = {}
     files = False
     for action in p._actions:
@@ -69,4 +69,4 @@ def _node(p: argparse.ArgumentParser) -> Node:
         for option in action.option_strings:
             options[option] = Value(takes, choices, (action.help or "").partition(";")[0])
         files = files or not action.option_strings
-    return Node(options, {}, files)
+    return CommandNode(options, {}, files)

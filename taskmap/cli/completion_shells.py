@@ -17,15 +17,15 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class CommandNode:
     """A command or an action: its options, the words that may follow it, and whether a file may."""
 
     options: Mapping[str, Value]
-    words: Mapping[str, Node]
+    words: Mapping[str, CommandNode]
     files: bool = False
 
 
-Tree = Mapping[str, Node]
+Tree = Mapping[str, CommandNode]
 
 
 def bash(tree: Tree) -> str:
@@ -111,15 +111,15 @@ def fish(tree: Tree) -> str:
 SHELLS: Mapping[str, Callable[[Tree], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
 
 
-def _paths(tree: Tree) -> Iterator[tuple[str, Node]]:
+def _paths(tree: Tree) -> Iterator[tuple[str, CommandNode]]:
     """Every node with the words that lead to it, as /cache/list; the root is the empty path."""
 
-    def below(path: str, node: Node) -> Iterator[tuple[str, Node]]:
+    def below(path: str, node: CommandNode) -> Iterator[tuple[str, CommandNode]]:
         yield path, node
         for word, inner in node.words.items():
             yield from below(f"{path}/{word}", inner)
 
-    yield from below("", Node({"--help": Value(False, (), ""), "--version": Value(False, (), "")}, tree))
+    yield from below("", CommandNode({"--help": Value(False, (), ""), "--version": Value(False, (), "")}, tree))
 
 
 def _with_files(tree: Tree) -> list[str]:

@@ -18,7 +18,7 @@ from taskmap.compile.sharing import Aliases, Shared
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.importers.torch.types import torch_dtype
 from taskmap.graph.nodes import Graph, Node
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Dim, Expr
 
 ExternFunction = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
@@ -33,7 +33,7 @@ class GroupKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BoundProgram:
     """A program and how its buffers are tied to tensors. ``given`` are the roots whose tensors a prepare part made.
 
     ``origins`` holds for each step of the program the group or extern node that it came from.
@@ -46,16 +46,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SplitProgram:
     """``watched``: positions of the arguments that the prepare part reads."""
 
-    main: Part
-    prepare: Part | None = None
+    main: BoundProgram
+    prepare: BoundProgram | None = None
     watched: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class AssemblyInput:
     """What parts are assembled from: the kernels of the plan's groups, the function of an extern node, the tensor of a
     constant node, and which results share memory with what.
     """
@@ -68,14 +68,14 @@ class Pieces:
     aliases: Aliases
 
 
-def assemble(pieces: Pieces) -> Parts:
+def assemble(pieces: AssemblyInput) -> SplitProgram:
     """The programs of a plan."""
     plan, aliases = pieces.plan, pieces.aliases
     once = constant_steps(pieces.graph, plan)
     early = [s for s in plan.steps if isinstance(s, Group) and s in once]
     late = [s for s in plan.steps if not (isinstance(s, Group) and s in once)]
     if not early:
-        return Parts(_Assembler(pieces, late, ()).part(plan.outputs, aliases))
+        return SplitProgram(_Assembler(pieces, late, ()).part(plan.outputs, aliases))
     made = {plan.placements[n].root for s in early for n in s.outputs}
     needed = {plan.placements[n].root for s in late for n in _step_values(s)}
     given = tuple(root for root in plan.placements if root in made and root in needed)
@@ -83,7 +83,7 @@ def assemble(pieces: Pieces) -> Parts:
     after = _Assembler(pieces, late, given).part(plan.outputs, aliases)
     roots = {plan.placements[n].root for s in early for n in s.inputs}
     watched = tuple(sorted({_index(root) for root in roots if root.op == "input"}))
-    return Parts(after, before, watched)
+    return SplitProgram(after, before, watched)
 
 
 def constant_steps(graph: Graph, plan: Plan) -> set[Group]:
@@ -117,20 +117,20 @@ def constant_steps(graph: Graph, plan: Plan) -> set[Group]:
 
 def storage_elements(shape: Sequence[Dim], strides: Sequence[Dim]) -> Dim:
     """How many elements the storage of such a tensor spans, from its first to its last."""
-    if any(constant_dim(n) == 0 for n in shape):
+    if any(static_size(n) == 0 for n in shape):
         return 0
     if _is_dense(shape, strides):
         return product(shape)
     span: Dim = 1
     for n, stride in zip(shape, strides, strict=True):
         span = span + (n - 1) * stride
-    value = constant_dim(span)
+    value = static_size(span)
     return span if value is None else value
 
 
 def _is_dense(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
     """Whether the strides are those of some order of the axes without gaps."""
-    rest = [(n, s) for n, s in zip(shape, strides, strict=True) if constant_dim(n) != 1]
+    rest = [(n, s) for n, s in zip(shape, strides, strict=True) if static_size(n) != 1]
     expected: Dim = 1
     while rest:
         found = next((axis for axis in rest if _same(axis[1], expected)), None)
@@ -142,7 +142,7 @@ def _is_dense(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
 
 
 def _same(a: Dim, b: Dim) -> bool:
-    x, y = constant_dim(a), constant_dim(b)
+    x, y = static_size(a), static_size(b)
     if x is not None or y is not None:
         return x == y
     return isinstance(a, Expr) and isinstance(b, Expr) and (a is b or a == b)
@@ -167,7 +167,7 @@ def _index(node: Node) -> int:
 class _Assembler:
     """The construction of one part: buffers and slots are made as the steps mention them."""
 
-    def __init__(self, pieces: Pieces, steps: Sequence[Group | Node], given: tuple[Node, ...]) -> None:
+    def __init__(self, pieces: AssemblyInput, steps: Sequence[Group | Node], given: tuple[Node, ...]) -> None:
         self.pieces, self.steps, self.given = pieces, steps, given
         self.graph, self.plan = pieces.graph, pieces.plan
         self.count = len(pieces.aliases.arguments)
@@ -180,7 +180,7 @@ class _Assembler:
         self.outputs: set[Node] = set()
         self.read_by_externs: set[Node] = set()
 
-    def part(self, outputs: Sequence[Node | None], aliases: Aliases) -> Part:
+    def part(self, outputs: Sequence[Node | None], aliases: Aliases) -> BoundProgram:
         """The part whose results are ``outputs``."""
         plan = self.plan
         self.outputs = {self.root(n) for n in outputs if n is not None and n.op != "symint"}
@@ -222,7 +222,7 @@ class _Assembler:
             outputs=tuple(views),
             hidden=aliases.hidden,
         )
-        return Part(program, binding, tuple(self.steps), self.given)
+        return BoundProgram(program, binding, tuple(self.steps), self.given)
 
     def root(self, node: Node) -> Node:
         """Whose storage the value lies in."""
@@ -268,7 +268,7 @@ class _Assembler:
         if node.strides is not None:
             # The stride of an axis of size 1 is free to the plan, but a caller sees it.
             strides = [
-                e if constant_dim(n) == 1 else s for n, s, e in zip(node.shape, strides, node.strides, strict=True)
+                e if static_size(n) == 1 else s for n, s, e in zip(node.shape, strides, node.strides, strict=True)
             ]
         return TensorSpec(node.shape, tuple(strides), torch_dtype(node.dtype), placement.offset)
 

@@ -21,7 +21,7 @@ from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.util.dump import new_dump
 from taskmap.util.gc_pause import collector_paused
 from taskmap.util.logs import said
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 from taskmap.util.stack_headroom import headroom
 
 
@@ -53,7 +53,7 @@ def _compile(
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:
-        LEDGER.add("fallbacks")
+        COUNTERS.add("fallbacks")
         said("%s graph runs through PyTorch as a whole: %s", kind, reason)
         if session.record is not None:
             session.record.append(Fallback(kind, reason))

@@ -17,7 +17,7 @@ import torch
 from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.program.memory_plan import plan_memory
-from taskmap.compile.assemble import ExternFunction, GroupKernel, Part, Parts, Pieces, assemble
+from taskmap.compile.assemble import AssemblyInput, BoundProgram, ExternFunction, GroupKernel, SplitProgram, assemble
 from taskmap.compile.cuda_graphs import ReplayedGraph
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.random_order import restore_random_order
@@ -40,12 +40,12 @@ from taskmap.options import Options
 from taskmap.schedules import Config, schedule
 from taskmap.targets.cpu import cpu_platform
 from taskmap.targets.devices import CPU, chosen_target
-from taskmap.targets.platform import Builder, Platform, Ready, Show
+from taskmap.targets.platform import LoadedPrograms, Platform, ProgramBuilder, Show
 from taskmap.targets.streams import refuse_capture
 from taskmap.tuning.choice import Choices, choices
 from taskmap.util.dump import Dump
 from taskmap.util.logs import detail, said, stage
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 from taskmap.util.progress import progress
 
 # Most processes compile for the CPU alone and verify nothing; they do not wait for the rest.
@@ -97,7 +97,7 @@ class Compilation:
     graph: Graph
     plan: Plan
     kernels: dict[Group, TaskKernel]
-    parts: Parts
+    parts: SplitProgram
     call: CompiledGraph | FrozenGraph
     resources: Mapping[str, Resources] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ def compile_graph(
         with progress("compiling kernels", len(builder)) as show:
             _refit(kernels, session, dump, builder, show)
         symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
-        parts = assemble(Pieces(graph, planned, symbols, extern_function, constant, aliases))
+        parts = assemble(AssemblyInput(graph, planned, symbols, extern_function, constant, aliases))
         memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
         for part in (parts.prepare, parts.main):
             if part is not None:
@@ -169,11 +169,11 @@ def compile_graph(
         lambda: "\n\n".join(dict.fromkeys(f"// {k.schedule}\n{k.source.text}" for k in kernels.values())),
     )
     call = _callable(parts, ready, session.platform, graph.constant_inputs if name == "inference" else None)
-    LEDGER.add("graphs")
+    COUNTERS.add("graphs")
     compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call, ready.resources)
     externs = sum(isinstance(step, Node) for step in planned.steps)
     said("%s graph: %d kernels, %d steps through PyTorch", name, len(kernels), externs)
-    LEDGER.add("externs", externs)
+    COUNTERS.add("externs", externs)
     if session.record is not None:
         session.record.append(compilation)
     return compilation
@@ -195,13 +195,13 @@ def tune(plan: Plan, session: Session) -> None:
 
 
 def _callable(
-    parts: Parts, ready: Ready, platform: Platform, constant_inputs: frozenset[int] | None
+    parts: SplitProgram, ready: LoadedPrograms, platform: Platform, constant_inputs: frozenset[int] | None
 ) -> CompiledGraph | FrozenGraph:
     """The graph's parts, ready to be called. Launches are replayed where ``constant_inputs`` are given: for inference,
     whose results nothing keeps for long.
     """
 
-    def runs(part: Part) -> CompiledGraph:
+    def runs(part: BoundProgram) -> CompiledGraph:
         return CompiledGraph(part.binding, ready.executables[part.program], platform.device, platform.alignment)
 
     capturer = None if constant_inputs is None else platform.capturer()
@@ -216,7 +216,7 @@ def _callable(
     return FrozenGraph(main, runs(parts.prepare), parts.watched, ready.differ)
 
 
-def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict[Group, TaskKernel]:
+def _kernels(plan: Plan, session: Session, dump: Dump, builder: ProgramBuilder) -> dict[Group, TaskKernel]:
     """The kernel of every group, given to ``builder`` as soon as it is there. A group of several nodes that cannot be
     scheduled as a whole is taken apart."""
     kernels: dict[Group, TaskKernel] = {}
@@ -232,7 +232,7 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict
                 groups = unfuse(plan, step, available, error)
                 if not groups:
                     raise
-                LEDGER.add("groups_split")
+                COUNTERS.add("groups_split")
                 detail("%s is taken apart, because no schedule takes it whole: %s", step.name, error)
                 dump.write(f"split_{step.name}.txt", error)
                 kernels.update({group: _kernel_of(group, session, dump) for group in groups})
@@ -245,7 +245,7 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: Builder) -> dict
     return kernels
 
 
-def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, builder: Builder, show: Show) -> None:
+def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, builder: ProgramBuilder, show: Show) -> None:
     """Make those kernels anew that take more of a GPU than it has, each with its next configuration; where there is
     none, it is slow, but right."""
     attempt = 0
@@ -282,18 +282,18 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
     """The kernel of a group's task; equal tasks have one."""
     key = task_key(group.task)
     if key in session.kernels:
-        LEDGER.add("tasks_shared")
+        COUNTERS.add("tasks_shared")
         detail("%s: the kernel of an equal task, %s", group.name, session.kernels[key].source.symbol)
         return session.kernels[key]
     config = _tuned(group.task, session)
     if config is not None:
-        LEDGER.add("tasks_tuned")
+        COUNTERS.add("tasks_tuned")
         detail("%s: tuned, %s", group.name, config)
     entry = _entry(key, session.target, config)
     # Where every stage is to be seen or verified, every stage is run.
     found = None if dump.wanted or session.options.verify_passes else session.tasks.find(entry)
     if found is not None:
-        LEDGER.add("tasks_found")
+        COUNTERS.add("tasks_found")
         detail("%s: scheduled by an earlier process, %s, %s", group.name, found.source.symbol, found.schedule)
         session.kernels[key] = found
         return found
@@ -309,7 +309,7 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
             why=f"{type(error).__name__}: {error}",
             hint="This is a defect of taskmap. The option 'dump_dir' shows every stage up to it.",
         ) from error
-    LEDGER.add("tasks_scheduled")
+    COUNTERS.add("tasks_scheduled")
     detail("%s: scheduled, %s, %s", group.name, made.source.symbol, made.schedule)
     session.tasks.add(entry, made)
     session.kernels[key] = made

@@ -15,7 +15,7 @@ import torch
 from taskmap.backend.program.watch import Watch, watch
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.streams import OnStream, refuse_capture
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 _log = logging.getLogger(__name__)
 _MUCH = 16 << 20
@@ -64,7 +64,7 @@ class FrozenGraph:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
-        LEDGER.count_call()
+        COUNTERS.count_call()
         prepared = self._prepared
         if prepared is None or self._changed(prepared, args):
             prepared = self._prepare(args)
@@ -102,7 +102,7 @@ class FrozenGraph:
             self._prepared = prepared = _Prepared(addresses, versions, memory, sources, values, table, ready)
             self.prepare.executable.release()
             self.prepare.kept.clear()
-            LEDGER.add("constants_prepared")
+            COUNTERS.add("constants_prepared")
             return prepared
 
     def _say(self, memory: Watch | None) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.host_launch import HostLauncher
-from taskmap.backend.program.sequence import Call, Launcher, SequenceExecutable
+from taskmap.backend.program.sequence import Launcher, ProgramRun, SequenceExecutable
 from taskmap.backend.program.structure import Launch, Program
 from taskmap.ir.errors import IndexOutOfRangeError
 from taskmap.targets.platform import Runs
@@ -48,12 +48,12 @@ class _RangedLauncher:
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
         self.inner.check(out_of_range)
 
-    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> Call:
+    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> ProgramRun:
         return _RangedCall(self.inner.begin(arena_bytes, out_of_range), self.names)
 
 
 class _RangedCall:
-    def __init__(self, inner: Call, names: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, inner: ProgramRun, names: tuple[tuple[str, str], ...]) -> None:
         self.arena = inner.arena
         self.now, self.elapsed, self.finish = inner.now, inner.elapsed, inner.finish
         self._inner, self._names = inner, names

@@ -19,7 +19,7 @@ from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.targets.on_gpu import on_gpu
 from taskmap.targets.platform import Runs
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 CPU = torch.device("cpu")
 _EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
@@ -56,7 +56,7 @@ class CompiledGraph:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
-        LEDGER.count_call()
+        COUNTERS.count_call()
         values = [*args, *self.tail]
         args.clear()
         return self.run(values, self.constants)

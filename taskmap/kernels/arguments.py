@@ -12,16 +12,16 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Buffer, Dim, Kernel, Var
 from taskmap.ir.printer import print_expr
-from taskmap.kernels.operands import Operand, operand
+from taskmap.kernels.operands import ArrayOperand, operand
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelArguments:
     """What a call passes to the compiled function: addresses of storages, then sizes."""
 
     addresses: list[int]
     sizes: tuple[int, ...]
-    outputs: list[Operand]
+    outputs: list[ArrayOperand]
 
     def written(self) -> None:
         """Tell autograd that the outputs have changed, as every in-place operator of torch does."""
@@ -47,7 +47,7 @@ class Arguments:
         dims = self.kernel.dims
         self._geometry = {b: sizes_function([*b.shape, *strides_of(b), b.offset], dims) for b in self.kernel.buffers}
 
-    def bind(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Call | None:
+    def bind(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> KernelArguments | None:
         """The call with these arguments; None when there is nothing to compute. Raises InputError."""
         buffers = self.kernel.buffers
         if len(tensors) != len(buffers):
@@ -69,9 +69,9 @@ class Arguments:
             if n < 1:
                 raise self.error(f"is called with {var.name} = {n}", "Sizes are at least 1 where there is a result.")
         self.check_outputs(given)
-        return Call([places[b] for b in buffers], known, outputs)
+        return KernelArguments([places[b] for b in buffers], known, outputs)
 
-    def sizes(self, given: Mapping[Buffer, Operand], named: Mapping[str, int]) -> tuple[int, ...]:
+    def sizes(self, given: Mapping[Buffer, ArrayOperand], named: Mapping[str, int]) -> tuple[int, ...]:
         """The value of every symbolic size: by name, or as an extent, or else a stride, of a parameter."""
         values: dict[Var, tuple[int, str]] = {}
         by_name = {v.name: v for v in self.kernel.dims}
@@ -98,7 +98,7 @@ class Arguments:
             raise self.error(f"is called without {', '.join(missing)}", f"Pass it by keyword: {missing[0]}=...")
         return tuple(values[v][0] for v in self.kernel.dims)
 
-    def check(self, b: Buffer, o: Operand, sizes: tuple[int, ...]) -> int:
+    def check(self, b: Buffer, o: ArrayOperand, sizes: tuple[int, ...]) -> int:
         """The address where the storage of ``b`` begins. Raises InputError for another shape or other strides."""
         flat = self._geometry[b](sizes)
         shape, strides, offset = flat[: b.rank], flat[b.rank : -1], flat[-1]
@@ -120,7 +120,7 @@ class Arguments:
             )
         return start
 
-    def check_outputs(self, given: Mapping[Buffer, Operand]) -> None:
+    def check_outputs(self, given: Mapping[Buffer, ArrayOperand]) -> None:
         """Outputs can be written, and share no memory with other arguments: the compiler relies on it."""
         extents = {b: o.extent() for b, o in given.items() if not o.is_empty}
         for out in self.kernel.outputs:

@@ -33,7 +33,7 @@ from taskmap.options import Options
 from taskmap.targets.choose import host_target
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.util.dump import Dump, new_dump
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 Source = KernelSource | CudaSource
 # A kernel for the CPU is built without torch.
@@ -74,7 +74,7 @@ def _build_cpu(kernel: Kernel, options: Options, dump: Dump) -> BuiltKernel:
     source = generate(_lowered(kernel, options, machine, dump), machine.vector_bytes)
     dump.write(f"{source.symbol}.c", source.text)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
-    loaded = compile_kernels([source], toolchain, store, LEDGER.kernels)
+    loaded = compile_kernels([source], toolchain, store, COUNTERS.kernels)
     return BuiltKernel(kernel, source, _Function(kernel, source, loaded[source.symbol], options.threads))
 
 

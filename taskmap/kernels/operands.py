@@ -18,7 +18,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class ArrayOperand:
     """A tensor in memory. strides are in elements. refusal: why it cannot be written, or "". value: what was given."""
 
     dtype: DType
@@ -43,7 +43,7 @@ class Operand:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}] with strides {self.strides}"
 
 
-def operand(value: Any, name: str, device: str = "cpu") -> Operand:
+def operand(value: Any, name: str, device: str = "cpu") -> ArrayOperand:
     """What a kernel on ``device`` sees of a torch tensor or a numpy array, for the parameter called ``name``.
 
     Raises InputError for anything else, and for tensors that are not plain memory of the device.
@@ -59,7 +59,7 @@ def operand(value: Any, name: str, device: str = "cpu") -> Operand:
     )
 
 
-def _of_torch(value: Any, name: str, device: str, torch: Any) -> Operand:
+def _of_torch(value: Any, name: str, device: str, torch: Any) -> ArrayOperand:
     unusable = _unusable(value, device, torch)
     if unusable is not None:
         why, hint = unusable
@@ -73,7 +73,7 @@ def _of_torch(value: Any, name: str, device: str, torch: Any) -> Operand:
             hint="Call it under torch.no_grad(), or pass x.detach().",
         )
     dtype = _dtype(str(value.dtype).removeprefix("torch."), name)
-    return Operand(dtype, tuple(value.shape), tuple(value.stride()), value.data_ptr(), "", value)
+    return ArrayOperand(dtype, tuple(value.shape), tuple(value.stride()), value.data_ptr(), "", value)
 
 
 def _unusable(value: Any, device: str, torch: Any) -> tuple[str, str] | None:
@@ -97,7 +97,7 @@ def _unusable(value: Any, device: str, torch: Any) -> tuple[str, str] | None:
     return None
 
 
-def _of_numpy(value: np.ndarray[Any, Any], name: str) -> Operand:
+def _of_numpy(value: np.ndarray[Any, Any], name: str) -> ArrayOperand:
     dtype = _dtype(value.dtype.name, name)
     if not value.dtype.isnative:
         raise InputError(f"the argument {name} has the byte order of another machine", hint="Pass a native copy of it.")
@@ -109,7 +109,7 @@ def _of_numpy(value: np.ndarray[Any, Any], name: str) -> Operand:
         )
     strides = tuple(s // dtype.bytes for s in value.strides)
     refusal = "" if value.flags.writeable else "the array is read-only."
-    return Operand(dtype, value.shape, strides, value.ctypes.data, refusal, value)
+    return ArrayOperand(dtype, value.shape, strides, value.ctypes.data, refusal, value)
 
 
 def _dtype(name: str, argument: str) -> DType:

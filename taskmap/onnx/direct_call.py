@@ -25,7 +25,7 @@ from taskmap.graph.importers.onnx.read.elements import held_alike, numpy_type
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.ir.nodes import Dim
 from taskmap.onnx.points import Segment
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 Key = tuple[Any, ...]
 """Shapes and types of the inputs, then the values of those that decide what is computed."""
@@ -72,7 +72,7 @@ class DirectCall:
 
     def __call__(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The results for arrays of the key. Raises IndexOutOfRangeError."""
-        LEDGER.count_call()
+        COUNTERS.count_call()
         made = [np.empty(count, dtype) for count, dtype in self.memory]
         every = [*inputs, *made]
         table = self.table[:]

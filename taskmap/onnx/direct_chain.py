@@ -16,7 +16,7 @@ from taskmap.graph.importers.onnx.read.elements import to_held, to_torch
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.onnx.direct_call import DirectCall, Key, native_call
 from taskmap.onnx.points import Point, Segment
-from taskmap.onnx.program import Program
+from taskmap.onnx.program import OnnxProgram
 from taskmap.onnx.values import Given
 
 MOST_BRANCHES = 64
@@ -39,7 +39,7 @@ class Passing:
 class DirectChain:
     """A graph whose arrays, at ``point``, decide by the values of ``deciding`` what follows."""
 
-    program: Program
+    program: OnnxProgram
     head: DirectCall
     point: Point
     sizes: tuple[int, ...]
@@ -76,7 +76,7 @@ Way = DirectCall | DirectChain | Passing
 
 
 def direct_way(
-    program: Program, values: Sequence[Given], inputs: Sequence[NDArray[Any]], outputs: Sequence[int]
+    program: OnnxProgram, values: Sequence[Given], inputs: Sequence[NDArray[Any]], outputs: Sequence[int]
 ) -> DirectCall | DirectChain | None:
     """The direct way for arrays like ``inputs``, with which the program has been called; None where it has none.
 
@@ -92,7 +92,7 @@ def direct_way(
 
 
 def _way(
-    program: Program, segment: Segment, tensors: Sequence[Any], sizes: tuple[int, ...], elems: tuple[int, ...]
+    program: OnnxProgram, segment: Segment, tensors: Sequence[Any], sizes: tuple[int, ...], elems: tuple[int, ...]
 ) -> Way | None:
     """The direct way from a segment's tensors to the model's results."""
     arguments = [*tensors, *(() if segment.guard is None else segment.guard.values(sizes))]

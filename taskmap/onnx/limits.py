@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from taskmap.graph.nodes import Graph, Node
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ImportGraphError
 from taskmap.ir.nodes import Expr, Reduce
 from taskmap.ir.visit import walk_exprs
@@ -23,7 +23,7 @@ def elements(node: Node) -> int:
     """How many elements a node has, symbolic sizes counted as one."""
     count = 1
     for size in node.shape:
-        count *= constant_dim(size) or 1
+        count *= static_size(size) or 1
     return count
 
 
@@ -38,7 +38,7 @@ def _reduced(body: Expr) -> int:
         if isinstance(e, Reduce):
             count = 1
             for _, extent in e.axes:
-                count *= constant_dim(extent) or 1
+                count *= static_size(extent) or 1
             most = max(most, count)
     return most
 

@@ -21,7 +21,7 @@ from taskmap.onnx.direct_chain import DirectChain, direct_way
 from taskmap.onnx.engines import compiled_by
 from taskmap.onnx.named_inputs import as_array, in_order
 from taskmap.onnx.points import Refusal, Segment
-from taskmap.onnx.program import Engine, HostOperator, Program
+from taskmap.onnx.program import Engine, HostOperator, OnnxProgram
 from taskmap.onnx.values import Given, arrays, given
 from taskmap.options import Options
 from taskmap.targets.devices import CPU, current_gpu
@@ -47,7 +47,7 @@ class OnnxModel:
     ) -> None:
         self.model = model
         self.session = session
-        self.program = Program(
+        self.program = OnnxProgram(
             lambda values: first_frame(model, {k: v for k, v in values.items() if v is not None}),
             [port.name for port in model.inputs],
             engine,

@@ -13,16 +13,16 @@ from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.importers.onnx.read.call import HostStep
 from taskmap.graph.importers.onnx.read.control import ControlStep
 from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, held_in
-from taskmap.graph.importers.onnx.read.state import Frame, copied
+from taskmap.graph.importers.onnx.read.state import Scope, copied
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 from taskmap.graph.nodes import Graph, Node, Origin
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.onnx.symbolic import Guard
 from taskmap.onnx.values import Lookup, placeholders
 
 if TYPE_CHECKING:
-    from taskmap.onnx.program import Program
+    from taskmap.onnx.program import OnnxProgram
 
 Run = Callable[[list[Any]], list[torch.Tensor]]
 Shapes = list[tuple[Dim, ...]]
@@ -41,9 +41,9 @@ class Segment:
     finished: list[Value | None] | None = None
     live: list[Tensor] = field(default_factory=list)
     step: HostStep | ControlStep | None = None
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[Scope] = field(default_factory=list)
     binds: Sequence[str] = ()
-    body: Program | None = None
+    body: OnnxProgram | None = None
     following: dict[Any, Point] = field(default_factory=dict)
     graph: Graph | None = None
     origin: Origin | None = None
@@ -79,7 +79,7 @@ class Point:
     no more of them.
     """
 
-    frames: list[Frame]
+    frames: list[Scope]
     live: list[Tensor]
     valued: set[int] = field(default_factory=set)
     segments: dict[Any, Segment] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Point:
         for i, (placeholder, tensor, shape) in enumerate(zip(self.live, tensors, shapes, strict=True)):
             node = input_node(i, shape, placeholder.elem, names.get(placeholder, ""))
             inputs.append(node)
-            if i in self.valued or any(constant_dim(n) == 0 for n in shape):
+            if i in self.valued or any(static_size(n) == 0 for n in shape):
                 known = np.array(from_held(from_torch(tensor), placeholder.elem))
                 fresh[placeholder] = Tensor(placeholder.elem, tuple(known.shape), known=known)
             else:
@@ -123,7 +123,7 @@ def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") ->
     return node
 
 
-def point_at(frames: list[Frame], live: Sequence[Tensor]) -> Point:
+def point_at(frames: list[Scope], live: Sequence[Tensor]) -> Point:
     """The frames with placeholders for the tensors that are computed."""
     stands: dict[Tensor, Tensor] = {t: Tensor(t.elem, ()) for t in live}
     return Point(copied(frames, lambda t: stands.get(t, t)), [stands[t] for t in live])

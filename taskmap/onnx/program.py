@@ -26,10 +26,10 @@ from taskmap.graph.importers.onnx.read.frames import graph_frame
 from taskmap.graph.importers.onnx.read.reader import Finished, Reader, Stopped
 from taskmap.graph.importers.onnx.read.shape_values import with_sizes
 from taskmap.graph.importers.onnx.read.size_names import SizeNames
-from taskmap.graph.importers.onnx.read.state import Frame, copied, drop_dead, tensors_of
+from taskmap.graph.importers.onnx.read.state import Scope, copied, drop_dead, tensors_of
 from taskmap.graph.importers.onnx.read.values import Tensor, Value
 from taskmap.graph.nodes import Graph, Node
-from taskmap.ir.construct import const, constant_dim
+from taskmap.ir.construct import const, static_size
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.types import i64
@@ -67,7 +67,7 @@ class HostOperator:
         return f"{self.operator} {self.node}: {self.reason}"
 
 
-class Program:
+class OnnxProgram:
     """The values of one graph of a model: its inputs by name in, its outputs in order out.
 
     ``declared``: the sizes that the model declares for its inputs; without them graphs are for known sizes only.
@@ -76,7 +76,7 @@ class Program:
 
     def __init__(
         self,
-        frame: Callable[[dict[str, Value | None]], Frame],
+        frame: Callable[[dict[str, Value | None]], Scope],
         names: Sequence[str],
         engine: Engine,
         declared: Declared | None = None,
@@ -172,9 +172,11 @@ class Program:
         listed = made if isinstance(made, tuple) else (made,)
         return [given(m, elem) for m, elem in zip(listed, step.elems, strict=True)]
 
-    def _body(self, step: ControlStep) -> Program:
+    def _body(self, step: ControlStep) -> OnnxProgram:
         names = [i.name for i in step.body.input] + [name for name, _ in step.captured]
-        return Program(lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine)
+        return OnnxProgram(
+            lambda inputs: graph_frame(step.body, step.library, inputs, (), sees=False), names, self.engine
+        )
 
     def points(self) -> Iterator[Point]:
         """Every place where graphs begin, without those in loops' bodies."""
@@ -289,7 +291,7 @@ class Program:
         assumed = Assumptions(example, [Check(v, n) for v, n in fixed.items()], names=names)
         for i in sorted(point.valued):
             for n, actual in zip(shapes[i], tensors[i].shape, strict=True):
-                if constant_dim(n) is None:
+                if static_size(n) is None:
                     assumed.same(n, int(actual))
         inputs, fresh = point.inputs(tensors, shapes)
         frames = copied(point.frames, lambda t: fresh[t] if t in fresh else with_sizes(t, known))
@@ -316,7 +318,7 @@ class Program:
 
     def _cut(
         self,
-        frames: list[Frame],
+        frames: list[Scope],
         outcome: Finished | Stopped,
         inputs: list[Node],
         dims: dict[Var, tuple[object, ...]] | None = None,
@@ -379,7 +381,7 @@ def _size(size: Dim, known: dict[Var, Expr]) -> Dim:
     if not known or not isinstance(size, Expr):
         return size
     made = substitute(size, known)
-    number = constant_dim(made)
+    number = static_size(made)
     return made if number is None else number
 
 
@@ -439,7 +441,7 @@ def _of_sizes_only(outcome: Stopped, assumed: Assumptions) -> Refusal | None:
     return Refusal(assumed.node, "a value that is computed from sizes decides what is read")
 
 
-def _live(frames: list[Frame], outcome: Stopped, is_open: bool) -> list[Tensor]:
+def _live(frames: list[Scope], outcome: Stopped, is_open: bool) -> list[Tensor]:
     """The tensors that are needed after the segment, apart from what a step of the host takes."""
     drop_dead(frames)
     found = [t for t in tensors_of(frames) if t.known is None and t.made is not None]
@@ -449,7 +451,7 @@ def _live(frames: list[Frame], outcome: Stopped, is_open: bool) -> list[Tensor]:
     return live + [t for t in outcome.needs if t not in live]
 
 
-def _wanted(frames: list[Frame], outcome: Finished | Stopped, is_open: bool) -> list[Tensor]:
+def _wanted(frames: list[Scope], outcome: Finished | Stopped, is_open: bool) -> list[Tensor]:
     """The tensors that the segment computes."""
     if isinstance(outcome, Finished):
         return [t for v in outcome.outputs for t in tensors_in(v)]

@@ -8,7 +8,7 @@ from taskmap.backend.program.sizes import sizes_function
 from taskmap.graph.importers.onnx.read.assumptions import Check
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import const, constant_dim
+from taskmap.ir.construct import const, static_size
 from taskmap.ir.nodes import Dim, Expr, Var
 
 _NO_NUMBER = (ArithmeticError, ValueError)
@@ -70,7 +70,7 @@ class Guard:
         seen: dict[Expr, Node] = {}
         for node in nodes:
             for size in node.shape:
-                if isinstance(size, Expr) and constant_dim(size) is None:
+                if isinstance(size, Expr) and static_size(size) is None:
                     seen.setdefault(size, node)
         self.nodes = list(seen.values())
         self._forms = [

@@ -26,10 +26,10 @@ from taskmap.options import Options
 from taskmap.schedules import packed_width
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
-from taskmap.targets.platform import Programs, Ready, Show, Source
+from taskmap.targets.platform import LoadedPrograms, Programs, Show, Source
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.util.dump import Dump
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class CpuPlatform:
 
     def builder(self) -> CpuBuilder:
         """What compiles and loads the kernels of one graph."""
-        return CpuBuilder(self.options, KernelCompiler(self.toolchain, self.store, LEDGER.kernels))
+        return CpuBuilder(self.options, KernelCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class CpuBuilder:
         """A CPU has room for every kernel."""
         return {}
 
-    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs with their launch sequences."""
         options = self.options
         launches = [
@@ -99,7 +99,7 @@ class CpuBuilder:
             program: Executable(program, places, loaded, single=options.profile, threads=options.threads)
             for program, places in programs.items()
         }
-        return Ready(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
+        return LoadedPrograms(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
 
     def close(self) -> None:
         """End the compilers that are still at work."""

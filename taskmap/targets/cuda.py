@@ -11,7 +11,7 @@ import torch
 
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.driver import Driver, open_driver
-from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surroundings
+from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext, Memory
 from taskmap.backend.cuda.nvrtc import nvrtc_version
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.program.sequence import SequenceExecutable
@@ -21,10 +21,10 @@ from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
 from taskmap.targets.gpu_base import CompiledKernels, GpuCode
-from taskmap.targets.platform import Capturer, Programs, Ready, Show
+from taskmap.targets.platform import Capturer, LoadedPrograms, Programs, Show
 from taskmap.targets.precision import with_precision
 from taskmap.util.dump import Dump
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CudaPlatform(GpuCode):
     store: KernelStore
     driver: Driver
     device: torch.device
-    surroundings: Surroundings
+    surroundings: LaunchContext
 
     def capturer(self) -> Capturer | None:
         """CUDA graphs, where the options want them; not while steps are timed one by one."""
@@ -45,7 +45,7 @@ class CudaPlatform(GpuCode):
 
     def builder(self) -> CudaBuilder:
         """What compiles and loads the kernels of one graph."""
-        return CudaBuilder(self, CudaCompiler(self.toolchain, self.store, LEDGER.kernels))
+        return CudaBuilder(self, CudaCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CudaBuilder(CompiledKernels):
     platform: CudaPlatform
     compiler: CudaCompiler
 
-    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs with their kernels loaded."""
         platform = self.platform
         driver, compiled_by = platform.driver, f"{platform.toolchain.identity} for {platform.toolchain.architecture}"
@@ -74,7 +74,7 @@ class CudaBuilder(CompiledKernels):
             )
             for program, places in programs.items()
         }
-        return Ready(executables, None, {symbol: binary.resources for symbol, binary in binaries.items()})
+        return LoadedPrograms(executables, None, {symbol: binary.resources for symbol, binary in binaries.items()})
 
 
 def cuda_platform(options: Options, device: torch.device, driver: Driver | None = None) -> CudaPlatform:
@@ -85,7 +85,7 @@ def cuda_platform(options: Options, device: torch.device, driver: Driver | None 
     if toolchain.compiler == "nvrtc":
         driver.refuse_newer(toolchain.identity, nvrtc_version())
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir), suffix=SUFFIX)
-    surroundings = Surroundings(partial(_allocate, device), _stream_of(device))
+    surroundings = LaunchContext(partial(_allocate, device), _stream_of(device))
     return CudaPlatform(options, target, toolchain, store, driver, device, surroundings)
 
 

@@ -44,7 +44,7 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class LoadedPrograms:
     """Programs that can be run. ``differ``: the address of the function that sees writes (``backend.program.watch``),
     or None where parameters' memory is not looked at. ``resources``: what each kernel takes of a GPU, by symbol.
     """
@@ -61,7 +61,7 @@ class Capturer(Protocol):
         """Call ``function`` and record the work; the result gives the same work to the GPU again."""
 
 
-class Builder(Protocol):
+class ProgramBuilder(Protocol):
     """Compiles the kernels of one graph while others are still being made: `add` each, then `finish`."""
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Builder(Protocol):
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """By symbol, why kernels take more of the hardware than it has: they are no longer wanted."""
 
-    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs, ready to be run; ``prepares``: one of them computes constants."""
 
     def close(self) -> None:
@@ -108,5 +108,5 @@ class Platform(Protocol):
     def generate(self, kernel: Kernel) -> Source:
         """The source of a lowered kernel."""
 
-    def builder(self) -> Builder:
+    def builder(self) -> ProgramBuilder:
         """What compiles and loads the kernels of one graph."""

@@ -25,10 +25,10 @@ from taskmap.options import Options
 from taskmap.targets.choose import simulated_target
 from taskmap.targets.devices import CPU
 from taskmap.targets.gpu_base import GpuCode
-from taskmap.targets.platform import Programs, Ready, Show, Source
+from taskmap.targets.platform import LoadedPrograms, Programs, Show, Source
 from taskmap.targets.precision import with_precision
 from taskmap.util.dump import Dump
-from taskmap.util.metrics import LEDGER
+from taskmap.util.metrics import COUNTERS
 
 _TOGETHER = 4
 """Kernels of one translation unit: fewer are read and linked dearly, more keep fewer processors busy."""
@@ -82,14 +82,14 @@ class SimBuilder:
         together, self._waiting = self._waiting, []
         store = self.platform.store
         self._running.append(
-            self._executor.submit(build_kernels, together, store, checked=False, counters=LEDGER.kernels)
+            self._executor.submit(build_kernels, together, store, checked=False, counters=COUNTERS.kernels)
         )
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """The host has room for every kernel."""
         return {}
 
-    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> Ready:
+    def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs with their kernels loaded."""
         if self._waiting:
             self._submit()
@@ -105,7 +105,7 @@ class SimBuilder:
             for program, places in programs.items()
         }
         sources = [kernel.source for kernel in kernels.values()]
-        return Ready(executables, None, self._resources(sources) if options.profile or dump.wanted else {})
+        return LoadedPrograms(executables, None, self._resources(sources) if options.profile or dump.wanted else {})
 
     def _resources(self, sources: list[CudaSource]) -> dict[str, Resources]:
         """What the kernels would take of the GPU, for people who look; nothing where no CUDA compiler is installed."""

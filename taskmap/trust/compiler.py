@@ -15,14 +15,22 @@ from taskmap.backend.store.objects import default_path
 from taskmap.ir.errors import WrongCompilerError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.util.lazy import lazily
-from taskmap.trust.verdict import Outcome, UntriedError, Verdict, find_verdict, keep_verdict, verdict_key, verdict_of
+from taskmap.trust.verdict import (
+    CompilerVerdict,
+    Outcome,
+    UntriedError,
+    find_verdict,
+    keep_verdict,
+    verdict_key,
+    verdict_of,
+)
 
 __all__ = ["trusted_toolchain", "verdict_on"]
 
 _log = logging.getLogger(__name__)
 _climb: Callable[[Toolchain, Target], Outcome] = lazily("taskmap.trust.ladder", "climb")
 """Operators and schedules are loaded for a trial alone."""
-_known: dict[str, Verdict] = {}
+_known: dict[str, CompilerVerdict] = {}
 _lock = Lock()
 _CORES = 2  # of the target that is tried: kernels that are small run on one
 
@@ -55,7 +63,7 @@ def trusted_toolchain(
     return replace(toolchain, safer=verdict.safer)
 
 
-def verdict_on(toolchain: Toolchain, cache_dir: str | Path | None = None) -> Verdict | None:
+def verdict_on(toolchain: Toolchain, cache_dir: str | Path | None = None) -> CompilerVerdict | None:
     """The verdict on a compiler, which is tried if need be; None for one that compiles nothing, as its use shows."""
     root = default_path() if cache_dir is None else Path(cache_dir)
     key = verdict_key(toolchain, fingerprint(toolchain.command[0]))
@@ -72,7 +80,7 @@ def verdict_on(toolchain: Toolchain, cache_dir: str | Path | None = None) -> Ver
     return verdict
 
 
-def _try(toolchain: Toolchain) -> Verdict | None:
+def _try(toolchain: Toolchain) -> CompilerVerdict | None:
     started = time.perf_counter()
     try:
         outcome = _climb(toolchain, cpu_target(toolchain.isa, _CORES))

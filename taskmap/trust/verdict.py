@@ -63,7 +63,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CompilerVerdict:
     """The outcome of a trial of ``count`` kernels.
 
     safer: flags to add, None for a compiler that may not be used. wrong: for each rung that was not right, its flags,
@@ -87,7 +87,7 @@ class Verdict:
         return f"{added} ({tried}); {self.wrong[0]}"
 
 
-def verdict_of(outcome: Outcome, seconds: float) -> Verdict:
+def verdict_of(outcome: Outcome, seconds: float) -> CompilerVerdict:
     """The verdict of an outcome."""
     wrong = []
     for climb in (outcome.integers, outcome.floats):
@@ -95,7 +95,7 @@ def verdict_of(outcome: Outcome, seconds: float) -> Verdict:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             wrong.append(f"with {shlex.join(flags) or 'the usual flags'} {found[0].kernel}: {found[0].what}{more}")
     count, halves = outcome.integers.count + outcome.floats.count, outcome.integers.halves and outcome.floats.halves
-    return Verdict(outcome.safer, count, tuple(wrong), halves, round(seconds, 2))
+    return CompilerVerdict(outcome.safer, count, tuple(wrong), halves, round(seconds, 2))
 
 
 def verdict_key(toolchain: Toolchain, fingerprint: tuple[str, int, int]) -> str:
@@ -111,7 +111,7 @@ def _corpus() -> str:
     return f"{compiler_version()} {version_of([definitions, Path(__file__).parent])}"
 
 
-def find_verdict(root: Path, key: str) -> Verdict | None:
+def find_verdict(root: Path, key: str) -> CompilerVerdict | None:
     """The verdict kept under ``key``; None where there is none, or it is damaged."""
     try:
         record = json.loads(_path(root, key).read_bytes())
@@ -125,7 +125,7 @@ def find_verdict(root: Path, key: str) -> Verdict | None:
         return None
 
 
-def keep_verdict(root: Path, key: str, toolchain: Toolchain, verdict: Verdict) -> None:
+def keep_verdict(root: Path, key: str, toolchain: Toolchain, verdict: CompilerVerdict) -> None:
     """Keep ``verdict``, as far as that is possible."""
     path = _path(root, key)
     content = asdict(verdict)
@@ -154,12 +154,12 @@ def _check(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _read(content: Mapping[str, Any]) -> Verdict:
+def _read(content: Mapping[str, Any]) -> CompilerVerdict:
     safer = content["safer"]
     if safer is not None:
         safer = Safer(_flags(safer["integers"]), _flags(safer["floats"]))
     wrong, halves, seconds = _flags(content["wrong"]), bool(content["halves"]), float(content["seconds"])
-    return Verdict(safer, int(content["count"]), wrong, halves, seconds)
+    return CompilerVerdict(safer, int(content["count"]), wrong, halves, seconds)
 
 
 def _flags(words: Any) -> tuple[str, ...]:

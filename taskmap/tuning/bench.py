@@ -25,7 +25,7 @@ from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.expected import expected
 from taskmap.tuning.here import conditions
 from taskmap.tuning.job import Job
-from taskmap.tuning.operands import Array, Operand, operand
+from taskmap.tuning.operands import Array, BenchOperand, operand
 
 _SERIES_SECONDS = 100e-6
 _FEWEST_SERIES = 3
@@ -51,7 +51,7 @@ class Bench:
         self._task = self.problem.task()
         self._functions: dict[str, Callable[..., None]] = {}
         self._calls: dict[str, int] = {}
-        self._operands: list[Operand] = []
+        self._operands: list[BenchOperand] = []
         self._compare: Callable[[], None]
 
     def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
@@ -144,7 +144,7 @@ class Bench:
         return ctypes.CFUNCTYPE(None, *pointers, *sizes)(address)
 
 
-def _comparison(out: Operand, want: Array, limit: float) -> Callable[[], None]:
+def _comparison(out: BenchOperand, want: Array, limit: float) -> Callable[[], None]:
     """A check of what is in ``out``, which poisons it for the next."""
     out.poison()
 

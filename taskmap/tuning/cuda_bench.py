@@ -14,7 +14,7 @@ from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
 from taskmap.backend.cuda.driver import DeviceInfo, Driver, open_driver
-from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Memory, Surroundings
+from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext, Memory
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.backend.store.objects import KernelStore
@@ -34,7 +34,7 @@ from taskmap.tuning.bench import WrongResultError
 from taskmap.tuning.expected import expected
 from taskmap.tuning.here import version
 from taskmap.tuning.job import Job, Setting
-from taskmap.tuning.operands import Operand, operand
+from taskmap.tuning.operands import BenchOperand, operand
 from taskmap.tuning.record import Conditions
 
 _DEVICE = 0
@@ -107,7 +107,7 @@ class CudaBench:
         self._binaries: dict[str, CudaBinary] = {}
         self._launchers: dict[str, CudaLauncher] = {}
         self._calls: dict[str, int] = {}
-        self._host: list[Operand] = []
+        self._host: list[BenchOperand] = []
         self._addresses: list[int] = []
         self._want: tuple[Any, float]
 
@@ -187,7 +187,7 @@ class CudaBench:
                 {binary.source.symbol: kernel},
                 gpu.driver,
                 _DEVICE,
-                Surroundings(self._allocate, lambda: 0),
+                LaunchContext(self._allocate, lambda: 0),
             )
         return self._launchers[config]
 

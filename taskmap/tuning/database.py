@@ -24,7 +24,7 @@ from taskmap.tuning.lockfile import locks_work, memory_works, turn
 from taskmap.tuning.record import DAY, Conditions, Operator, Record, Verdict, from_text, to_text
 from taskmap.tuning.repair import readable, rebuilt
 
-__all__ = ["Check", "Database"]
+__all__ = ["Database", "RecordCheck"]
 
 # A record from the future, ?13 being the latest time that is not, has the rank -1: by the clock of now, since a clock
 # that went wrong may be set right.
@@ -41,7 +41,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class RecordCheck:
     """How many records there are, and how many of them are damaged."""
 
     records: int
@@ -85,12 +85,12 @@ class Database:
         now = time.time()
         return next((r for r in readable(lines) if r.stale(here, now) is None and usable(r)), None)
 
-    def check(self) -> Check:
+    def check(self) -> RecordCheck:
         """Read every row: its checksum, and whether its columns say what its line says."""
         lines: list[tuple[object, ...]] = self._run(
             lambda c: list(c.execute(f"SELECT {_COLUMNS}, line FROM records")), empty=[]
         )
-        return Check(len(lines), sum(not _agrees(row) for row in lines))
+        return RecordCheck(len(lines), sum(not _agrees(row) for row in lines))
 
     def count(self) -> int:
         """How many records there are."""

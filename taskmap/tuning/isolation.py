@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import taskmap
-from taskmap.tuning.job import Failure, Job, Outcome
+from taskmap.tuning.job import Failure, Job, JobOutcome
 from taskmap.tuning.record import Conditions, Verdict
 
 _SHOWN = 2000
 
 
-def attempt(job: Job) -> Outcome:
+def attempt(job: Job) -> JobOutcome:
     """Build and measure what ``job`` asks for, as ``Attempts`` does."""
     return Attempts()(job)
 
@@ -39,10 +39,10 @@ class Attempts:
     _cancelled: bool = field(default=False, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def __call__(self, job: Job) -> Outcome:
+    def __call__(self, job: Job) -> JobOutcome:
         """Build and measure what ``job`` asks for. Nothing that a configuration does is raised; where the child cannot
         even begin, what it said goes into the failure of every configuration."""
-        outcome = Outcome()
+        outcome = JobOutcome()
         wanted = job.configs
         while wanted and not self._cancelled:
             culprit, failure = self._run(replace(job, configs=wanted, built={**job.built, **outcome.built}), outcome)
@@ -62,7 +62,7 @@ class Attempts:
             for pid in self._running:
                 _kill(pid)
 
-    def _run(self, job: Job, outcome: Outcome) -> tuple[str | None, Failure | None]:
+    def _run(self, job: Job, outcome: JobOutcome) -> tuple[str | None, Failure | None]:
         """One child; the configuration at which it ended too early, None before the first, and how it ended."""
         with tempfile.TemporaryFile() as complaints, self._child(job, complaints) as child:
             assert child.stdin is not None
@@ -106,7 +106,7 @@ class Attempts:
                         pipe.close()
 
 
-def _listen(stream: IO[bytes], patience: float, outcome: Outcome) -> tuple[str | None, bool, bool]:
+def _listen(stream: IO[bytes], patience: float, outcome: JobOutcome) -> tuple[str | None, bool, bool]:
     """Take events; (the configuration at work, whether patience ended, whether the job is done)."""
     lines: queue.Queue[bytes] = queue.Queue()
 
@@ -133,7 +133,7 @@ def _listen(stream: IO[bytes], patience: float, outcome: Outcome) -> tuple[str |
         _take(event, outcome)
 
 
-def _take(event: Mapping[str, Any], outcome: Outcome) -> None:
+def _take(event: Mapping[str, Any], outcome: JobOutcome) -> None:
     match event["event"]:
         case "here":
             outcome.conditions = Conditions(**event["conditions"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskmap.tuning.record import Conditions, Operator, Verdict
 
-__all__ = ["Failure", "Job", "Outcome", "Setting"]
+__all__ = ["Failure", "Job", "JobOutcome", "Setting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Outcome:
+class JobOutcome:
     """What became of a job: samples in seconds for each configuration, failures, names of kernels in the store, and
     the machine's conditions (None where no process came so far as to say)."""
 

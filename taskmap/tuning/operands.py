@@ -22,7 +22,7 @@ _KINDS = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.ui
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operand:
+class BenchOperand:
     """The memory of one buffer: ``flat`` as stored, numpy's float16 and, for bf16, its bits. dims: symbolic sizes."""
 
     buffer: Buffer
@@ -49,13 +49,13 @@ class Operand:
         self.flat.view(np.uint8)[...] = 0xFF
 
 
-def operand(buffer: Buffer, draw: np.random.Generator | None, dims: Mapping[Var, int] = _NONE) -> Operand:
+def operand(buffer: Buffer, draw: np.random.Generator | None, dims: Mapping[Var, int] = _NONE) -> BenchOperand:
     """Memory for ``buffer``, on a cache line's boundary; uniform in [-1, 1), or mostly true, where ``draw`` is."""
     count = prod(size_of(d, dims) for d in buffer.shape)
     kind = np.dtype(_KINDS[buffer.dtype.name])
     raw = np.empty(count * kind.itemsize + 64, np.uint8)
     first = -raw.ctypes.data % 64
-    made = Operand(buffer, raw[first : first + count * kind.itemsize].view(kind), dims)
+    made = BenchOperand(buffer, raw[first : first + count * kind.itemsize].view(kind), dims)
     if draw is not None:
         values: Array = draw.random(count, np.float32) * 2 - 1
         if buffer.dtype.is_bool:

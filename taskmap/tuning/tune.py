@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from taskmap.ir.target import Target
 from taskmap.schedules import Problem, Space, space_of
 from taskmap.tuning.database import Database
-from taskmap.tuning.job import Failure, Job, Outcome, Setting
+from taskmap.tuning.job import Failure, Job, JobOutcome, Setting
 from taskmap.tuning.race import Heat, confirmed, doubtful, leader, next_round, survivors, united
 from taskmap.tuning.record import Conditions, Operator, Record, Verdict, typical
 from taskmap.tuning.workers import Workers
@@ -259,7 +259,7 @@ class _Race:
         """Build every chunk, and measure each as soon as it is built."""
         others = [c for c in wanted if c != self.baseline]
         chunks = _chunks(others) or [[]]
-        pending: dict[Future[Outcome], Job] = {}
+        pending: dict[Future[JobOutcome], Job] = {}
         for chunk in chunks:
             job = replace(self.job, configs=(self.baseline, *chunk))
             pending[self.workers.submit(job)] = job
@@ -278,7 +278,7 @@ class _Race:
                     look = self.measuring(sound, LOOKS)
                     pending[self.workers.submit(look)] = look
 
-    def gave_up(self, pending: dict[Future[Outcome], Job]) -> bool:
+    def gave_up(self, pending: dict[Future[JobOutcome], Job]) -> bool:
         """Out of time: drop builds that have not begun. Whether nothing is left to wait for."""
         for future in [f for f, job in pending.items() if not job.samples and f.cancel()]:
             del pending[future]
@@ -291,13 +291,13 @@ class _Race:
         others = [c for c in configs if c != self.baseline]
         return replace(self.job, configs=(self.baseline, *others), samples=samples, built=dict(self.built))
 
-    def do(self, job: Job) -> Outcome:
+    def do(self, job: Job) -> JobOutcome:
         """A job from first to last."""
         outcome = self.workers.outcome(job, self.workers.submit(job))
         self.take(job, outcome)
         return outcome
 
-    def take(self, job: Job, outcome: Outcome, look: bool = False) -> None:
+    def take(self, job: Job, outcome: JobOutcome, look: bool = False) -> None:
         """Count what a job found."""
         self.built.update(outcome.built)
         self.failures.update(outcome.failures)

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from taskmap.tuning.isolation import Attempts, attempt
-from taskmap.tuning.job import Job, Outcome
+from taskmap.tuning.job import Job, JobOutcome
 
 _log = logging.getLogger(__name__)
 _LIVES = 3
@@ -26,7 +26,7 @@ class Workers:
     _attempts: Attempts = field(default_factory=Attempts, init=False)
     _builds: Executor = field(init=False)
     _measurements: Executor = field(init=False)
-    _do: Callable[[Job], Outcome] = field(init=False)
+    _do: Callable[[Job], JobOutcome] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.executor is not None:
@@ -37,16 +37,16 @@ class Workers:
         self._builds = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2), "taskmap-build")
         self._measurements = ThreadPoolExecutor(1, "taskmap-measure")
 
-    def submit(self, job: Job) -> Future[Outcome]:
+    def submit(self, job: Job) -> Future[JobOutcome]:
         """Give a job away; what an executor that takes none any more says comes with the result."""
         try:
             return (self._measurements if job.samples else self._builds).submit(self._do, job)
         except RuntimeError as error:
-            refused: Future[Outcome] = Future()
+            refused: Future[JobOutcome] = Future()
             refused.set_exception(error)
             return refused
 
-    def outcome(self, job: Job, future: Future[Outcome]) -> Outcome:
+    def outcome(self, job: Job, future: Future[JobOutcome]) -> JobOutcome:
         """What became of a job. One whose worker died is given away again; where every worker dies of it, this
         machine's own children find out which configuration is at fault."""
         for life in range(_LIVES):

@@ -10,7 +10,7 @@ from pathlib import Path
 from taskmap.ir.errors import InputError
 
 
-def write_whole(path: Path, text: str, what: str) -> None:
+def atomic_write(path: Path, text: str, what: str) -> None:
     """Write ``text`` as UTF-8, so that an interruption or a full disk leaves what was there. ``what`` is for messages.
 
     Raises InputError where it cannot be written.

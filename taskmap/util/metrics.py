@@ -71,10 +71,10 @@ class Ledger:
             )
 
 
-LEDGER = Ledger()
+COUNTERS = Ledger()
 """The process's counts. They are only ever read by people and tests; nothing that is compiled depends on them."""
 
 
 def metrics() -> Metrics:
     """This process's counts so far."""
-    return LEDGER.read()
+    return COUNTERS.read()

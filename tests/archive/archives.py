@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from taskmap.archive.file import MANIFEST, PAGE, WEIGHTS, ArchiveFile, Entry, write_archive
+from taskmap.archive.file import MANIFEST, PAGE, WEIGHTS, ArchiveEntry, ArchiveFile, write_archive
 from tests.onnx.models import BOOL, FLOAT, INT64, model
 
 Change = Callable[[Any], None]
@@ -76,6 +76,6 @@ def rewritten(archive: ArchiveFile, target: Path, manifest: bytes, without: str 
     names = [n for n in archive.entries if n not in (MANIFEST, without)]
     sizes = {n: archive.entries[n][1] for n in names}
     write_archive(
-        target, manifest, [Entry(n, sizes[n], [archive.entry(n)], PAGE if n == WEIGHTS else 64) for n in names]
+        target, manifest, [ArchiveEntry(n, sizes[n], [archive.entry(n)], PAGE if n == WEIGHTS else 64) for n in names]
     )
     return target

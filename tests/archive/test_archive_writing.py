@@ -20,7 +20,7 @@ from onnx import helper
 
 import taskmap
 from taskmap.archive import file as archive_file
-from taskmap.archive.file import ArchiveFile, Entry, replaced, write_archive
+from taskmap.archive.file import ArchiveEntry, ArchiveFile, replaced, write_archive
 from taskmap.archive.sizes import record_of, size_from
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.ir.construct import binary, cast, compare, minimum, select, unary
@@ -53,7 +53,7 @@ def test_a_full_disk_leaves_what_was_there(target: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="cannot be written") as caught:
-        write_archive(target, b"{}", [Entry("weights.bin", 3, [b"abc"])])
+        write_archive(target, b"{}", [ArchiveEntry("weights.bin", 3, [b"abc"])])
     assert "No space left on device" in str(caught.value)
     assert "Make room" in str(caught.value)
     assert target.read_bytes() == BEFORE
@@ -70,13 +70,13 @@ def test_an_interrupt_leaves_what_was_there(target: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_archive(target, b"{}", [Entry("weights.bin", 2, content())])
+        write_archive(target, b"{}", [ArchiveEntry("weights.bin", 2, content())])
     assert target.read_bytes() == BEFORE
     assert [p.name for p in target.parent.iterdir()] == [target.name]
 
 
 def test_what_is_written_takes_the_place_at_once(target: Path) -> None:
-    write_archive(target, b"{}", [Entry("weights.bin", 5, [b"ab", b"cde"], 4096)])
+    write_archive(target, b"{}", [ArchiveEntry("weights.bin", 5, [b"ab", b"cde"], 4096)])
     assert bytes(ArchiveFile(target).entry("weights.bin")) == b"abcde"
     assert [p.name for p in target.parent.iterdir()] == [target.name]
 
@@ -84,7 +84,9 @@ def test_what_is_written_takes_the_place_at_once(target: Path) -> None:
 def test_entries_of_more_than_four_gigabytes(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their headers are longer; a small entry is written as if it were one."""
     monkeypatch.setattr(archive_file, "_LARGE", 0)
-    write_archive(target, b"{}", [Entry("kernels/0.so", 3, [b"abc"]), Entry("weights.bin", 5, [b"abcde"], 4096)])
+    write_archive(
+        target, b"{}", [ArchiveEntry("kernels/0.so", 3, [b"abc"]), ArchiveEntry("weights.bin", 5, [b"abcde"], 4096)]
+    )
     file = ArchiveFile(target, hashlib.sha256(target.read_bytes()).hexdigest())
     assert (file.manifest, bytes(file.entry("weights.bin"))) == (b"{}", b"abcde")
     assert file.entries["weights.bin"][0] == 4096

@@ -13,7 +13,7 @@ import pytest
 from taskmap.backend.cuda import driver as cuda_driver
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
-from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, Surroundings
+from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.program.memory_plan import plan_memory
 from taskmap.backend.program.sequence import SequenceExecutable
@@ -46,7 +46,7 @@ def buffers(*kinds: BufferKind) -> tuple[ProgramBuffer, ...]:
 I, O, A, T, C = BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.ARENA, BufferKind.TENSOR, BufferKind.CONSTANT  # noqa: E741
 
 
-AROUND = Surroundings(lambda size: (ARENA, object()), lambda: 99)
+AROUND = LaunchContext(lambda size: (ARENA, object()), lambda: 99)
 
 
 def build(api: FakeApi, program: Program, *sources: CudaSource, **how: Any) -> SequenceExecutable:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.cpu.math.types import LANES
 from taskmap.backend.cpu.math.vector_math import BINARY, FUNCTIONS, PREDICATES, TERNARY, UNARY
-from taskmap.backend.cpu.prelude import Request, prelude, prelude_for, prelude_parts
+from taskmap.backend.cpu.prelude import PreludeRequest, prelude, prelude_for, prelude_parts
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.errors import CodegenError
 
@@ -440,8 +440,8 @@ def test_reductions_and_iota(build: Callable[[str, str], ctypes.CDLL], isa: str,
 
 
 def test_only_what_is_needed_is_emitted() -> None:
-    text = prelude([Request.function("exp", "f32", 16), Request.cast("bf16", "f32", 16)])
-    assert text == prelude([Request.cast("bf16", "f32", 16), Request.function("exp", "f32", 16)])
+    text = prelude([PreludeRequest.function("exp", "f32", 16), PreludeRequest.cast("bf16", "f32", 16)])
+    assert text == prelude([PreludeRequest.cast("bf16", "f32", 16), PreludeRequest.function("exp", "f32", 16)])
     assert "tm_exp_f32x16" in text
     for other in ("#include", "tm_log", "f64x16", "_Float16", "f32x8", "libm"):
         assert other not in text
@@ -451,10 +451,14 @@ def test_only_what_is_needed_is_emitted() -> None:
 
 def test_the_prelude_of_a_source_is_found_by_reading_it() -> None:
     source = "f32x8 f(bf16x8 x) { return tm_exp_f32x8(tm_cast_bf16x8_to_f32x8(x)); }"
-    requests = [Request.type("f32", 8), Request.function("exp", "f32", 8), Request.cast("bf16", "f32", 8)]
+    requests = [
+        PreludeRequest.type("f32", 8),
+        PreludeRequest.function("exp", "f32", 8),
+        PreludeRequest.cast("bf16", "f32", 8),
+    ]
     assert sorted(prelude_for(source).splitlines()) == sorted(prelude(requests).splitlines())
     assert len(set(prelude_parts(source))) == len(prelude_parts(source)), "parts that are shared must not repeat"
-    assert Request.type("bool", 16) == Request("b8x16")
+    assert PreludeRequest.type("bool", 16) == PreludeRequest("b8x16")
 
 
 @pytest.mark.parametrize(
@@ -472,13 +476,13 @@ def test_the_prelude_of_a_source_is_found_by_reading_it() -> None:
 )
 def test_unknown_names_are_refused(symbol: str) -> None:
     with pytest.raises(CodegenError, match=re.escape(symbol)):
-        prelude([Request(symbol)])
+        prelude([PreludeRequest(symbol)])
 
 
 @pytest.mark.parametrize("name", ["exp", "sqrt", "atan2", "erfinv"])
 def test_float_functions_of_integers_are_refused(name: str) -> None:
     with pytest.raises(CodegenError, match="Cast to f32 or f64 first"):
-        prelude([Request.function(name, "i32", 8)])
+        prelude([PreludeRequest.function(name, "i32", 8)])
 
 
 @settings(max_examples=12)

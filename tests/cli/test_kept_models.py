@@ -66,7 +66,8 @@ def test_a_kept_model_needs_neither_torch_nor_onnx(tmp_path: Path, capsys: Captu
     model = write(tmp_path / "model.onnx", 3.0, 4)
     run(capsys, model)
     program = (
-        "import sys\nfrom taskmap.onnx import kept_models\nfrom taskmap.cli import main\nkept_models._SETTLED_SECONDS = 0\n"
+        "import sys\nfrom taskmap.onnx import kept_models\nfrom taskmap.cli import main\n"
+        "kept_models._SETTLED_SECONDS = 0\n"
         f"assert main(['run', {str(model)!r}]) == 0\nassert not {{'torch', 'onnx'}} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)

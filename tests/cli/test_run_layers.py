@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, save
 
 import taskmap.cli.run.layers as run_layers
 from taskmap.cli import main
-from taskmap.cli.run.compare import Verdict
+from taskmap.cli.run.compare import Comparison
 from taskmap.cli.run.layers import Layer, bisected
 
 Capture = pytest.CaptureFixture[str]
@@ -105,7 +105,7 @@ def test_bisection_finds_the_first(count: int) -> None:
 
         def judge(name: str, first: int = first, asked: list[str] = asked) -> Layer:
             asked.append(name)
-            return Layer(NodeProto(), Verdict(name, 0, 0, int(int(name) >= first)))
+            return Layer(NodeProto(), Comparison(name, 0, 0, int(int(name) >= first)))
 
         found = bisected(names, judge)
         assert (None if found is None else int(found.verdict.name)) == (None if first == count else first)

@@ -21,7 +21,7 @@ from taskmap import torch_backend
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, open_driver
-from taskmap.backend.cuda.launch import Surroundings
+from taskmap.backend.cuda.launch import LaunchContext
 from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.driver import Session
 from taskmap.compile.task_store import TaskStore
@@ -85,7 +85,7 @@ def launched(symbol: str, values: list[int]) -> Launched:
 def _session(driver: Driver, options: Options, device: torch.device) -> Session:
     """A session for the GPU, whose tensors are the CPU's. Nothing is recorded."""
     platform = cuda_platform(replace(options, cuda_graphs=False), CPU, driver)
-    platform = replace(platform, surroundings=Surroundings(_allocate, lambda: 0))
+    platform = replace(platform, surroundings=LaunchContext(_allocate, lambda: 0))
     return Session(options, platform, TaskStore(platform.store.path / "tasks"))
 
 

@@ -21,7 +21,7 @@ from taskmap.graph.ops.pooling import max_pool
 from taskmap.graph.ops.reductions import amax, mean, sum_
 from taskmap.graph.ops.softmax import softmax
 from taskmap.graph.ops.views import copy, expand, permute, reshape, slice_, unsqueeze
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.types import bf16, f32, f64
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -75,9 +75,9 @@ class Growing:
             return unsqueeze(x, self.dim_of(x))
         if kind == 3:
             d = self.dim_of(x)
-            size = constant_dim(x.shape[d])
+            size = static_size(x.shape[d])
             return None if size is None else slice_(x, d, 0, max(1, size // 2))
-        if kind == 4 and (constant_dim(product(x.shape)) or LARGEST) * 3 <= LARGEST:
+        if kind == 4 and (static_size(product(x.shape)) or LARGEST) * 3 <= LARGEST:
             return expand(unsqueeze(x, 0), (3, *x.shape))
         return copy(x)
 
@@ -152,7 +152,7 @@ def graphs(draw: Draw) -> Graph:
     ]  # fmt: skip
     for step in draw(st.lists(st.sampled_from(steps), min_size=3, max_size=18)):
         made = step()
-        if made is not None and (constant_dim(product(made.shape)) or 1) <= LARGEST and len(made.shape) <= 5:
+        if made is not None and (static_size(product(made.shape)) or 1) <= LARGEST and len(made.shape) <= 5:
             growing.values.append(made)
     read = {x for n in growing.values for x in n.inputs}
     unread = [n for n in growing.values if n not in read and n.is_compute] or growing.values[-1:]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskmap.ir.analysis.bounds import EVERYTHING, Facts, Interval, bounds, type_range
 from taskmap.ir.construct import binary, call, cast, eq, index, maximum, minimum, ne, ramp, select, unary, widen
-from taskmap.ir.interp.expressions import Expressions, Frame
+from taskmap.ir.interp.expressions import Environment, ExpressionCompiler
 from taskmap.ir.nodes import Buffer, Expr, Var
 from taskmap.ir.types import boolean, f32, i8, i16, i32, i64, u8
 
@@ -83,10 +83,10 @@ def index_exprs(draw: st.DrawFn, depth: int = 3) -> Expr:
 
 def values(expr: Expr) -> list[tuple[dict[Var, int], int]]:
     """The value of an expression at every point of ENV."""
-    run = Expressions().compile(expr)
+    run = ExpressionCompiler().compile(expr)
     spans = [range(int(ENV[v].lo), int(ENV[v].hi) + 1) for v in (i, j)]
     points = [dict(zip((i, j), at, strict=True)) for at in itertools.product(*spans)]
-    return [(at, run(Frame(dict(at), {}, {}))) for at in points]
+    return [(at, run(Environment(dict(at), {}, {}))) for at in points]
 
 
 @settings(max_examples=150)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from taskmap.ir import nodes
 from taskmap.ir.analysis.key import structure
-from taskmap.ir.construct import call, cast, index, lane_reduce, ramp, reduce, select, unary, value_of, widen
+from taskmap.ir.construct import call, cast, constant_value, index, lane_reduce, ramp, reduce, select, unary, widen
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.isa.table import INSTRUCTIONS, instruction_named
 from taskmap.ir.nodes import Allocate, Buffer, Expr, For, If, Intrinsic, Let, LoopKind, Stmt, Store, Var
@@ -100,7 +100,7 @@ def test_rebuilding_from_equal_children_gives_an_equal_node(expr: Expr) -> None:
 
 def test_map_expr_works_from_the_leaves_and_folds() -> None:
     doubled = map_expr(i * 2 + 3, lambda e: index(5) if e is i else None)
-    assert value_of(doubled) == 13
+    assert constant_value(doubled) == 13
 
 
 def test_map_expr_visits_a_shared_node_once() -> None:

@@ -20,7 +20,7 @@ from taskmap.backend.program.sizes import sizes_function
 from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.importers.onnx import load
 from taskmap.graph.nodes import Graph
-from taskmap.ir.construct import constant_dim, index, maximum, minimum
+from taskmap.ir.construct import index, maximum, minimum, static_size
 from taskmap.ir.nodes import Dim, Var
 from taskmap.onnx.engines import by_definition
 from taskmap.onnx.model import OnnxModel, load_model
@@ -414,7 +414,7 @@ def test_sizes_inside_a_deep_network_have_names() -> None:
         x = floats(1, 2, h, w)
         assert ours(x)[0].shape == expected(proto, {"x0": x})[0].shape
     (graph,) = made
-    assert all(constant_dim(n) is not None or isinstance(n, Var) for node in graph.nodes() for n in node.shape)
+    assert all(static_size(n) is not None or isinstance(n, Var) for node in graph.nodes() for n in node.shape)
 
 
 n, m = Var("n"), Var("m")

@@ -9,7 +9,7 @@ import pytest
 
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.attention import attention
-from taskmap.ir.construct import compare, const, index, select, value_of
+from taskmap.ir.construct import compare, const, constant_value, index, select
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import boolean, f16, f32
 from taskmap.schedules.common.attention_match import Attention, find_attention
@@ -68,7 +68,7 @@ def test_tiles_without_a_masked_key(window: int | None) -> None:
             }  # fmt: skip
             found = score.unmasked(tile)  # type: ignore[arg-type]  # axes are variables
             assert found is not None
-            assert bool(value_of(found)) == expected, (first, key)
+            assert bool(constant_value(found)) == expected, (first, key)
             seen.add(expected)
     assert seen == {True, False}
 

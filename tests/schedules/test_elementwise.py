@@ -14,12 +14,12 @@ from taskmap.ir.construct import (
     cast,
     compare,
     const,
-    constant_dim,
     eq,
     index,
     maximum,
     minimum,
     select,
+    static_size,
     unary,
 )
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
@@ -168,7 +168,7 @@ def test_outputs_without_dimensions_and_tensors_without_neighbours() -> None:
         x, one = tensor(*shape), tensor()
         y = arithmetic.mul(arithmetic.add(x, one), 3.0)
         task = fused([y, arithmetic.sub(y, x)])
-        arrays = [np.full([constant_dim(n) or 0 for n in b.shape], 2.5, np.float32) for b in task.inputs]
+        arrays = [np.full([static_size(n) or 0 for n in b.shape], 2.5, np.float32) for b in task.inputs]
         cases += on_all(task, arrays)
     check(cases)
 

@@ -18,7 +18,7 @@ from taskmap.backend.cuda import compile as cuda_compile
 from taskmap.backend.cuda.compile import CudaBinary
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
-from taskmap.backend.cuda.launch import Surroundings
+from taskmap.backend.cuda.launch import LaunchContext
 from taskmap.backend.program.arena import NO_ARENA
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.backend.sim.building import build_kernel
@@ -71,7 +71,7 @@ class Gpu:
         self.api = FakeApi()
         store = KernelStore()
         made = cuda_platform(self.options, torch.device("cpu"), Driver(self.api))
-        own = Surroundings(self.allocate, lambda: 99)
+        own = LaunchContext(self.allocate, lambda: 99)
         fields = {name: getattr(made, name) for name in CudaPlatform.__dataclass_fields__}
         self.platform = RecordingPlatform(**{**fields, "surroundings": own})
         self.api.on_launch = lambda launched: execute(self.platform.sources, store, launched)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmap.backend.program.memory_plan import ALIGNMENT, Block, place, plan_memory
+from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryBlock, place, plan_memory
 from taskmap.backend.program.sizes import c_size, sizes_function
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.ir.construct import call, cast, ceil_div, const, maximum, select
@@ -81,7 +81,13 @@ def test_a_chain_of_symbolic_size_shares_as_well_as_one_of_known_size() -> None:
 
 
 def test_a_small_buffer_goes_into_the_tightest_gap() -> None:
-    blocks = [Block(1024, 0, 9), Block(512, 0, 0), Block(768, 1, 1), Block(256, 0, 9), Block(192, 2, 2)]
+    blocks = [
+        MemoryBlock(1024, 0, 9),
+        MemoryBlock(512, 0, 0),
+        MemoryBlock(768, 1, 1),
+        MemoryBlock(256, 0, 9),
+        MemoryBlock(192, 2, 2),
+    ]
     _, total = place(blocks)
     assert total == 1024 + 256 + 768
 

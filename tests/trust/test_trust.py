@@ -23,7 +23,7 @@ from taskmap.trust import corpus, ladder, trial
 from taskmap.trust.compiler import trusted_toolchain, verdict_on
 from taskmap.trust.ladder import RUNGS, climb
 from taskmap.trust.trial import faults
-from taskmap.trust.verdict import Fault, UntriedError, Verdict, find_verdict, keep_verdict, verdict_key
+from taskmap.trust.verdict import CompilerVerdict, Fault, UntriedError, find_verdict, keep_verdict, verdict_key
 from tests.schedules.running import isas
 
 HONEST = shutil.which("cc") or "cc"
@@ -173,7 +173,9 @@ def test_a_verdict_is_kept_and_read_by_the_next_process(
     for damage in (b"", b"[]", b"{}", kept.read_bytes().replace(b"-fno", b"-fyes"), b"\xff"):
         kept.write_bytes(damage)
         assert find_verdict(cache_dir, kept.stem) is None
-    keep_verdict(tmp_path / "cc", kept.stem, toolchain, Verdict(Safer(), 1))  # a file stands where a folder would be
+    keep_verdict(
+        tmp_path / "cc", kept.stem, toolchain, CompilerVerdict(Safer(), 1)
+    )  # a file stands where a folder would be
 
 
 def test_the_key_of_a_verdict_tells_compilers_and_flags_apart(tmp_path: Path) -> None:

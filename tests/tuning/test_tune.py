@@ -12,7 +12,7 @@ import pytest
 
 from taskmap.errors import TuningError
 from taskmap.tuning.isolation import Attempts
-from taskmap.tuning.job import Failure, Job, Outcome
+from taskmap.tuning.job import Failure, Job, JobOutcome
 from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import LOOKS, Budget, Progress, Tuned, tune
 from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
@@ -189,14 +189,14 @@ class Pretending:
         self.builds = 0
         self.overlapped = False
 
-    def __call__(self, _: Attempts, job: Job) -> Outcome:
+    def __call__(self, _: Attempts, job: Job) -> JobOutcome:
         if job.samples:
             self.looking.set()
-            return Outcome(here(), {c: [COSTS[c] * 1e-6] * job.samples for c in job.configs})
+            return JobOutcome(here(), {c: [COSTS[c] * 1e-6] * job.samples for c in job.configs})
         self.builds += 1
         if self.builds == 2:
             self.overlapped = self.looking.wait(60)
-        return Outcome(here(), built=dict.fromkeys(job.configs, ("key", "symbol")))
+        return JobOutcome(here(), built=dict.fromkeys(job.configs, ("key", "symbol")))
 
 
 def test_measuring_does_not_wait_for_all_builds_and_drops_what_is_clearly_worse(

@@ -22,12 +22,12 @@ from taskmap.graph.importers.torch.homes import Homes
 from taskmap.graph.importers.torch.origin import origin_of
 from taskmap.graph.importers.torch.storage import dense_order, storage_root
 from taskmap.graph.importers.torch.symbols import Symbols
-from taskmap.graph.importers.torch.table import Entry, Out
+from taskmap.graph.importers.torch.table import AtenEntry, Out
 from taskmap.graph.importers.torch.types import CPU, dtype_of, refusal
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.rearrange import strided_view
 from taskmap.graph.ops.views import copy
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import GraphError, ImportGraphError, TypeMismatchError, UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.types import DType, i64
@@ -194,14 +194,14 @@ class _Reader:
         """as_strided addresses the storage that its argument views; here, the elements of the tensor that fills it."""
         root = storage_root(node.all_input_nodes[0])
         order = dense_order(root.meta["val"])
-        self._refuse(node, value, Entry(strided_view))
+        self._refuse(node, value, AtenEntry(strided_view))
         if order is None or root.meta["val"].dtype != value.dtype:
             raise UnsupportedError("as_strided of an input that is a part of its storage")
         strides = self._strides(value)
         offset = self.symbols.dim(value.storage_offset())
         return strided_view(self.values[root], order, self._shape(value), strides or (), offset)
 
-    def _refuse(self, node: fx.Node, value: Any, entry: Entry) -> None:
+    def _refuse(self, node: fx.Node, value: Any, entry: AtenEntry) -> None:
         """Raises UnsupportedError for tensors that taskmap cannot compute with."""
         for source in node.all_input_nodes:
             for tensor in _tensors(source.meta.get("val")):
@@ -253,7 +253,7 @@ class _Reader:
             return self._nothing(value)
         if made is None:
             return None
-        known = [constant_dim(n) for n in made.shape]
+        known = [static_size(n) for n in made.shape]
         right = len(known) == len(outs.shape) and all(
             a is None or not isinstance(b, int) or a == b for a, b in zip(known, outs.shape, strict=True)
         )

@@ -15,7 +15,7 @@ import sympy  # type: ignore[import-untyped]  # it ships no types
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from taskmap.ir.construct import binary, call, cast, ceil_div, const, index, maximum, minimum, value_of
+from taskmap.ir.construct import binary, call, cast, ceil_div, const, constant_value, index, maximum, minimum
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.types import f64, i64
@@ -53,7 +53,7 @@ class Symbols:
         if isinstance(value, int):
             return value
         number = self.number(value)
-        known = value_of(number)
+        known = constant_value(number)
         return number if known is None else int(known)
 
     def number(self, value: Any) -> Expr:

@@ -29,7 +29,7 @@ class Out:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AtenEntry:
     """A lowering; ``wants_out``: it takes the results' descriptions first; ``empty``: it takes empty tensors;
     ``moves``: it only moves and converts elements, so they may be floats of eight bits."""
 
@@ -43,7 +43,7 @@ class Entry:
 class Table:
     """Lowerings by overload name, such as "add.Tensor"."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, AtenEntry] = field(default_factory=dict)
 
     def lowering(
         self, *names: str, out: bool = False, empty: bool = False, moves: bool = False
@@ -54,7 +54,7 @@ class Table:
             for name in names:
                 if name in self.entries:
                     raise GraphError(f"{name} has two lowerings")
-                self.entries[name] = Entry(function, out, empty, moves)
+                self.entries[name] = AtenEntry(function, out, empty, moves)
             return function
 
         return register

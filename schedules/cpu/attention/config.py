@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.target import Target
 from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.stack_limit import STACK_BYTES
@@ -40,7 +40,7 @@ class AttentionConfig:
 def default(a: Attention, target: Target) -> AttentionConfig:
     """The configuration that is used untuned."""
     lanes = target.lanes(4)
-    queries, keys = constant_dim(a.queries), constant_dim(a.keys)
+    queries, keys = static_size(a.queries), static_size(a.keys)
     longest = max(lanes, min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)) // lanes * lanes))
     even = min(128, longest) if keys is None else -(-keys // -(-keys // longest))
     rows = _UNKNOWN_QUERIES if queries is None else _queries(a, queries, target)
@@ -52,7 +52,7 @@ def default(a: Attention, target: Target) -> AttentionConfig:
 
 def _queries(a: Attention, queries: int, target: Target) -> int:
     """Queries of a block: as many as keep all cores busy."""
-    heads = constant_dim(product(a.stage.shape[:2])) or 1
+    heads = static_size(product(a.stage.shape[:2])) or 1
     rows = queries
     for parts in range(-(-queries // _QUERIES), -(-queries // _FEW_QUERIES) + 1):
         rows = -(-queries // parts)
@@ -80,7 +80,7 @@ def validity(config: AttentionConfig, a: Attention, target: Target) -> str | Non
     if needed > have:
         return f"a tile of {tile.rows} queries × {tile.vectors} vectors takes {needed} registers, and there are {have}"
     for name, most, asked in (("queries", a.queries, config.queries), ("keys", a.keys, config.keys)):
-        known = constant_dim(most)
+        known = static_size(most)
         if known is not None and asked > known:
             return f"there are {known} {name}, not {asked}"
     taken = state_bytes(config, a, target)
@@ -95,7 +95,7 @@ def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
     lanes = target.lanes(4)
     columns = -(-config.keys // lanes) * lanes
     height = min(config.tile.rows, config.queries)
-    kept = height if constant_dim(a.keys) == config.keys else config.queries
+    kept = height if static_size(a.keys) == config.keys else config.queries
     tile = height * config.tile.vectors * lanes
     return 4 * (a.depth * columns + height * columns + kept * (a.width + 2) + 2 * tile)
 
@@ -103,10 +103,10 @@ def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
 def space(a: Attention, target: Target) -> tuple[AttentionConfig, ...]:
     """At most 200 configurations, the default first; all others are valid."""
     first = default(a, target)
-    queries = _sizes(first.queries, constant_dim(a.queries), 16)
-    keys = _sizes(first.keys, constant_dim(a.keys), 2 * target.lanes(4))
+    queries = _sizes(first.queries, static_size(a.queries), 16)
+    keys = _sizes(first.keys, static_size(a.keys), 2 * target.lanes(4))
     found = (
-        AttentionConfig(-(-q // tile.rows) * tile.rows if q != constant_dim(a.queries) else q, k, tile)
+        AttentionConfig(-(-q // tile.rows) * tile.rows if q != static_size(a.queries) else q, k, tile)
         for tile in dict.fromkeys((first.tile, *tiles(target)))
         for k in keys
         for q in queries

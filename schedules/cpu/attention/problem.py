@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import call, cast, compare, const, constant_dim, eq, reduce, select
+from taskmap.ir.construct import call, cast, compare, const, eq, reduce, select, static_size
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Const, Dim, Expr, Kernel, Load, Var
@@ -135,7 +135,7 @@ def find_attention_problem(task: Task, target: Target, hints: Mapping[Var, int])
     batch, heads = a.stage.shape[:2]
     extents: list[Dim] = [batch, heads, a.k.buffer.shape[1], a.queries, a.keys, a.depth, a.width]
     sizes = [likely(d, hints) for d in extents]
-    free = tuple(name for name, d in zip(NAMES, extents, strict=True) if constant_dim(d) is None)
+    free = tuple(name for name, d in zip(NAMES, extents, strict=True) if static_size(d) is None)
     if not all(sizes) or not {*free} <= {*_FREE}:
         return None
     b, h, kh, q, k, d, w = (s or 0 for s in sizes)

@@ -12,7 +12,6 @@ from taskmap.ir.construct import (
     cast,
     ceil_div,
     const,
-    constant_dim,
     eq,
     index,
     lane_reduce,
@@ -21,6 +20,7 @@ from taskmap.ir.construct import (
     minimum,
     ramp,
     select,
+    static_size,
 )
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope, Var
 from taskmap.ir.target import Target
@@ -30,7 +30,7 @@ from taskmap.schedules.common.access import accesses
 from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.convolution_geometry import positions
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, each_column, lane_kind
 from taskmap.schedules.cpu.matmul.microkernel import Tile, emit_tile
 
@@ -87,7 +87,7 @@ class QueryBlock:
         self.top = b.allocate("top", f32, (kept,), init=None if self.single else -math.inf)
         self.total = b.allocate("total", f32, (kept,), init=carried)
 
-    def meet(self, values: Values, key: Expr) -> None:
+    def meet(self, values: Inliner, key: Expr) -> None:
         """Every tile of queries against the keys from ``key`` on."""
         self.transpose_keys(values.nested(), key)
         for top, tiles, height in positions(self.rows, self.height):
@@ -99,15 +99,15 @@ class QueryBlock:
                 with self.b.when(inside.simplifier(step.query < self.a.queries)):
                     self.emit(inside, step)
 
-    def emit(self, values: Values, tile: _QueryTile) -> None:
+    def emit(self, values: Inliner, tile: _QueryTile) -> None:
         """A tile of queries against those keys of a block that exist, and that a causal mask lets it see."""
         keys = self.a.keys
         seen: Expr = index(self.keys)
-        if constant_dim(keys) is None:
+        if static_size(keys) is None:
             seen = minimum(seen, index(keys) - tile.key)
         if self.a.causal:
             seen = minimum(seen, tile.query + tile.height - tile.key)
-        if constant_dim(seen) is not None:
+        if static_size(seen) is not None:
             tile.emit(values.nested(), None)
             return
         seen = self.b.let("seen", values.simplifier(seen))
@@ -117,7 +117,7 @@ class QueryBlock:
         with self.b.when(values.simplifier(seen > 0)):
             tile.emit(values.nested(), seen)
 
-    def transpose_keys(self, values: Values, key: Expr) -> None:
+    def transpose_keys(self, values: Inliner, key: Expr) -> None:
         """Keys become columns; beyond the last key they repeat it. Lanes run over what is contiguous in memory."""
         b, a = self.b, self.a
         if self.keys_are_columns():
@@ -139,19 +139,19 @@ class QueryBlock:
         extents = (*self.a.stage.shape[:2], self.a.keys, self.a.depth)
         here = replace(self, n=axes[0], h=axes[1])
 
-        def read(values: Values) -> None:
+        def read(values: Inliner) -> None:
             here.head(self.a.k, axes[2:], values)
 
         walks = accesses(self.task, axes, extents, (), read)
         return any(w.step(2) == 1 for w in walks) and not any(w.step(3) == 1 for w in walks)
 
-    def head(self, operand: Load, position: Sequence[Expr], values: Values) -> Expr:
+    def head(self, operand: Load, position: Sequence[Expr], values: Inliner) -> Expr:
         """An element of q, k or v: ``position`` replaces its last two indices, batch and head stay as defined."""
         known = dict(zip(self.a.stage.axes[:2], (self.n, self.h), strict=True))
         outer = [values.expand(i, known) for i in operand.indices[:2]]
         return cast(values.at(operand.buffer, (*outer, *position)), f32)
 
-    def finish(self, values: Values, row: Expr, rows: int) -> None:
+    def finish(self, values: Inliner, row: Expr, rows: int) -> None:
         """out = o / l, and whatever follows, for the ``rows`` queries from number ``row`` on, where they exist."""
         a, b = self.a, self.b
         kept = index(0) if self.single else row
@@ -183,7 +183,7 @@ class _QueryTile:
         """Where the tile's first query stands in what is kept per query."""
         return index(0) if self.block.single else self.row
 
-    def emit(self, values: Values, seen: Expr | None) -> None:
+    def emit(self, values: Inliner, seen: Expr | None) -> None:
         """All that a tile does with a block of keys; ``seen``: how many keys of the block any of its queries sees."""
         columns = self.multiply_keys(values.nested(), seen)
         self.soften(values.nested(), columns)
@@ -191,7 +191,7 @@ class _QueryTile:
         if self.block.single:
             self.block.finish(values.nested(), self.row, self.height)
 
-    def multiply_keys(self, values: Values, seen: Expr | None) -> Dim:
+    def multiply_keys(self, values: Inliner, seen: Expr | None) -> Dim:
         """scores = score(q kᵀ), minus infinity beyond the last key. Returns how many columns were computed."""
         t = self.block
         columns, width = t.columns, t.tile.vectors * t.lanes
@@ -213,22 +213,22 @@ class _QueryTile:
                 self.panel(values.nested(), index(whole * width), column_groups(rest, t.lanes))
         return t.b.let("columns", values.simplifier(minimum(ceil_div(seen, width) * width, columns)))
 
-    def panel(self, values: Values, column: Expr, groups: list[tuple[int, int]]) -> None:
+    def panel(self, values: Inliner, column: Expr, groups: list[tuple[int, int]]) -> None:
         """Scores of the keys from ``column`` of the block on."""
         t, a = self.block, self.block.a
         out = t.b.allocate("tile", f32, (self.height, sum(v * w for v, w in groups)))
 
-        def left(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+        def left(at: Sequence[Expr], i: Expr, local: Inliner) -> Expr:
             query = local.simplifier(minimum(self.query + i, index(a.queries) - 1))
             return t.head(a.q, (query, at[0]), local)
 
-        def right(at: Sequence[Expr], j: Expr, local: Values) -> Expr:
+        def right(at: Sequence[Expr], j: Expr, local: Inliner) -> Expr:
             return t.keys_t[at[0], column + j]
 
         emit_tile(t.b, values, self.height, groups, [a.depth], left, right, out, f32)
         self.score(values, out, column, groups)
 
-    def score(self, values: Values, out: Buffer, column: Expr, groups: list[tuple[int, int]]) -> None:
+    def score(self, values: Inliner, out: Buffer, column: Expr, groups: list[tuple[int, int]]) -> None:
         """What the operator's definition makes of the products in ``out``."""
         t, b, a = self.block, self.block.b, self.block.a
         with b.loop("row", self.height) as i:
@@ -244,7 +244,7 @@ class _QueryTile:
                 within = inside.simplifier((column + j) < t.keys)
                 b.store(t.scores, (i, column + j), select(exists & within, value, const(-math.inf, f32)))
 
-    def soften(self, values: Values, columns: Dim) -> None:
+    def soften(self, values: Inliner, columns: Dim) -> None:
         """Scores become weights relative to the maximum, a running one with what was summed before rescaled to it."""
         t, b, lanes = self.block, self.block.b, self.block.lanes
         minus = const(-math.inf, f32)
@@ -279,13 +279,13 @@ class _QueryTile:
                 b.store(t.top, kept, top)
                 self.rescale(values, kept, shrink)
 
-    def rescale(self, values: Values, kept: Expr, shrink: Expr) -> None:
+    def rescale(self, values: Inliner, kept: Expr, shrink: Expr) -> None:
         """What a query has summed, made relative to its new maximum."""
         t, b = self.block, self.block.b
         for d, _ in each_column(b, values, column_groups(t.a.width, t.lanes)):
             b.store(t.sums, (kept, d), t.sums[kept, d] * shrink)
 
-    def multiply_values(self, values: Values, seen: Expr | None) -> None:
+    def multiply_values(self, values: Inliner, seen: Expr | None) -> None:
         """sums += weights v."""
         t, b, a = self.block, self.block.b, self.block.a
         width = t.tile.vectors * t.lanes
@@ -297,10 +297,10 @@ class _QueryTile:
                 out = b.allocate("tile", f32, (self.height, sum(v * w for v, w in groups)))
                 d0 = p * width + begin
 
-                def left(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+                def left(at: Sequence[Expr], i: Expr, local: Inliner) -> Expr:
                     return t.scores[i, at[0]]
 
-                def right(at: Sequence[Expr], j: Expr, local: Values, d0: Expr = d0) -> Expr:
+                def right(at: Sequence[Expr], j: Expr, local: Inliner, d0: Expr = d0) -> Expr:
                     row = local.simplifier(minimum(self.key + at[0], index(a.keys) - 1))
                     return t.head(a.v, (row, d0 + j), local)
 

@@ -28,7 +28,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.attention_match import Attention, find_attention
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
 from taskmap.schedules.cpu.attention.query_block import QueryBlock
@@ -59,7 +59,7 @@ class _Template:
 
     def kernel(self) -> Kernel:
         a, b, rows, keys = self.a, self.b, self.config.queries, self.config.keys
-        values = Values(self.task, b)
+        values = Inliner(self.task, b)
         batch, heads, queries, _ = a.stage.shape
         extents = [batch, heads, ceil_div(queries, rows)]
         with parallel_grid(b, ["batch", "head", "block"], extents, values, True, 1 << 62) as (n, h, block):

@@ -7,24 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import constant_dim, index, maximum, minimum
+from taskmap.ir.construct import index, maximum, minimum, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
-from taskmap.schedules.common.convolution_geometry import Convolution, Phase
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 STRIP_BYTES = 256 << 10
 """About how much input a strip should hold, for it to stay in a core's own cache."""
 
-OfPhase = Callable[[Values, tuple[Phase, ...], Dim, Dim], None]
+OfPhase = Callable[[Inliner, tuple[StridePhase, ...], Dim, Dim], None]
 """What is done for a phase: (values, phase, rows, columns of the block that it has)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OutputBlock:
     """One iteration of the parallel loop: an image, a group, and output positions (of each phase) from ``first`` on."""
 
     image: Expr
@@ -35,7 +35,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Template:
+class ConvolutionBase:
     """What the templates of dense and of depthwise convolutions share."""
 
     task: Task
@@ -57,12 +57,12 @@ class Template:
         """The kernel of what was built."""
         return kernel_of(self.task, self.b, note)
 
-    def each_phase(self, values: Values, block: Block, body: OfPhase) -> None:
+    def each_phase(self, values: Inliner, block: OutputBlock, body: OfPhase) -> None:
         """body(values, phase, rows, columns) for every phase of the window, and what it has of the block."""
         c = self.conv
         for phase in itertools.product(*c.phases):
             plane, row, column = phase
-            if any(constant_dim(p.count(n)) == 0 for p, n in zip(phase, c.out, strict=True)):
+            if any(static_size(p.count(n)) == 0 for p, n in zip(phase, c.out, strict=True)):
                 continue
             inside = values.nested()
             with self.b.when(inside.simplifier(block.first[0] < plane.count(c.out[0]))):
@@ -70,22 +70,24 @@ class Template:
                 columns = self._within(inside, "columns", block.first[2], block.columns, column.count(c.out[2]))
                 body(inside, phase, rows, columns)
 
-    def _within(self, values: Values, name: str, first: Expr, size: int, extent: Dim) -> Dim:
+    def _within(self, values: Inliner, name: str, first: Expr, size: int, extent: Dim) -> Dim:
         """How many positions from ``first`` on, ``size`` at most, lie below ``extent``."""
-        known = constant_dim(extent)
-        if known is not None and constant_dim(first) == 0:
+        known = static_size(extent)
+        if known is not None and static_size(first) == 0:
             return min(size, known)
         left = maximum(minimum(index(extent) - first, size), 0)
         count = self.b.let(name, values.simplifier(left))
         values.bind_value(count, size)
-        return constant_dim(count) if constant_dim(count) is not None else count  # type: ignore[return-value]
+        return static_size(count) if static_size(count) is not None else count  # type: ignore[return-value]
 
-    def output(self, phase: Sequence[Phase], block: Block, row: Expr, column: Expr) -> tuple[Expr, Expr, Expr]:
+    def output(
+        self, phase: Sequence[StridePhase], block: OutputBlock, row: Expr, column: Expr
+    ) -> tuple[Expr, Expr, Expr]:
         """The output position of a row and column of a block in one phase."""
         places = (block.first[0], block.first[1] + row, block.first[2] + column)
         z, y, x = (q * p.every + p.first for q, p in zip(places, phase, strict=True))
         return z, y, x
 
-    def kernel_at(self, phase: Sequence[Phase], taps: Sequence[Expr]) -> tuple[Expr, ...]:
+    def kernel_at(self, phase: Sequence[StridePhase], taps: Sequence[Expr]) -> tuple[Expr, ...]:
         """The element of the kernel that belongs to taps of one phase."""
         return tuple(t * p.tap_step + p.tap for t, p in zip(taps, phase, strict=True))

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Binary, Cast, Dim, Load
 from taskmap.ir.target import Target
 from taskmap.ir.types import compute_type
 from taskmap.schedules.common.convolution_geometry import Convolution, is_matrix_product
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
-from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.matmul.microkernel import WRITTEN_OUT, Tile, choose_tile, tile_cost, tiles
 from taskmap.schedules.cpu.support.balance import blocks, makespan
@@ -85,7 +85,7 @@ def packed_width(c: Convolution) -> int | None:
         w = w.a
     if not isinstance(w, Load) or not isinstance(w.indices[-1], Binary) or w.indices[-1].op != "mod":
         return None
-    return constant_dim(w.buffer.shape[-1])
+    return static_size(w.buffer.shape[-1])
 
 
 def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str | None:
@@ -104,12 +104,12 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
     if config.panels > panels:
         return f"a group has {panels} panels of {width} channels, not {config.panels}"
     for name, most, asked in (("rows", c.steps(1), config.rows), ("columns", c.steps(2), config.columns)):
-        known = constant_dim(most)
+        known = static_size(most)
         if known is not None and asked > known:
             return f"there are {known} {name} of output, not {asked}"
-    if config.columns % tile.rows and config.columns != constant_dim(c.steps(2)):
+    if config.columns % tile.rows and config.columns != static_size(c.steps(2)):
         return f"blocks of {config.columns} columns are not whole tiles of {tile.rows}"
-    strip = Strip(c, config.rows, config.columns, depth(c)).size * size
+    strip = InputTile(c, config.rows, config.columns, depth(c)).size * size
     if strip > STACK_BYTES:
         return f"a strip of {strip} bytes does not fit a thread's stack"
     return None
@@ -130,26 +130,26 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
     width = tile.vectors * lanes
     panels = -(-c.out_channels // width)
     k = c.channels * math.prod(c.kernel)
-    batch = constant_dim(c.batch)
+    batch = static_size(c.batch)
     images = [
-        min(min(n, 4 * cores) * min(c.groups, 4 * cores) * (constant_dim(c.steps(0)) or 1), 16 * cores)
+        min(min(n, 4 * cores) * min(c.groups, 4 * cores) * (static_size(c.steps(0)) or 1), 16 * cores)
         for n in ((1, cores) if batch is None else (batch,))
     ]
     streamed = k * width * size / 16 if k * c.out_channels * 4 > target.l2 else 0.0
     budget = 2 * STRIP_BYTES // size
     columns = block_columns(c, tile, budget)
-    steps = constant_dim(c.steps(1))
+    steps = static_size(c.steps(1))
     samples = _SAMPLES if steps is None else (steps,)
 
     def cost(rows: int, chunk: int, extent: int, images: int) -> float:
-        fill = Strip(c, rows, columns, depth(c)).size / 8
+        fill = InputTile(c, rows, columns, depth(c)).size / 8
         per_panel = columns * k * width / lanes
         parts = blocks(panels, chunk)
         work = [fill + p * (r * per_panel + streamed) for r in blocks(extent, rows) for p in parts]
         return makespan(work * images, cores) / extent
 
     most = min(steps or 16, 512)
-    fitting = [r for r in range(1, most + 1) if r == 1 or Strip(c, r, columns, depth(c)).size <= budget]
+    fitting = [r for r in range(1, most + 1) if r == 1 or InputTile(c, r, columns, depth(c)).size <= budget]
     chunks = sorted({panels, -(-panels // cores), -(-panels // (2 * cores)), 1}, reverse=True)
     choices = ((r, p) for p in chunks for r in reversed(fitting))
 
@@ -162,9 +162,9 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
 
 def block_columns(c: Convolution, tile: Tile, budget: int) -> int:
     """Columns of a strip of ``budget`` elements: all of them, or as many whole tiles as fit."""
-    known = constant_dim(c.steps(2))
-    one = Strip(c, 1, 1, c.channels)
-    if known is not None and Strip(c, 1, known, c.channels).size <= 2 * budget:
+    known = static_size(c.steps(2))
+    one = InputTile(c, 1, 1, c.channels)
+    if known is not None and InputTile(c, 1, known, c.channels).size <= 2 * budget:
         return known
     most = max(1, _LONGEST_ROW // tile.rows) if known is None else known // tile.rows + 1
     step = max(1, c.phases[2][0].stride * one.planes * one.height * c.channels)
@@ -199,7 +199,7 @@ def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Til
     lanes = target.lanes(element_bytes(c))
     packed = packed_width(c)
     widths = {t.vectors for t in tiles(target)} if packed is None else {-(-packed // lanes)}
-    extent = constant_dim(c.steps(2)) or _LONGEST_ROW
+    extent = static_size(c.steps(2)) or _LONGEST_ROW
     found = [first.tile]
     for vectors in sorted(widths):
         heights = [
@@ -215,7 +215,7 @@ def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Til
 
 def _row_blocks(first: ConvolutionConfig, c: Convolution) -> list[int]:
     """Blocks of the default's rows, of 1, 2, 4, ... rows, and of all of them."""
-    most = constant_dim(c.steps(1)) or 64
+    most = static_size(c.steps(1)) or 64
     found = [first.rows]
     size = 1
     while size < most:

@@ -12,14 +12,14 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
 from taskmap.ir.target import Target
-from taskmap.schedules.common.convolution_geometry import Convolution, Phase, is_planar, positions
+from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase, is_planar, positions
 from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, depth, element_bytes
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
-from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.support.balance import blocks
 from taskmap.schedules.cpu.support.rates import (
@@ -76,7 +76,7 @@ def _panels(config: ConvolutionConfig, c: Convolution, target: Target) -> int:
 
 
 def _size(d: Dim, otherwise: int = _UNKNOWN) -> int:
-    return constant_dim(d) or otherwise
+    return static_size(d) or otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class _Dense:
         return self.target.lanes(self.bytes)
 
     @property
-    def strip(self) -> Strip:
-        return Strip(self.c, self.config.rows, self.config.columns, depth(self.c), is_planar(self.c))
+    def strip(self) -> InputTile:
+        return InputTile(self.c, self.config.rows, self.config.columns, depth(self.c), is_planar(self.c))
 
     def cycles(self) -> float:
         c, width = self.c, self.config.width(self.lanes)
@@ -158,11 +158,11 @@ class _Dense:
         return time
 
 
-def _all_phases(c: Convolution) -> list[tuple[Phase, ...]]:
+def _all_phases(c: Convolution) -> list[tuple[StridePhase, ...]]:
     return list(itertools.product(*c.phases))
 
 
-def fill(strip: Strip, lanes: int, size: int, far: float) -> float:
+def fill(strip: InputTile, lanes: int, size: int, far: float) -> float:
     """Cycles of copying a strip from where the image lies, with vectors along what is contiguous in both."""
     runs = strip.planes * strip.height * (strip.channels if strip.planar else strip.width)
     run = strip.width if strip.planar else strip.channels
@@ -179,7 +179,7 @@ def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) ->
         for rows in blocks(_size(c.steps(1)), config.rows)
         for columns in blocks(_size(c.steps(2)), config.columns)
     ]
-    strips = {part: Strip(c, config.rows, config.columns, part) for part in {*parts}}
+    strips = {part: InputTile(c, config.rows, config.columns, part) for part in {*parts}}
     costs = {
         (at, part): _depthwise_block(c, target, *at, part, strip, size)
         for at in {*places}
@@ -190,7 +190,7 @@ def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) ->
 
 
 def _depthwise_block(
-    c: Convolution, target: Target, rows: int, columns: int, channels: int, strip: Strip, size: int
+    c: Convolution, target: Target, rows: int, columns: int, channels: int, strip: InputTile, size: int
 ) -> float:
     """One task. Tiles of any height hide their latency behind each other, so a height costs nothing by itself."""
     vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import call, cast, ceil_div, index
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope
-from taskmap.schedules.common.convolution_geometry import Phase, positions
+from taskmap.schedules.common.convolution_geometry import StridePhase, positions
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
-from taskmap.schedules.cpu.convolution.base import Block, Template
+from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
-from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.convolution.input_tile import InputTile
 
 
 @dataclass(slots=True, kw_only=True)
-class Depthwise(Template):
+class Depthwise(ConvolutionBase):
     """One channel in, one channel out, for each group."""
 
     config: DepthwiseConfig
@@ -36,14 +36,14 @@ class Depthwise(Template):
             self.config.height,
         )
         whole, rest = divmod(c.groups, channels)
-        values = Values(self.task, b)
+        values = Inliner(self.task, b)
         places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
         extents = [c.batch, *places, whole + (rest > 0)]
         names = ["image", "plane", "rows", "columns", "chunk"]
         with parallel_grid(b, names, extents, values, True, 1 << 62) as (image, z, y, x, part):
             inside = values.nested()
             first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
-            block = Block(image, index(0), first, rows, columns)
+            block = OutputBlock(image, index(0), first, rows, columns)
             if not rest:
                 self.chunk(inside.nested(), block, part * channels, channels, height)
             else:
@@ -53,13 +53,13 @@ class Depthwise(Template):
                     self.chunk(inside.nested(), block, index(whole * channels), rest, height)
         return self.finished(f"cpu.depthwise(columns={height}, block={rows}x{columns}, channels={channels})")
 
-    def chunk(self, values: Values, block: Block, start: Expr, channels: int, height: int) -> None:
+    def chunk(self, values: Inliner, block: OutputBlock, start: Expr, channels: int, height: int) -> None:
         """All output positions of a block for some channels."""
         c, b = self.conv, self.b
-        strip = Strip(c, block.rows, block.columns, channels)
+        strip = InputTile(c, block.rows, block.columns, channels)
         loaded = strip.load(b, values, block.image, block.first, start, self.accumulate, self.lanes)
 
-        def of_phase(local: Values, phase: tuple[Phase, ...], rows: Dim, columns: Dim) -> None:
+        def of_phase(local: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             for channel, inside in each_column(b, local, column_groups(channels, self.lanes)):
                 self.channel(inside, strip, loaded, block, phase, rows, columns, start, channel, height)
 
@@ -67,11 +67,11 @@ class Depthwise(Template):
 
     def channel(
         self,
-        values: Values,
-        strip: Strip,
+        values: Inliner,
+        strip: InputTile,
         loaded: Buffer,
-        block: Block,
-        phase: Sequence[Phase],
+        block: OutputBlock,
+        phase: Sequence[StridePhase],
         rows: Dim,
         columns: Dim,
         start: Expr,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.target import Target
 from taskmap.schedules.common.convolution_geometry import Convolution
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
 from taskmap.schedules.cpu.convolution.config import element_bytes
-from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.convolution.input_tile import InputTile
 
 _MOST = 200
 _COLUMNS = 64
@@ -50,10 +50,10 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) 
     if config.channels > c.groups:
         return f"there are {c.groups} channels, not {config.channels}"
     for name, most, asked in (("rows", c.steps(1), config.rows), ("columns", c.steps(2), config.columns)):
-        known = constant_dim(most)
+        known = static_size(most)
         if known is not None and asked > known:
             return f"there are {known} {name} of output, not {asked}"
-    strip = Strip(c, config.rows, config.columns, config.channels).size * element_bytes(c)
+    strip = InputTile(c, config.rows, config.columns, config.channels).size * element_bytes(c)
     if strip > STACK_BYTES:
         return f"a strip of {strip} bytes does not fit a thread's stack"
     return None
@@ -63,17 +63,17 @@ def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
     """The configuration that is used untuned."""
     size, cores = element_bytes(c), target.cores
     lanes = target.lanes(size)
-    columns = constant_dim(c.steps(2)) or _COLUMNS
-    known = constant_dim(c.steps(1))
+    columns = static_size(c.steps(2)) or _COLUMNS
+    known = static_size(c.steps(1))
     rows = _ROWS if known is None else strip_rows(c, known, columns, size, cores)
     channels = c.groups
     count = -(-(known or _COLUMNS) // rows)
     if count < cores and c.groups >= 2 * lanes * cores:
         channels = -(-c.groups // lanes // (2 * cores)) * lanes
-    while columns > _COLUMNS and Strip(c, 1, columns, lanes).size * size > 2 * STRIP_BYTES:
+    while columns > _COLUMNS and InputTile(c, 1, columns, lanes).size * size > 2 * STRIP_BYTES:
         columns = -(-columns // 2)
     shortest = rows if known is None else 1
-    fitting = 2 * STRIP_BYTES // (Strip(c, shortest, columns, 1).size * size)
+    fitting = 2 * STRIP_BYTES // (InputTile(c, shortest, columns, 1).size * size)
     channels = min(channels, max(1, fitting // lanes) * lanes)
     if known is not None and (part := _channels_of_image(c, known, columns, lanes, cores)):
         rows, channels = known, part
@@ -84,7 +84,7 @@ def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
 def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, cores: int) -> int:
     """How many channels of the whole image a strip should hold, 0 where that is too few: then no row is copied twice,
     and the strip is still in a near cache when its columns are read."""
-    fitting = STRIP_BYTES // 2 // (Strip(c, rows, columns, 1).size * element_bytes(c))
+    fitting = STRIP_BYTES // 2 // (InputTile(c, rows, columns, 1).size * element_bytes(c))
     if fitting < 4 * lanes:
         return 0
     least = -(-c.groups // fitting)
@@ -95,7 +95,7 @@ def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, core
 def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ...]:
     """At most 200 configurations, the default first; all others are valid."""
     first = depthwise_default(c, target)
-    lanes, most = target.lanes(element_bytes(c)), constant_dim(c.steps(1)) or _COLUMNS
+    lanes, most = target.lanes(element_bytes(c)), static_size(c.steps(1)) or _COLUMNS
     rows = dict.fromkeys([first.rows, *(1 << n for n in range(max(1, most.bit_length()))), most])
     vectors = -(-c.groups // lanes)
     channels = dict.fromkeys([first.channels, c.groups, *(lanes << n for n in range(1, vectors.bit_length(), 2))])
@@ -110,7 +110,7 @@ def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, co
     blocks that is a multiple of ``cores`` where that is possible."""
     best = 1
     for rows in range(1, out + 1):
-        if Strip(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:
+        if InputTile(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:
             break
         count = -(-out // rows)
         waste = count * rows - out

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import const, index, maximum, minimum, value_of
+from taskmap.ir.construct import const, constant_value, index, maximum, minimum
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.types import DType
-from taskmap.schedules.common.convolution_geometry import Convolution, Phase
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import vector_loop
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class InputTile:
     """The padded input of one plane, ``rows`` rows and ``columns`` columns of output (of each phase): planes, rows,
     columns and channels, or channels before columns when the input's columns lie closer together than its channels.
     """
@@ -57,7 +57,7 @@ class Strip:
         return self.planes * self.height * self.width * self.channels
 
     def at(
-        self, phase: Sequence[Phase], row: Expr, column: Expr, taps: Sequence[Expr], channel: Expr
+        self, phase: Sequence[StridePhase], row: Expr, column: Expr, taps: Sequence[Expr], channel: Expr
     ) -> tuple[Expr, ...]:
         """Indices of the element under ``taps`` of the window at a row and column of the strip's output."""
         c = self.conv
@@ -71,7 +71,7 @@ class Strip:
     def load(
         self,
         b: Builder,
-        values: Values,
+        values: Inliner,
         n: Expr,
         first: tuple[Expr, ...],
         first_channel: Expr,
@@ -101,7 +101,7 @@ class Strip:
                 known = isinstance(begin, int) and isinstance(end, int)
                 columns = end - begin if known else index(end) - begin
 
-                def put(column: Expr, channel: Expr, here: Values) -> None:
+                def put(column: Expr, channel: Expr, here: Inliner) -> None:
                     at = here.simplifier(column + begin)
                     spatial = c.spatial((*held, here.simplifier(start + at)))
                     got = here.at(c.x, (n, first_channel + channel, *spatial)) if value else zero
@@ -124,7 +124,7 @@ class Strip:
                 copy(0, self.width, False)
         return buffer
 
-    def _inside(self, b: Builder, values: Values, first: Expr) -> tuple[Expr, Dim, Dim]:
+    def _inside(self, b: Builder, values: Inliner, first: Expr) -> tuple[Expr, Dim, Dim]:
         """The image's column under the strip's first one, and the strip's columns that lie in the image: from, to."""
         c, width = self.conv, self.width
         start = values.simplifier(first * c.phases[2][0].stride + c.low(2))
@@ -132,8 +132,8 @@ class Strip:
         right = values.simplifier(maximum(minimum(index(c.image[2]) - start, width), left))
         return start, self._named(b, values, "left", left), self._named(b, values, "right", right)
 
-    def _named(self, b: Builder, values: Values, name: str, column: Expr) -> Dim:
-        known = value_of(column)
+    def _named(self, b: Builder, values: Inliner, name: str, column: Expr) -> Dim:
+        known = constant_value(column)
         if known is not None:
             return int(known)
         named = b.let(name, column)

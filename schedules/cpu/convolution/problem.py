@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import cast as typed
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, index, load, maximum, minimum, select
+from taskmap.ir.construct import binary, cast, compare, const, eq, index, load, maximum, minimum, select, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Load, Reduce, Var
@@ -222,7 +222,7 @@ def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int
         "computed" if c.x in task.producers else _along(c.x),
         _weights(task, c),
         _along(task.outputs[0]),
-        tuple(d for d, size in enumerate(shape) if constant_dim(size) is None),
+        tuple(d for d, size in enumerate(shape) if static_size(size) is None),
     )  # fmt: skip
     return found if min(found.out) > 0 and found.out == tuple(likely(d, hints) for d in c.stage.shape) else None
 
@@ -240,8 +240,8 @@ def _weights(task: Task, c: Convolution) -> str:
 
 def _along(buffer: Buffer) -> str:
     """What is contiguous in the memory of [n, c, spatial...]."""
-    steps = [constant_dim(s) for s in strides_of(buffer)]
-    if len(steps) < 2 or constant_dim(buffer.shape[1]) == 1:
+    steps = [static_size(s) for s in strides_of(buffer)]
+    if len(steps) < 2 or static_size(buffer.shape[1]) == 1:
         return "channels"
     return "channels" if steps[1] == 1 and steps[-1] != 1 else "columns"
 

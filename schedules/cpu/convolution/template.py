@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
@@ -25,20 +25,20 @@ from taskmap.ir.task import Task
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.convolution_geometry import (
     Convolution,
-    Phase,
+    StridePhase,
     find_convolution,
     is_matrix_product,
     is_planar,
     positions,
 )
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, parallel_grid
-from taskmap.schedules.cpu.convolution.base import Block, Template
+from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, default, validity
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
-from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
 
 _MOST_PHASES = 32
@@ -46,7 +46,7 @@ _MOST_PHASES = 32
 _LONGEST_ROW = 64
 
 Config = ConvolutionConfig | DepthwiseConfig
-TileBody = Callable[[Values, Expr, int, Dim], None]
+TileBody = Callable[[Inliner, Expr, int, Dim], None]
 """What is done for a tile of columns: (values, its first column in the block, its width, how much of it counts)."""
 
 
@@ -91,12 +91,12 @@ def schedulable(task: Task) -> Convolution | None:
     conv = find_convolution(task)
     if conv is None or math.prod(map(len, conv.phases)) > _MOST_PHASES:
         return None
-    known = all(constant_dim(n) is not None for n in conv.out)
+    known = all(static_size(n) is not None for n in conv.out)
     return None if known and is_matrix_product(conv) else conv  # that is better done as a matrix product
 
 
 @dataclass(slots=True, kw_only=True)
-class Dense(Template):
+class Dense(ConvolutionBase):
     """Every output channel of a group needs every input channel of it.
 
     A convolution of single positions, whose sizes are not known, needs no strip: it reads the image.
@@ -115,13 +115,13 @@ class Dense(Template):
         tile, rows, columns, chunk = self.config.tile, self.config.rows, self.config.columns, self.config.panels
         width = tile.vectors * self.lanes
         panels = -(-c.out_channels // width)
-        strip = Strip(c, rows, columns, c.channels, is_planar(c))
-        values = Values(self.task, b)
+        strip = InputTile(c, rows, columns, c.channels, is_planar(c))
+        values = Inliner(self.task, b)
         chunks = -(-panels // chunk)
         with self.blocks(values, rows, columns, chunks) as (image, group, z, y, x, part):
             inside = values.nested()
             first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
-            block = Block(image, group, first, rows, columns)
+            block = OutputBlock(image, group, first, rows, columns)
             loaded = None
             if not self.direct:
                 loaded = strip.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
@@ -146,7 +146,7 @@ class Dense(Template):
         return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, block={size}, chunks={chunks})")
 
     @contextmanager
-    def blocks(self, values: Values, rows: int, columns: int, chunks: int) -> Iterator[tuple[Expr, ...]]:
+    def blocks(self, values: Inliner, rows: int, columns: int, chunks: int) -> Iterator[tuple[Expr, ...]]:
         """The parallel loop: (image, group, plane, block of rows, block of columns, chunk of output channels)."""
         c = self.conv
         places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
@@ -162,10 +162,10 @@ class Dense(Template):
 
     def panel(
         self,
-        values: Values,
-        strip: Strip,
+        values: Inliner,
+        strip: InputTile,
         loaded: Buffer | None,
-        block: Block,
+        block: OutputBlock,
         channel: Expr,
         groups: list[tuple[int, int]],
         tile: Tile,
@@ -174,20 +174,20 @@ class Dense(Template):
         c, b = self.conv, self.b
         width = sum(v * w for v, w in groups)
 
-        def of_phase(inside: Values, phase: tuple[Phase, ...], rows: Dim, columns: Dim) -> None:
+        def of_phase(inside: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             k: list[Dim] = [*(p.taps for p in phase), c.channels]
-            chain = chain_of(constant_dim(product(k)), self.accumulate)
+            chain = chain_of(static_size(product(k)), self.accumulate)
 
-            def multiply(local: Values, y: Expr, x0: Expr, size: int, stored: Dim) -> None:
+            def multiply(local: Inliner, y: Expr, x0: Expr, size: int, stored: Dim) -> None:
                 out = b.allocate("tile", self.accumulate, (size, width), init=0.0 if chain else None)
 
-                def left(at: Sequence[Expr], i: Expr, deep: Values) -> Expr:
+                def left(at: Sequence[Expr], i: Expr, deep: Inliner) -> Expr:
                     *tap, ch = at
                     if loaded is None:
                         return self.element(deep, phase, block, y, x0 + i, ch)
                     return loaded[strip.at(phase, y, x0 + i, tap, ch)]
 
-                def right(at: Sequence[Expr], j: Expr, deep: Values) -> Expr:
+                def right(at: Sequence[Expr], j: Expr, deep: Inliner) -> Expr:
                     *tap, ch = at
                     zero = (index(0), index(0), index(0))
                     axes = c.axes(block.image, block.group * c.out_channels + channel + j, zero)
@@ -211,7 +211,7 @@ class Dense(Template):
         self.each_phase(values, block, of_phase)
 
     def element(
-        self, values: Values, phase: Sequence[Phase], block: Block, row: Expr, column: Expr, channel: Expr
+        self, values: Inliner, phase: Sequence[StridePhase], block: OutputBlock, row: Expr, column: Expr, channel: Expr
     ) -> Expr:
         """The element of the image for one position of a block; one beyond the last column counts as the last."""
         c = self.conv
@@ -220,7 +220,7 @@ class Dense(Template):
         spatial = tuple(q * p.stride for q, p in zip(places, phase, strict=True))
         return values.at(c.x, (block.image, channel, *c.spatial(spatial)))
 
-    def tiles(self, values: Values, count: Dim, height: int, body: TileBody) -> None:
+    def tiles(self, values: Inliner, count: Dim, height: int, body: TileBody) -> None:
         """``body`` for tiles of ``height`` that cover ``count`` columns. Where the count is not known, the last tile is
         computed in full, or in half, and stored in part."""
         b = self.b

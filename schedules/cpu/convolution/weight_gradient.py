@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import cast as typed
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import ceil_div, constant_dim, index, maximum, minimum
+from taskmap.ir.construct import ceil_div, index, maximum, minimum, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel, Load, Reduce, Scope, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -28,11 +28,11 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.convolution_geometry import DIMENSIONS, Convolution, is_planar, phases, positions
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
-from taskmap.schedules.common.sampled_equality import agree
-from taskmap.schedules.cpu.convolution.base import Template
-from taskmap.schedules.cpu.convolution.input_tile import Strip
+from taskmap.schedules.common.sampled_equality import equal_on_samples
+from taskmap.schedules.cpu.convolution.base import ConvolutionBase
+from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.microkernel import choose_tile, emit_tile
 
 _SUMS = 128 << 10
@@ -41,7 +41,7 @@ _POSITIONS = 128
 """How many positions a block should have: the sums are taken up once for each block and tap."""
 _COLUMNS = 128
 
-OfBlock = Callable[[Values, Expr, tuple[Expr, ...], tuple[Dim, Dim]], None]
+OfBlock = Callable[[Inliner, Expr, tuple[Expr, ...], tuple[Dim, Dim]], None]
 """What is done for a block: (values, image, first position, how many rows and columns of positions)."""
 
 
@@ -65,7 +65,7 @@ def find_correlation(task: Task) -> Convolution | None:
         return None
     (fold,) = reduces
     loads = [e for e in walk_exprs(fold.body) if isinstance(e, Load)]
-    kernel = [constant_dim(n) or 0 for n in stage.shape]
+    kernel = [static_size(n) or 0 for n in stage.shape]
     if len(loads) != 2 or len(fold.axes) != len(stage.axes) - 1 or not all(kernel):
         return None
     still, moving = loads
@@ -95,17 +95,17 @@ def _matches(conv: Convolution, still: Load, moving: Load) -> bool:
     for v, size in (*zip(stage.axes, stage.shape, strict=True), *conv.reduce.axes):
         simplifier.bind(v, size)
     i, j, *taps = stage.axes
-    if not agree(still.indices, (n, i, *place), simplifier, still.buffer.shape):
+    if not equal_on_samples(still.indices, (n, i, *place), simplifier, still.buffer.shape):
         return False
     expected = [n, i // conv.out_channels * conv.channels + j]
     window = (p for (p,) in conv.spatial(conv.phases))
     for p, o, k, size in zip(window, place, taps, moving.buffer.shape[2:], strict=True):
         expected.append(maximum(minimum(o * p.stride + k * p.dilation + p.shift, index(size) - 1), 0))
-    return agree(moving.indices, expected, simplifier, moving.buffer.shape)
+    return equal_on_samples(moving.indices, expected, simplifier, moving.buffer.shape)
 
 
 @dataclass(slots=True)
-class _Correlation(Template):
+class _Correlation(ConvolutionBase):
     @property
     def still(self) -> Convolution:
         """The still tensor as a convolution's input that is read position by position."""
@@ -123,12 +123,12 @@ class _Correlation(Template):
     def block(self, channels: int) -> tuple[int, int]:
         """Rows and columns of positions that are taken together, for strips of ``channels`` channels in all."""
         c = self.conv
-        columns = min(constant_dim(c.out[2]) or _COLUMNS, _COLUMNS)
-        rows = max(1, min(-(-_POSITIONS // columns), constant_dim(c.out[1]) or _POSITIONS))
+        columns = min(static_size(c.out[2]) or _COLUMNS, _COLUMNS)
+        rows = max(1, min(-(-_POSITIONS // columns), static_size(c.out[1]) or _POSITIONS))
         room = _STRIPS // self.accumulate.bytes
-        while rows > 1 and Strip(c, rows, columns, channels).size > room:
+        while rows > 1 and InputTile(c, rows, columns, channels).size > room:
             rows -= 1
-        while columns > 16 and Strip(c, rows, columns, channels).size > room:
+        while columns > 16 and InputTile(c, rows, columns, channels).size > room:
             columns = -(-columns // 2)
         return rows, columns
 
@@ -147,7 +147,7 @@ class _Correlation(Template):
         wanted = max(-(-c.channels // most), min(-(-cores // (c.groups * panels)), -(-c.channels // tile.rows)))
         size = -(-c.channels // wanted)
         size = min(c.channels, max(1, -(-size // tile.rows) * tile.rows if size < most else size))
-        values = Values(self.task, b)
+        values = Inliner(self.task, b)
         extents = [c.groups, -(-c.channels // size), panels]
         with parallel_grid(b, ["group", "block", "panel"], extents, values, True, 1 << 62) as (group, block, panel):
             for fits_j, j_size, j_first in _edges(block, c.channels, size):
@@ -158,17 +158,17 @@ class _Correlation(Template):
         return f"cpu.correlation(tile={tile.rows}x{width}, block={size})"
 
     def part(
-        self, values: Values, group: Expr, j_first: Expr, j_size: int, i_first: Expr, i_size: int, height: int
+        self, values: Inliner, group: Expr, j_first: Expr, j_size: int, i_first: Expr, i_size: int, height: int
     ) -> None:
         """All taps for some j and some i of a group."""
         c, b = self.conv, self.b
         groups = column_groups(i_size, self.lanes)
         sums = b.allocate("sums", self.accumulate, (math.prod(c.kernel) * j_size, i_size), init=0.0)
         rows, columns = self.block(j_size + i_size)
-        still = Strip(self.still, rows, columns, i_size)
-        moving = Strip(c, rows, columns, j_size, is_planar(c))
+        still = InputTile(self.still, rows, columns, i_size)
+        moving = InputTile(c, rows, columns, j_size, is_planar(c))
 
-        def multiply(inside: Values, n: Expr, first: tuple[Expr, ...], counts: tuple[Dim, Dim]) -> None:
+        def multiply(inside: Inliner, n: Expr, first: tuple[Expr, ...], counts: tuple[Dim, Dim]) -> None:
             fixed = still.load(b, inside, n, first, group * c.out_channels + i_first, self.accumulate, self.lanes)
             slid = moving.load(b, inside, n, first, group * c.channels + j_first, self.accumulate, self.lanes)
             zero = (index(0), index(0), index(0))
@@ -183,10 +183,10 @@ class _Correlation(Template):
                         deep.bind(t, many)
                         j0 = t * size + start
 
-                        def a(at: Sequence[Expr], j: Expr, local: Values, j0: Expr = j0) -> Expr:
+                        def a(at: Sequence[Expr], j: Expr, local: Inliner, j0: Expr = j0) -> Expr:
                             return slid[moving.at(phase, at[0], at[1], tap, j0 + j)]
 
-                        def right(at: Sequence[Expr], i: Expr, local: Values) -> Expr:
+                        def right(at: Sequence[Expr], i: Expr, local: Inliner) -> Expr:
                             return fixed[still.at(still_phase, at[0], at[1], zero, i)]
 
                         row = deep.simplifier(number * j_size + j0)
@@ -202,7 +202,7 @@ class _Correlation(Template):
 
         Epilogue(self.task, c.stage, c.reduce, b).emit(values, sums, math.prod(c.kernel) * j_size, position, groups)
 
-    def each_block(self, values: Values, rows: int, columns: int, body: OfBlock) -> None:
+    def each_block(self, values: Inliner, rows: int, columns: int, body: OfBlock) -> None:
         """body(values, image, first position, (rows, columns)) for all positions of all images."""
         c, b = self.conv, self.b
         extents = [c.batch, c.out[0], ceil_div(c.out[1], rows), ceil_div(c.out[2], columns)]
@@ -216,37 +216,37 @@ class _Correlation(Template):
             ]
             body(inside, n, first, (counts[0], counts[1]))
 
-    def count(self, values: Values, first: Expr, size: int, extent: Dim) -> Dim:
+    def count(self, values: Inliner, first: Expr, size: int, extent: Dim) -> Dim:
         """How many positions from ``first`` on, ``size`` at most, there are."""
-        known = constant_dim(extent)
+        known = static_size(extent)
         if known is not None and known % size == 0:
             return size
         count = self.b.let("count", values.simplifier(minimum(index(extent) - first, size)))
         values.bind_value(count, size)
-        return constant_dim(count) or count
+        return static_size(count) or count
 
     def depthwise(self) -> str:
         """Every channel on its own."""
         c, b = self.conv, self.b
         size = min(c.groups, 4 * self.lanes)
         whole, rest = divmod(c.groups, size)
-        values = Values(self.task, b)
+        values = Inliner(self.task, b)
         with parallel_grid(b, ["chunk"], [whole + (rest > 0)], values, True, 1 << 62) as (chunk,):
             for fits, channels, first in _edges(chunk, c.groups, size):
                 with b.when(values.simplifier(fits)):
                     self.channels(values.nested(), first, channels)
         return f"cpu.correlation_depthwise(channels={size})"
 
-    def channels(self, values: Values, first_channel: Expr, size: int) -> None:
+    def channels(self, values: Inliner, first_channel: Expr, size: int) -> None:
         """All taps of some channels: a sum for each tap in registers while the positions of a block pass."""
         c, b = self.conv, self.b
         taps = [tuple(map(index, tap)) for tap in itertools.product(*(range(k) for k in c.kernel))]
         groups = column_groups(size, self.lanes)
         sums = b.allocate("sums", self.accumulate, (len(taps), size), init=0.0)
         rows, columns = self.block(2 * size)
-        still, moving = Strip(self.still, rows, columns, size), Strip(c, rows, columns, size)
+        still, moving = InputTile(self.still, rows, columns, size), InputTile(c, rows, columns, size)
 
-        def add(inside: Values, n: Expr, first: tuple[Expr, ...], counts: tuple[Dim, Dim]) -> None:
+        def add(inside: Inliner, n: Expr, first: tuple[Expr, ...], counts: tuple[Dim, Dim]) -> None:
             fixed = still.load(b, inside, n, first, first_channel, self.accumulate, self.lanes)
             slid = moving.load(b, inside, n, first, first_channel, self.accumulate, self.lanes)
             zero = (index(0), index(0), index(0))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
 from taskmap.ir.target import Target
 from taskmap.schedules.common.stack_limit import STACK_BYTES
@@ -50,7 +50,7 @@ class Sizes:
     @property
     def can_cut(self) -> bool:
         """Whether the sum may be computed in parts, which are kept in a block of rows."""
-        return self.one_sum and self.k is not None and constant_dim(self.m) is not None
+        return self.one_sum and self.k is not None and static_size(self.m) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def default(sizes: Sizes, target: Target) -> MatmulConfig:
 
 def _fitting_tile(vectors: int, sizes: Sizes, target: Target) -> Tile:
     """A tile for panels of ``vectors`` vectors, as high as the registers allow."""
-    heights = range(min(constant_dim(sizes.m) or 24, 24), 1, -1)
+    heights = range(min(static_size(sizes.m) or 24, 24), 1, -1)
     fitting = (Tile(rows, vectors) for rows in heights)
     return next((t for t in fitting if registers(t, target) <= target.vector_registers), Tile(1, vectors))
 
@@ -145,7 +145,7 @@ def _candidates(first: MatmulConfig, sizes: Sizes, target: Target) -> Iterator[M
 
 def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
     """Blocks of 1, 4, 16, ... tiles, and all rows."""
-    most = constant_dim(sizes.m) or 1024
+    most = static_size(sizes.m) or 1024
     size = tile.rows
     while size < most:
         yield size
@@ -156,7 +156,7 @@ def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
 def panels_first(config: MatmulConfig, sizes: Sizes, target: Target) -> bool:
     """Whether cores share out the panels, each with all its blocks of rows, rather than the blocks of rows, each with
     all panels: where that leaves no core idle at the end, and all of A stays in the second-level cache."""
-    m, n = constant_dim(sizes.m), constant_dim(sizes.n)
+    m, n = static_size(sizes.m), static_size(sizes.n)
     if m is None or n is None or sizes.batch is None or m <= config.rows:
         return False
     if m * sizes.bytes * -(-(sizes.k or 1024) // config.k_blocks) > target.l2 // 2:
@@ -172,7 +172,7 @@ def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
     """Rows that are multiplied with a panel before the next one, in whole tiles: so that all cores have equal work, and
     as many as that allows, because every block of rows reads all of B."""
     row = sizes.bytes * -(-(sizes.k or 1024) // parts)
-    m, n = constant_dim(sizes.m), constant_dim(sizes.n)
+    m, n = static_size(sizes.m), static_size(sizes.n)
     cached = max(1, target.l2 // 2 // row // tile.rows) * tile.rows
     if m is None or n is None or sizes.batch is None:
         return min(cached, 16 * tile.rows)

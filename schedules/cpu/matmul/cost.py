@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.target import Target
 from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, panels_first
@@ -46,8 +46,8 @@ class _Product:
 def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
     """Cycles of the busiest core for a product of ``sizes`` with ``config``; symbolic sizes count as 1024."""
     p = _Product(
-        constant_dim(sizes.m) or _UNKNOWN,
-        constant_dim(sizes.n) or _UNKNOWN,
+        static_size(sizes.m) or _UNKNOWN,
+        static_size(sizes.n) or _UNKNOWN,
         sizes.k or _UNKNOWN,
         sizes.batch or 1,
         sizes.bytes,

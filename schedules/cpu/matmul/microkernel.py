@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, ceil_div, constant_dim, index, minimum
+from taskmap.ir.construct import cast, ceil_div, index, minimum, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType, f32
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups
 
 WRITTEN_OUT = 9
@@ -28,7 +28,7 @@ _LONG = 1024
 _CHAIN = 512
 """Terms of a longer sum of f32 that are added up one after the other: its rounding error grows with their number."""
 
-Element = Callable[[Sequence[Expr], Expr, Values], Expr]
+Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
 """An operand's element from (summed indices, row or column of the tile, values)."""
 
 
@@ -92,7 +92,7 @@ def _budget(target: Target) -> int:
 
 def emit_tile(
     b: Builder,
-    values: Values,
+    values: Inliner,
     rows: int,
     groups: Sequence[tuple[int, int]],
     k: Sequence[Dim],
@@ -160,14 +160,14 @@ Position = Callable[[Sequence[Expr]], tuple[Expr, ...]]
 
 
 @contextmanager
-def _parts(b: Builder, values: Values, k: Sequence[Dim], chain: int) -> Iterator[tuple[Values, list[Dim], Position]]:
+def _parts(b: Builder, values: Inliner, k: Sequence[Dim], chain: int) -> Iterator[tuple[Inliner, list[Dim], Position]]:
     """A loop over parts of the sum, ``chain`` terms or few less each: values inside, the extents of a part, and the
     summed indices of one of its steps. Without ``chain`` there is no such loop."""
     if not chain:
         yield values, list(k), tuple
         return
     cut, inside_cut = len(k) - 1, 1
-    while cut and (size := constant_dim(k[cut])) is not None and size * inside_cut <= chain:
+    while cut and (size := static_size(k[cut])) is not None and size * inside_cut <= chain:
         cut, inside_cut = cut - 1, size * inside_cut
     depth = chain // inside_cut
     inside = values.nested()
@@ -190,7 +190,7 @@ def _steps(b: Builder, k: Sequence[Dim]) -> Iterator[tuple[Expr, ...]]:
     hints: list[int] = []
     at: list[Expr] = []
     for extent in reversed(k):
-        known = constant_dim(extent)
+        known = static_size(extent)
         rounds = rounds * known if known is not None else WRITTEN_OUT + 1
         hints.insert(0, known if known is not None and 1 < rounds <= WRITTEN_OUT else 0)
     with ExitStack() as stack:

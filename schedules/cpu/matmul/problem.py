@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import cast, ceil_div, constant_dim, index, product
+from taskmap.ir.construct import cast, ceil_div, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Reduce, Var
 from taskmap.ir.target import Target
@@ -80,7 +80,7 @@ class MatmulProblem:
     def sizes(self) -> Sizes:
         """As configurations see them."""
         m, n, k, batch = (_ANY if name in self.free else getattr(self, name) for name in ("m", "n", "k", "batch"))
-        k, batch = constant_dim(k), constant_dim(batch)
+        k, batch = static_size(k), static_size(batch)
         return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed)
 
     @property
@@ -152,11 +152,11 @@ def find_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> MatmulP
         return None
     extents = [product([d for _, d in axes]) for axes in (c.batch, c.m, c.n, c.k)]
     sizes = [likely(d, hints) for d in extents]
-    if sum(constant_dim(d) != 1 for _, d in c.k) != 1 or not all(sizes):
+    if sum(static_size(d) != 1 for _, d in c.k) != 1 or not all(sizes):
         return None
     batch, m, n, k = (s or 0 for s in sizes)
-    free = tuple(name for name, d in zip(_NAMES, extents, strict=True) if constant_dim(d) is None)
-    summed = next(v for v, d in c.k if constant_dim(d) != 1)
+    free = tuple(name for name, d in zip(_NAMES, extents, strict=True) if static_size(d) is None)
+    summed = next(v for v, d in c.k if static_size(d) != 1)
     left, right = _read(c.a, summed), _read(c.b, summed)
     if left is None or right is None:
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.ir.analysis.contraction import Contraction, find_contraction
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, constant_dim, index, minimum, product
+from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Var
 from taskmap.ir.target import Target
@@ -23,7 +23,7 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
@@ -70,7 +70,7 @@ class _Block:
         return sum(v * w for v, w in self.vectors)
 
 
-TileBody = Callable[[Values, Expr, Expr, int], None]
+TileBody = Callable[[Inliner, Expr, Expr, int], None]
 """What is done for a tile: (values, its first row, the same counted from the block's first, its height)."""
 
 
@@ -126,8 +126,8 @@ class _Matmul:
             order.reverse()
         extents = [*batch, *(extent for extent, _ in order)]
         names = [*(v.name for v, _ in self.c.batch), *(name for _, name in order)]
-        values = Values(self.task, self.b)
-        work = constant_dim(product([m, n, *batch, *[d for _, d in self.c.k]]))
+        values = Inliner(self.task, self.b)
+        work = static_size(product([m, n, *batch, *[d for _, d in self.c.k]]))
         parallel = work is None or work >= _PARALLEL_ABOVE
         full = ((self.tile.vectors, self.lanes),)
         with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, one, other):
@@ -137,7 +137,7 @@ class _Matmul:
             block = _Block(tuple(outer), row_block * size, size, panel * width, full, full)
             if rest == 0:
                 self.panel(values.nested(), block)
-            elif constant_dim(whole) == 0:
+            elif static_size(whole) == 0:
                 self.edge_panel(values.nested(), block, index(0), rest)
             else:
                 with self.b.when(panel < whole):
@@ -149,7 +149,7 @@ class _Matmul:
         note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks})"
         return kernel_of(self.task, self.b, note)
 
-    def edge_panel(self, values: Values, block: _Block, start: Expr, rest: int | None) -> None:
+    def edge_panel(self, values: Inliner, block: _Block, start: Expr, rest: int | None) -> None:
         """The columns that do not fill a panel; one by one when their number is symbolic."""
         if rest is not None:
             groups = tuple(column_groups(rest, self.lanes))
@@ -160,7 +160,7 @@ class _Matmul:
             values.bind(j, self.width)
             self.panel(values.nested(), replace(block, column=start + j, vectors=((1, 1),), groups=((1, 1),)))
 
-    def panel(self, values: Values, block: _Block) -> None:
+    def panel(self, values: Inliner, block: _Block) -> None:
         """All rows of a block against one panel of columns."""
         if self.k_blocks == 1:
             self.each_tile(values, block, lambda *tile: self.whole_tile(block, *tile))
@@ -172,7 +172,7 @@ class _Matmul:
         rows = values.simplifier(minimum(index(self.m) - block.first, block.size))
         self.epilogue(values, block, out, block.first, rows)
 
-    def each_tile(self, values: Values, block: _Block, body: TileBody) -> None:
+    def each_tile(self, values: Inliner, block: _Block, body: TileBody) -> None:
         """``body`` for the tiles of a block, the last one of fewer rows."""
         m, height = self.m, self.tile.rows
         if not isinstance(m, int):
@@ -194,7 +194,7 @@ class _Matmul:
             with self.b.when(count % height > 0):
                 self.tiles(values.nested(), block, whole * height, 1, m % height, body)
 
-    def open_tiles(self, values: Values, block: _Block, m: Dim, body: TileBody) -> None:
+    def open_tiles(self, values: Inliner, block: _Block, m: Dim, body: TileBody) -> None:
         """The same where M is symbolic: the last rows are a tile that is computed in full, or one row, alone."""
         height = self.tile.rows
         count = self.b.let("count", values.simplifier(minimum(index(m) - block.first, block.size)))
@@ -211,7 +211,7 @@ class _Matmul:
         with self.b.when(values.simplifier(tiles * height < count)):
             body(values.nested(), values.simplifier(block.first + tiles * height), tiles * height, 1)
 
-    def tiles(self, values: Values, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
+    def tiles(self, values: Inliner, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
         """``count`` tiles of ``height`` rows; the minimum only says that they end with the last row."""
         with self.b.loop("tile", index(count)) as t:
             values.bind(t, count)
@@ -220,7 +220,7 @@ class _Matmul:
             start = inside.simplifier(minimum(block.first + local, index(self.m) - height))
             body(inside, start, local, height)
 
-    def whole_tile(self, block: _Block, values: Values, start: Expr, local: Expr, height: int) -> None:
+    def whole_tile(self, block: _Block, values: Inliner, start: Expr, local: Expr, height: int) -> None:
         """A tile from first to last."""
         start_at = 0.0 if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
@@ -233,13 +233,13 @@ class _Matmul:
         self.epilogue(values, block, out, start, rows)
 
     def partial_tile(
-        self, block: _Block, out: Buffer, part: Expr, values: Values, start: Expr, local: Expr, height: int
+        self, block: _Block, out: Buffer, part: Expr, values: Inliner, start: Expr, local: Expr, height: int
     ) -> None:
         """One part of the sum of a tile, added to what ``out`` holds."""
         k = self.k_order()
-        (position,) = (d for d, (_, extent) in enumerate(k) if constant_dim(extent) != 1)
+        (position,) = (d for d, (_, extent) in enumerate(k) if static_size(extent) != 1)
         var, extent = k[position]
-        depth = -(-(constant_dim(extent) or 0) // self.k_blocks)
+        depth = -(-(static_size(extent) or 0) // self.k_blocks)
         extents: list[Dim] = [d for _, d in k]
         extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
         factors = self.factors(block, start, {var: part * depth})
@@ -256,7 +256,7 @@ class _Matmul:
         fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
 
         def read(expr: Expr, axes: tuple[tuple[Var, Dim], ...], base: Expr) -> Element:
-            def element(at: Sequence[Expr], offset: Expr, values: Values) -> Expr:
+            def element(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
                 summed = {v: i + offsets[v] if v in offsets else i for (v, _), i in zip(k, at, strict=True)}
                 return values.expand(expr, {**fixed, **unravel(axes, base + offset), **summed})
 
@@ -267,12 +267,12 @@ class _Matmul:
             return read(self.c.a, self.c.m, start), right
         last = index(self.m) - 1
 
-        def held(at: Sequence[Expr], offset: Expr, values: Values) -> Expr:
+        def held(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
             return left(at, values.simplifier(minimum(start + offset, last)), values)
 
         return held, right
 
-    def epilogue(self, values: Values, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
+    def epilogue(self, values: Inliner, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
         """Store what follows for ``rows`` rows of ``out``, which begin with row ``start``."""
         fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
 
@@ -303,19 +303,19 @@ def packed_panels(task: Task, c: Contraction) -> int | None:
         b = b.a
     if not isinstance(b, Load) or len(c.n) != 1 or b.buffer in task.producers:
         return None
-    width, column = constant_dim(b.buffer.shape[-1]), c.n[0][0]
+    width, column = static_size(b.buffer.shape[-1]), c.n[0][0]
     packed = width is not None and b.indices[0] == column // width and b.indices[-1] == column % width
     return width if packed else None
 
 
 def sizes_of(task: Task, c: Contraction) -> Sizes:
     """The sizes of a product, as configurations see them."""
-    extents = [constant_dim(d) for _, d in c.k]
+    extents = [static_size(d) for _, d in c.k]
     return Sizes(
         m=product([d for _, d in c.m]),
         n=product([d for _, d in c.n]),
-        k=constant_dim(product([d for _, d in c.k])),
-        batch=constant_dim(product([d for _, d in c.batch])),
+        k=static_size(product([d for _, d in c.k])),
+        batch=static_size(product([d for _, d in c.batch])),
         bytes=compute_type(c.reduce.dtype).bytes,
         one_sum=sum(e != 1 for e in extents) == 1,
         packed=packed_panels(task, c),

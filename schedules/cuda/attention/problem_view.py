@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from taskmap.ir.construct import constant_dim, index, value_of
+from taskmap.ir.construct import constant_value, index, static_size
 from taskmap.ir.nodes import Binary, Dim, Expr, Load, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.ir.visit import children, substitute, walk_exprs
 from taskmap.schedules.common.access import accesses
 from taskmap.schedules.common.attention_match import Attention, find_attention
-from taskmap.schedules.common.inline import Values
-from taskmap.schedules.cuda.matmul.operand import Axes, Factor, analyse, bare
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.cuda.matmul.operand import Axes, Operand, analyse, bare
 
 _FEW = 16
 """Queries of one product: heads with fewer leave rows to others."""
@@ -29,9 +29,9 @@ class AttentionTask:
 
     task: Task
     a: Attention
-    q: Factor
-    k: Factor
-    v: Factor
+    q: Operand
+    k: Operand
+    v: Operand
     head: Var
     packed: int = 1
 
@@ -39,12 +39,12 @@ class AttentionTask:
     def heads(self) -> Dim:
         """Heads, or groups of packed ones."""
         heads = self.a.stage.shape[1]
-        return heads if self.packed == 1 else (constant_dim(heads) or 0) // self.packed
+        return heads if self.packed == 1 else (static_size(heads) or 0) // self.packed
 
     @property
     def rows(self) -> Dim:
         """Queries of a head, or of a group of packed ones."""
-        return self.a.queries if self.packed == 1 else (constant_dim(self.a.queries) or 0) * self.packed
+        return self.a.queries if self.packed == 1 else (static_size(self.a.queries) or 0) * self.packed
 
     def place(self, head: Expr, row: Expr) -> dict[Var, Expr]:
         """The head and the query of a row, by their axes."""
@@ -71,7 +71,7 @@ class AttentionTask:
 
 
 def _padded(size: Dim) -> int:
-    return -(-(constant_dim(size) or 0) // 16) * 16
+    return -(-(static_size(size) or 0) // 16) * 16
 
 
 def find_attention_task(task: Task) -> AttentionTask | None:
@@ -88,7 +88,7 @@ def find_attention_task(task: Task) -> AttentionTask | None:
     k = analyse(task, a.dot.body.b, outer, ((a.key, keys),), depth)  # type: ignore[attr-defined]
     v = analyse(task, bare(a.v), outer, (place,), ((position, keys),))
     found = AttentionTask(task, a, q, k, v, heads[0])
-    count = constant_dim(a.queries)
+    count = static_size(a.queries)
     size = 1 if count is None or count >= _FEW else shared_heads(task, (batch, heads), (k, v))
     return found if size == 1 else _packed(found, size)
 
@@ -97,7 +97,7 @@ def _packed(t: AttentionTask, size: int) -> AttentionTask:
     """The same with the queries of ``size`` heads as the rows of one product."""
     (batch, n), (head, heads), (query, queries), _ = zip(t.a.stage.axes, t.a.stage.shape, strict=True)
     group, row = Var("group"), Var("row")
-    outer = ((batch, n), (group, (constant_dim(heads) or 0) // size))
+    outer = ((batch, n), (group, (static_size(heads) or 0) // size))
     rows = replace(t, head=group, packed=size)
     there = {head: group * size + row // queries, query: row % queries}
     q = analyse(t.task, substitute(t.q.expr, there), outer, ((row, rows.rows),), t.q.k)
@@ -105,33 +105,33 @@ def _packed(t: AttentionTask, size: int) -> AttentionTask:
     return replace(rows, q=q, k=k, v=v)
 
 
-def shared_heads(task: Task, outer: Axes, factors: Sequence[Factor]) -> int:
+def shared_heads(task: Task, outer: Axes, factors: Sequence[Operand]) -> int:
     """How many neighbouring heads read the same elements of the factors, whose batch axes are ``outer``: the divisor by
     which these depend on their head; 1 where there is none, or none that divides their number."""
     head, heads = outer[1]
     found = {_divisor(task, f, outer, head) for f in factors}
     size = found.pop()
-    count = constant_dim(heads)
+    count = static_size(heads)
     return 1 if found or count is None or count % size else size
 
 
-def _divisor(task: Task, f: Factor, batch: Axes, head: Var) -> int:
+def _divisor(task: Task, f: Operand, batch: Axes, head: Var) -> int:
     axes = (*batch, *f.mn, *f.k)
 
-    def read(values: Values) -> None:
+    def read(values: Inliner) -> None:
         values.expand(f.expr, {})
 
     for walk in accesses(task, [v for v, _ in axes], [d for _, d in axes], (), read):
         for e in (e for i in walk.indices for e in walk_exprs(i)):
             if isinstance(e, Binary) and e.op == "floordiv" and e.a is head:
-                return int(value_of(e.b) or 1)
+                return int(constant_value(e.b) or 1)
     return 1
 
 
 def is_plain(t: AttentionTask) -> bool:
     """Whether sizes are known and a score reads nothing but its query and key."""
     sizes = (*t.a.stage.shape, t.a.keys)
-    return all(constant_dim(d) is not None for d in sizes) and not _reads_more(t.a.score, t.a.dot)
+    return all(static_size(d) is not None for d in sizes) and not _reads_more(t.a.score, t.a.dot)
 
 
 def _reads_more(e: Expr, dot: Expr) -> bool:

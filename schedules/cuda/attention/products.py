@@ -17,7 +17,7 @@ from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType, bf16, f16, f32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.mma import read_fragments
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile, padded_tile
 from taskmap.schedules.cuda.support.launch import WARP
@@ -105,7 +105,7 @@ class Products:
     sums: Buffer
 
     @staticmethod
-    def open(b: Builder, c: AttentionConfig, values: Values, width: int, kind: DType) -> Products:
+    def open(b: Builder, c: AttentionConfig, values: Inliner, width: int, kind: DType) -> Products:
         """All registers; the sums are 0."""
         warp = b.let("warp", values.simplifier(THREAD // WARP))
         values.bind(warp, c.warps)
@@ -122,7 +122,7 @@ class Products:
             weights = b.allocate("weights", kind, (c.queries, c.keys), Scope.REGISTER, owner=owner)
         return Products(b, c, kind, width, values.simplifier(warp * c.rows), scores, weights, sums)
 
-    def score(self, values: Values, queries: SharedTile, keys: SharedTile, depth: int, stage: Expr) -> None:
+    def score(self, values: Inliner, queries: SharedTile, keys: SharedTile, depth: int, stage: Expr) -> None:
         """scores = queries @ keys."""
         b, c = self.b, self.c
         with b.mapped(["i", "j"], c.owner(c.keys), THREAD) as (i, j):
@@ -140,7 +140,7 @@ class Products:
                 read_fragments(b, values, keys, right, (index(key), 2 * _N), (step * _K, _K), stage)
             self.multiply(self.scores, left, index(0), right, c.keys)
 
-    def weigh(self, values: Values, tile: SharedTile, stage: Expr) -> None:
+    def weigh(self, values: Inliner, tile: SharedTile, stage: Expr) -> None:
         """sums += weights @ values."""
         b, c = self.b, self.c
         if c.engine == "simt":

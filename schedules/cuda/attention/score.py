@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskmap.ir.construct import as_expr, compare, constant_dim, index, select, value_of
+from taskmap.ir.construct import as_expr, compare, constant_value, index, select, static_size
 from taskmap.ir.nodes import Binary, Cast, Compare, Expr, Select, Var
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.attention_match import Attention
@@ -61,13 +61,13 @@ def _scaled(e: Expr, dot: Expr) -> tuple[Expr, float | None] | None:
         return e, 1.0
     if isinstance(e, Cast) and e.dtype == e.a.dtype:
         return _scaled(e.a, dot)
-    never = value_of(e)
+    never = constant_value(e)
     if never is not None:
         return (e, None) if never == -math.inf else None
     if isinstance(e, Binary) and e.op in ("mul", "div"):
         sides = [(e.a, e.b)] if e.op == "div" else [(e.a, e.b), (e.b, e.a)]
         for inner, by in sides:
-            factor, found = value_of(by), _scaled(inner, dot)
+            factor, found = constant_value(by), _scaled(inner, dot)
             if factor is None or not 1e-30 < float(factor) < 1e30 or found is None or found[1] is None:
                 continue
             return found[0], found[1] * float(factor) if e.op == "mul" else found[1] / float(factor)
@@ -109,5 +109,5 @@ def _bound(e: Expr, ranges: Ranges, *, largest: bool) -> Expr | None:
         a = _bound(e.a, ranges, largest=largest)
         b = _bound(e.b, ranges, largest=largest == (e.op == "add"))
         return None if a is None or b is None else a + b if e.op == "add" else a - b
-    size = constant_dim(e) if not isinstance(e, Var) else None
+    size = static_size(e) if not isinstance(e, Var) else None
     return None if size is None else index(size)

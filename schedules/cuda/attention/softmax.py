@@ -16,12 +16,12 @@ from typing import Protocol
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, call, cast, const, eq, index, maximum, minimum, select, value_of
+from taskmap.ir.construct import as_expr, call, cast, const, constant_value, eq, index, maximum, minimum, select
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, Intrinsic, LoopKind, Scope, Var
 from taskmap.ir.types import f32, i32
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask
 from taskmap.schedules.cuda.attention.score import Score, score_of
 from taskmap.schedules.cuda.support.launch import WARP
@@ -92,7 +92,7 @@ class Softmax:
             b.store(held, (i,), start)
         return held
 
-    def finish_scores(self, values: Values, scores: Buffer, key: Expr) -> None:
+    def finish_scores(self, values: Inliner, scores: Buffer, key: Expr) -> None:
         """Products become scores, but for their scale; minus infinity beyond the last key. Tiles without a key that is
         masked are left as they are."""
         a, c, b = self.t.a, self.c, self.b
@@ -101,7 +101,7 @@ class Softmax:
         untouched = self.score.unmasked(tile)
         if untouched is not None and not fills(a.keys, c.keys):
             untouched = untouched & (last < a.keys)
-        known = None if untouched is None else value_of(untouched)
+        known = None if untouched is None else constant_value(untouched)
         if untouched is None:
             self.mask(values, scores, key)
         elif known is None:
@@ -110,7 +110,7 @@ class Softmax:
         elif not known:
             self.mask(values, scores, key)
 
-    def mask(self, values: Values, scores: Buffer, key: Expr) -> None:
+    def mask(self, values: Inliner, scores: Buffer, key: Expr) -> None:
         """What a score is, of each element."""
         a, c, b = self.t.a, self.c, self.b
         with b.mapped(["i", "j"], c.owner(c.keys), self.worker) as (i, j):
@@ -174,7 +174,7 @@ class Softmax:
                 value = b.let("both", combine(value, b.let("other", other)))
             b.store(held, (i,), value)
 
-    def place(self, values: Values, row: Expr) -> dict[Var, Expr]:
+    def place(self, values: Inliner, row: Expr) -> dict[Var, Expr]:
         """The position of a row along batch, heads and queries."""
         batch, head = self.outer
         found = self.t.place(head, row)
@@ -184,7 +184,7 @@ class Softmax:
         """The sum of a row is that of the lanes that hold it."""
         self.share_rows(self.total, lambda x, y: x + y)
 
-    def finish(self, values: Values, sums: Buffer) -> None:
+    def finish(self, values: Inliner, sums: Buffer) -> None:
         """out = o / l, and whatever follows, for the queries that exist, once the sums are gathered."""
         a, c, b, total = self.t.a, self.c, self.b, self.total
         with b.mapped(["i"], c.row_owner, self.worker) as (i,):

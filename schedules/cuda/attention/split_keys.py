@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.ir.algebra.mapping import repeat, spatial
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, const, constant_dim, eq, load, maximum, select
+from taskmap.ir.construct import as_expr, const, eq, load, maximum, select, static_size
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Kernel, LoopKind, Scope
 from taskmap.ir.types import f32, i32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask
 from taskmap.schedules.cuda.attention.products import AttentionConfig, Products
 from taskmap.schedules.cuda.attention.softmax import Softmax
@@ -37,7 +37,7 @@ _PAIR = 2
 
 def tiles_of(t: AttentionTask, c: AttentionConfig) -> int | None:
     """How many tiles of queries there are, of all heads; None where that is known only when the kernel runs."""
-    batch, heads, rows = (constant_dim(d) for d in (t.a.stage.shape[0], t.heads, t.rows))
+    batch, heads, rows = (static_size(d) for d in (t.a.stage.shape[0], t.heads, t.rows))
     if batch is None or heads is None or rows is None:
         return None
     return batch * heads * -(-rows // c.queries)
@@ -47,7 +47,7 @@ def why_not_split(t: AttentionTask, c: AttentionConfig) -> str | None:
     """Why ``c.split`` blocks cannot share the keys; None when they can."""
     if c.split == 1:
         return None
-    count, keys = tiles_of(t, c), constant_dim(t.a.keys)
+    count, keys = tiles_of(t, c), static_size(t.a.keys)
     if count is None or keys is None:
         return "blocks share keys only where all sizes are known"
     if t.a.causal:
@@ -86,7 +86,7 @@ class Join:
         return replace(kernel, workspace=(self.stats, self.partials), counters=(self.counters,))
 
     @contextmanager
-    def last(self, values: Values) -> Iterator[Values]:
+    def last(self, values: Inliner) -> Iterator[Inliner]:
         """What only the last block of a tile does, once its rows are those of all keys."""
         b, split = self.b, self.c.split
         self.store(values.nested())
@@ -108,7 +108,7 @@ class Join:
             with b.when(THREAD < 1):
                 b.evaluate(self.atomic("exch", 0))
 
-    def store(self, values: Values) -> None:
+    def store(self, values: Inliner) -> None:
         """This block's part: of a row, one of its lanes stores the maximum and the sum."""
         b, s = self.b, self.softmax
         with b.mapped(["i"], self.c.row_owner, THREAD) as (i,), b.when(self.exists(values, i) & self.is_first_lane):
@@ -129,7 +129,7 @@ class Join:
         with b.mapped(["i", "d"], self.c.owner(self.t.width), THREAD) as (i, d):
             b.store(sums, (i, d), 0.0)
 
-    def add(self, values: Values, other: Expr) -> None:
+    def add(self, values: Inliner, other: Expr) -> None:
         """Another block's part, relative to the larger maximum of both."""
         b, s, sums = self.b, self.softmax, self.products.sums
         never = const(-math.inf, f32)
@@ -153,7 +153,7 @@ class Join:
 
         self.pairs(values, one)
 
-    def pairs(self, values: Values, body: Callable[[Expr, Expr], None]) -> None:
+    def pairs(self, values: Inliner, body: Callable[[Expr, Expr], None]) -> None:
         """``body`` for every element of the rows that exist, in pairs of neighbours."""
         b, c, width = self.b, self.c, self.t.width
         owner = spatial(c.warps, 1) * repeat(c.rows // 16, width // 8) * repeat(2, 1) * spatial(8, 4)
@@ -170,7 +170,7 @@ class Join:
         """Whether a lane is the first of those that hold a row."""
         return eq(THREAD % _LANES, 0)
 
-    def exists(self, values: Values, i: Expr) -> Expr:
+    def exists(self, values: Inliner, i: Expr) -> Expr:
         """Whether a row is one of the attention's."""
         whole = fills(self.t.rows, self.c.queries)
         return as_expr(True) if whole else values.simplifier(self.softmax.first + i < self.t.rows)

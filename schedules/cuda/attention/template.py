@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum
+from taskmap.ir.construct import as_expr, ceil_div, index, minimum, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
@@ -25,19 +25,19 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.common.access import require_count
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask, find_attention_task, is_plain
 from taskmap.schedules.cuda.attention.products import AttentionConfig, Products
 from taskmap.schedules.cuda.attention.softmax import Softmax
 from taskmap.schedules.cuda.attention.split_keys import Join, tiles_of, why_not_split
 from taskmap.schedules.cuda.hopper import attention as hopper_attention
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
-from taskmap.schedules.cuda.matmul.copy_to_shared import Staging
-from taskmap.schedules.cuda.matmul.operand import Factor
+from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
+from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile, padded_bytes, padded_tile
 from taskmap.schedules.cuda.matmul.split_k import steps_of
 from taskmap.schedules.cuda.support.launch import WARP, Launch
-from taskmap.schedules.cuda.support.tile_partition import Share, share
+from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
 
 __all__ = ["AttentionTask", "choose", "find_attention_task", "schedule_attention", "space", "validity"]
 
@@ -51,7 +51,7 @@ _GUESS, _LENGTH = 64, 512
 
 Config = AttentionConfig | HopperAttentionConfig
 
-Step = Callable[[Values, Expr, Expr], None]
+Step = Callable[[Inliner, Expr, Expr], None]
 """What is done with a tile of keys: (values, its first key, its stage)."""
 
 
@@ -78,9 +78,9 @@ def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None
     return None
 
 
-def _share(f: Factor, extent: int, depth: int, c: AttentionConfig) -> Share | str:
+def _share(f: Operand, extent: int, depth: int, c: AttentionConfig) -> TilePartition | str:
     rows, columns = (extent, depth) if f.along_k else (depth, extent)
-    return share(rows, columns // f.lanes, c.threads)
+    return partition_tile(rows, columns // f.lanes, c.threads)
 
 
 def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
@@ -121,8 +121,8 @@ def choose(t: AttentionTask, target: Target) -> Config | None:
     """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can, or
     the smallest, whose keys several blocks share; None when none fits."""
     fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
-    batch, heads = (constant_dim(d) or _GUESS for d in (t.a.stage.shape[0], t.heads))
-    rows = constant_dim(t.rows) or _LENGTH
+    batch, heads = (static_size(d) or _GUESS for d in (t.a.stage.shape[0], t.heads))
+    rows = static_size(t.rows) or _LENGTH
     for c in fitting:
         if batch * heads * -(-rows // c.queries) >= target.cores:
             return c
@@ -134,7 +134,7 @@ def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]
     """The smallest tiles of queries with so many blocks for each that every multiprocessor has two, the largest tiles
     of keys first: those of which each block has two, so that one is copied while the other is worked on, or one."""
     least = min((c.queries for c in fitting), default=0)
-    keys = constant_dim(t.a.keys)
+    keys = static_size(t.a.keys)
     smallest = [c for c in fitting if isinstance(c, AttentionConfig) and c.queries == least]
     for share_of in (2, 1):
         for c in sorted(smallest, key=lambda c: -c.keys):
@@ -142,17 +142,17 @@ def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]
             if count is None or keys is None:
                 continue
             tiles = -(-keys // c.keys)
-            share = tiles // -(-_BLOCKS_PER_SM * target.cores // count)
-            if share < share_of:
+            most = tiles // -(-_BLOCKS_PER_SM * target.cores // count)
+            if most < share_of:
                 continue
-            found = replace(c, split=-(-tiles // share))
+            found = replace(c, split=-(-tiles // most))
             if found.split > 1 and validity(t, found, target) is None:
                 yield found
 
 
 def every(t: AttentionTask, target: Target) -> list[Config]:
     """Configurations of all templates, the likely best first; those of warpgroups where they are not mostly idle."""
-    queries = constant_dim(t.a.queries) or _LENGTH
+    queries = static_size(t.a.queries) or _LENGTH
     of_warpgroups = [c for c in hopper_attention.space(t, target) if queries * 2 > c.queries]
     return [*of_warpgroups, *space(t, target)]
 
@@ -217,7 +217,7 @@ class _Template:
         softmax = Softmax(b, t, c, THREAD, self.first, (n, h))
         softmax.begin()
 
-        def step(place: Values, key: Expr, stage: Expr) -> None:
+        def step(place: Inliner, key: Expr, stage: Expr) -> None:
             products.score(place.nested(), tiles[0], tiles[1], t.depth, stage)
             softmax.finish_scores(place.nested(), products.scores, key)
             shrink = softmax.soften(products.scores, products.store_weight)
@@ -242,7 +242,7 @@ class _Template:
             softmax.finish(last, products.sums)
         return join.kernel(self.launch.kernel(f"cuda.attention({c})"))
 
-    def staging(self, which: int, key: Expr) -> Staging:
+    def staging(self, which: int, key: Expr) -> SharedTileLoader:
         """How the tile of queries (0), keys (1) or values (2) is filled; keys and values from ``key`` on."""
         t, c = self.t, self.c
         depth = t.a.dot.axes[0][1]
@@ -252,10 +252,12 @@ class _Template:
             (t.v, index(0), t.width, c.keys, t.a.keys),
         )[which]
         how = _share(f, extent, deep, c)
-        assert isinstance(how, Share)
-        return Staging(self.launch.b, f, self.fixed, first, extent, deep, size, how, c.threads, self.tiles[which])
+        assert isinstance(how, TilePartition)
+        return SharedTileLoader(
+            self.launch.b, f, self.fixed, first, extent, deep, size, how, c.threads, self.tiles[which]
+        )
 
-    def blocks(self, values: Values) -> Dim:
+    def blocks(self, values: Inliner) -> Dim:
         """Tiles of keys that the block's queries may see."""
         a, c = self.t.a, self.c
         every = ceil_div(a.keys, c.keys)
@@ -265,12 +267,12 @@ class _Template:
         reach = values.simplifier(minimum(index(every), (last + c.keys) // c.keys))
         return self.launch.b.let("blocks", reach)
 
-    def in_stages(self, values: Values, blocks: Dim, step: Step) -> None:
+    def in_stages(self, values: Inliner, blocks: Dim, step: Step) -> None:
         """Two stages: the next keys and values are copied while these are worked on."""
         b, c = self.launch.b, self.c
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
 
-        def issue(number: Expr, local: Values) -> None:
+        def issue(number: Expr, local: Inliner) -> None:
             key = local.simplifier((self.start + number) * c.keys)
             stage = local.simplifier(number % 2)
             self.staging(1, key).copy(local.nested(), stage, index(0))
@@ -289,11 +291,11 @@ class _Template:
             b.invoke(commit)
             step(inside.nested(), inside.simplifier((self.start + number) * c.keys), inside.simplifier(number % 2))
 
-    def through_registers(self, values: Values, blocks: Dim, step: Step) -> None:
+    def through_registers(self, values: Inliner, blocks: Dim, step: Step) -> None:
         """One stage: keys and values are computed, or loaded, when their turn comes."""
         b, c = self.launch.b, self.c
 
-        def fill(which: int, local: Values, key: Expr, k0: Expr) -> None:
+        def fill(which: int, local: Inliner, key: Expr, k0: Expr) -> None:
             s = self.staging(which, key)
             s.open(("queries_next", "keys_next", "values_next")[which])
             s.fetch(local.nested(), k0)

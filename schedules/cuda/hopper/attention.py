@@ -24,7 +24,7 @@ from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Scope
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask
 from taskmap.schedules.cuda.attention.softmax import Softmax
 from taskmap.schedules.cuda.hopper.attention_config import (
@@ -35,11 +35,11 @@ from taskmap.schedules.cuda.hopper.attention_config import (
     space,
     validity,
 )
-from taskmap.schedules.cuda.hopper.attention_wgmma import Products
+from taskmap.schedules.cuda.hopper.attention_wgmma import WgmmaProducts
 from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP
 from taskmap.schedules.cuda.hopper.stage import StageTile
 from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES
-from taskmap.schedules.cuda.matmul.operand import Factor
+from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.support.launch import WARP, Launch, number_of_warpgroup
 
 __all__ = ["HopperAttentionConfig", "schedule_hopper_attention", "space", "validity"]
@@ -120,7 +120,7 @@ class _Attention:
         maps = (o.tile.map for o in (self.q, self.k, self.v))
         return replace(kernel, maps=tuple(m for m in maps if m))
 
-    def operand(self, name: str, f: Factor, stages: int, lines: int, width: int) -> _Operand:
+    def operand(self, name: str, f: Operand, stages: int, lines: int, width: int) -> _Operand:
         """Shared memory for ``lines`` lines of heads of ``width`` elements, in boxes of 128 bytes, and its barriers."""
         b = self.b
         heads = heads_of(self.t, f)
@@ -133,7 +133,7 @@ class _Attention:
         tile = StageTile(buffer, boxes.along_k, count * LINE, boxes, boxes.map(f"map_{name}", lines))
         return _Operand(tile, heads, full, empty)
 
-    def count(self, values: Values) -> Expr:
+    def count(self, values: Inliner) -> Expr:
         """Tiles of keys that the block's queries may see."""
         a, c = self.t.a, self.c
         every = index(ceil_div(a.keys, c.keys))
@@ -147,7 +147,7 @@ class _Attention:
         given = (cast(as_expr(v, i32), i32) for v in values)
         self.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
 
-    def produce(self, values: Values) -> None:
+    def produce(self, values: Inliner) -> None:
         """One thread fills stage after stage."""
         c, t, b = self.c, self.t, self.b
         self.fetch(values, self.q, self.first, index(0))
@@ -160,11 +160,11 @@ class _Attention:
                 self.at(o.empty, stage, "wait", inside.simplifier((turn + 1) % 2))
                 self.fetch(inside, o, inside.simplifier(number * c.keys), stage)
 
-    def turn(self, values: Values, number: Expr) -> tuple[Expr, Expr]:
+    def turn(self, values: Inliner, number: Expr) -> tuple[Expr, Expr]:
         """The stage of a tile of keys, and how often it has been filled before, of which only the parity counts."""
         return values.simplifier(number % self.c.stages), values.simplifier(number // self.c.stages % 2)
 
-    def fetch(self, values: Values, o: _Operand, line: Expr, stage: Expr) -> None:
+    def fetch(self, values: Inliner, o: _Operand, line: Expr, stage: Expr) -> None:
         """The lines of a tile from ``line`` on, box after box."""
         b, tile = self.b, o.tile
         assert tile.map is not None
@@ -180,16 +180,16 @@ class _Attention:
             load = instruction_named(f"tma_load_{len(where)}d")
             b.invoke(load, to, tile.map, region(o.full, (stage,), (1,)), *given)
 
-    def consume(self, values: Values, group: Expr) -> None:
+    def consume(self, values: Inliner, group: Expr) -> None:
         """A warpgroup's queries, from the first tile of keys to the result."""
         t, c, b = self.t, self.c, self.b
         worker = THREAD % (c.groups * WARPGROUP)
         softmax = Softmax(b, t, c, worker, self.first, self.place)
-        products = Products.open(b, t, c, group, worker)
+        products = WgmmaProducts.open(b, t, c, group, worker)
         softmax.begin()
         self.at(self.q.full, index(0), "wait", 0)
 
-        def soften(inside: Values, key: Expr, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
+        def soften(inside: Inliner, key: Expr, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
             softmax.finish_scores(inside.nested(), products.scores, key)
             return softmax.soften(products.scores, store)
 
@@ -200,7 +200,7 @@ class _Attention:
         softmax.gather()
         softmax.finish(values.nested(), products.sums)
 
-    def in_turn(self, values: Values, products: Products, softmax: Softmax, soften: _Soften) -> None:
+    def in_turn(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, soften: _Soften) -> None:
         """One product, softmax, the other product."""
         c, b = self.c, self.b
         with b.loop("block", self.blocks, unroll=1) as number:
@@ -220,7 +220,7 @@ class _Attention:
             products.hold(products.sums)
             self.release(self.v, stage)
 
-    def overlapped(self, values: Values, products: Products, softmax: Softmax, soften: _Soften) -> None:
+    def overlapped(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, soften: _Soften) -> None:
         """The scores of the next tile are begun before the values of this one are weighed."""
         c, b = self.c, self.b
         blocks = self.blocks
@@ -264,5 +264,5 @@ class _Attention:
             self.at(o.empty, stage, "arrive")
 
 
-_Soften = Callable[[Values, Expr, Callable[[Expr, Expr, Expr], None]], Buffer]
+_Soften = Callable[[Inliner, Expr, Callable[[Expr, Expr, Expr], None]], Buffer]
 """Scores of the tile from a key on become weights: (values, key, what takes a weight); by how much sums shrink."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, replicate, spatial
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.isa.hopper import accumulator
 from taskmap.ir.isa.table import Instruction, instruction_named
 from taskmap.ir.nodes import Expr, Var
@@ -14,8 +14,8 @@ from taskmap.ir.types import DType, bf16, f16
 from taskmap.ir.visit import substitute
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask, is_plain, shared_heads
 from taskmap.schedules.cuda.hopper.matmul_config import ROWS, WARPGROUP
-from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES, Boxes, boxes_of
-from taskmap.schedules.cuda.matmul.operand import Factor
+from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES, TmaDescriptor, boxes_of
+from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.support.launch import WARP
 
 K = 16
@@ -135,7 +135,7 @@ def instructions_of(keys: int, width: int, kind: DType) -> tuple[Instruction, In
 class Heads:
     """The boxes of a factor, and how many neighbouring heads share them."""
 
-    boxes: Boxes
+    boxes: TmaDescriptor
     shared: int
 
     def batch(self, n: Expr, head: Expr) -> list[Expr]:
@@ -143,7 +143,7 @@ class Heads:
         return [n, head // self.shared, head % self.shared]
 
 
-def heads_of(t: AttentionTask, f: Factor) -> Heads | str:
+def heads_of(t: AttentionTask, f: Operand) -> Heads | str:
     """How the copy engine reads a factor; or why it cannot.
 
     Where heads share keys, a factor depends on its head by head // size: a head is seen as two axes, and the second one
@@ -151,7 +151,7 @@ def heads_of(t: AttentionTask, f: Factor) -> Heads | str:
     """
     (batch, n), (head, heads) = zip(t.a.stage.axes[:2], t.a.stage.shape[:2], strict=True)
     size = shared_heads(t.task, ((batch, n), (head, heads)), (f,))
-    count = constant_dim(heads)
+    count = static_size(heads)
     if size == 1 or count is None:
         return _heads(boxes_of(t.task, f, ((batch, n), (head, heads), (Var("one"), 1))), 1)
     group, place = Var("group"), Var("place")
@@ -159,5 +159,5 @@ def heads_of(t: AttentionTask, f: Factor) -> Heads | str:
     return _heads(boxes_of(t.task, apart, ((batch, n), (group, count // size), (place, size))), size)
 
 
-def _heads(boxes: Boxes | str, shared: int) -> Heads | str:
+def _heads(boxes: TmaDescriptor | str, shared: int) -> Heads | str:
     return boxes if isinstance(boxes, str) else Heads(boxes, shared)

@@ -17,7 +17,7 @@ from taskmap.schedules.cuda.hopper.stage import StageTile
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class WgmmaProducts:
     """The registers of a block: ``scores`` of a tile of keys, ``weights`` made of them, ``sums`` of weighted values."""
 
     b: Builder
@@ -32,7 +32,7 @@ class Products:
     sums: Buffer
 
     @staticmethod
-    def open(b: Builder, t: AttentionTask, c: HopperAttentionConfig, group: Expr, worker: Expr) -> Products:
+    def open(b: Builder, t: AttentionTask, c: HopperAttentionConfig, group: Expr, worker: Expr) -> WgmmaProducts:
         """All registers; the sums are 0."""
         kind = t.q.expr.dtype
         engines = instructions_of(c.keys, t.width, kind)
@@ -44,7 +44,7 @@ class Products:
         scores = b.allocate("scores", f32, (c.queries, c.keys), Scope.REGISTER, owner=c.owner(c.keys))
         owner = spatial(c.groups, 1) * repeat(1, c.keys // K) * held
         weights = b.allocate("weights", kind, (c.queries, c.keys), Scope.REGISTER, owner=owner)
-        return Products(b, c, t.depth, t.width, group, worker, engines, scores, weights, sums)
+        return WgmmaProducts(b, c, t.depth, t.width, group, worker, engines, scores, weights, sums)
 
     def rows(self, buffer: Buffer, column: int, columns: int) -> tuple[Buffer, tuple[ExprLike, ...], tuple[int, ...]]:
         """The part of a buffer that belongs to this warpgroup's queries."""

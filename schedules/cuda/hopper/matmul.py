@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import region
-from taskmap.ir.construct import as_expr, cast, ceil_div, const, constant_dim, eq, index
+from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Load, Scope
@@ -26,25 +26,33 @@ from taskmap.ir.types import f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.common.access import require_count
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.hopper import stage as hopper_stage
 from taskmap.schedules.cuda.hopper.matmul_config import ROWS, WARPGROUP, HopperConfig
-from taskmap.schedules.cuda.hopper.stage import Arrival, Feed, StageTile, SwizzledTile, Way, arrival, open_tile
-from taskmap.schedules.cuda.hopper.tma_descriptor import Boxes
-from taskmap.schedules.cuda.hopper.tma_store import Outlet, output_boxes, output_bytes
+from taskmap.schedules.cuda.hopper.stage import (
+    LoadPath,
+    LoadPlan,
+    ProducerLoader,
+    StageTile,
+    SwizzledTile,
+    arrival,
+    open_tile,
+)
+from taskmap.schedules.cuda.hopper.tma_descriptor import TmaDescriptor
+from taskmap.schedules.cuda.hopper.tma_store import TmaStore, output_boxes, output_bytes
 from taskmap.schedules.cuda.hopper.wgmma import Wgmma
-from taskmap.schedules.cuda.matmul.problem_view import Frame, Product
+from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
 from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, tiles_of, why_not_split
 from taskmap.schedules.cuda.support.launch import WARP, number_of_warpgroup
 from taskmap.schedules.cuda.support.vectors import fills
 
-__all__ = ["HopperConfig", "arrivals", "filling_clocks", "schedule_hopper", "validity"]
+__all__ = ["HopperConfig", "filling_clocks", "plan_loads", "schedule_hopper", "validity"]
 
 _MOST_SUMS = 128
 _PAIR = 2
 
 
-def validity(p: Product, c: HopperConfig, target: Target) -> str | None:
+def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
     found = instruction_named(c.engine)
     if not found.targets(target):
@@ -66,17 +74,17 @@ def validity(p: Product, c: HopperConfig, target: Target) -> str | None:
     needed = c.shared_bytes + (output_bytes(p, c) if c.boxed else 0)
     if target.shared_per_block and needed > target.shared_per_block:
         return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
-    ways = arrivals(p, c)
+    ways = plan_loads(p, c)
     if isinstance(ways, str):
         return ways
     return _endless(p, c, target, ways) or _unboxed(p, c) or _unsplit(p, c)
 
 
-def _endless(p: Product, c: HopperConfig, target: Target, ways: tuple[Arrival, Arrival]) -> str | None:
+def _endless(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, LoadPlan]) -> str | None:
     """Why blocks cannot compute tile after tile; None when they can."""
     if not c.persistent:
         return None
-    if any(w.way is not Way.BOXES for w in ways):
+    if any(w.way is not LoadPath.TMA for w in ways):
         return "blocks compute tile after tile only where the copy engine brings both factors"
     count = tiles_of(p, (c.block_m, c.block_n))
     if count is None:
@@ -84,7 +92,7 @@ def _endless(p: Product, c: HopperConfig, target: Target, ways: tuple[Arrival, A
     return f"{count} tiles are no more than {target.cores} multiprocessors" if count <= target.cores else None
 
 
-def _unsplit(p: Product, c: HopperConfig) -> str | None:
+def _unsplit(p: Gemm, c: HopperConfig) -> str | None:
     """Why blocks cannot share sums; None when they can."""
     if c.split > 1 and (c.persistent or c.boxed):
         return "blocks share the sums of one tile each, and the last of them stores the result by itself"
@@ -93,13 +101,13 @@ def _unsplit(p: Product, c: HopperConfig) -> str | None:
     return why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
 
 
-def _unboxed(p: Product, c: HopperConfig) -> str | None:
+def _unboxed(p: Gemm, c: HopperConfig) -> str | None:
     """Why the copy engine cannot store the result; None when it can."""
     found = output_boxes(p, c) if c.boxed else None
     return f"the copy engine cannot store the result: {found}" if isinstance(found, str) else None
 
 
-def arrivals(p: Product, c: HopperConfig) -> tuple[Arrival, Arrival] | str:
+def plan_loads(p: Gemm, c: HopperConfig) -> tuple[LoadPlan, LoadPlan] | str:
     """How the factors come to a stage; or why one of them cannot."""
     found = []
     for name, f, extent, kind in (("left", p.left, c.block_m, c.spec.a), ("right", p.right, c.block_n, c.spec.b)):
@@ -110,15 +118,15 @@ def arrivals(p: Product, c: HopperConfig) -> tuple[Arrival, Arrival] | str:
     return found[0], found[1]
 
 
-def filling_clocks(p: Product, c: HopperConfig) -> float:
+def filling_clocks(p: Gemm, c: HopperConfig) -> float:
     """Clocks that the threads of a block take to fill a stage."""
-    ways = arrivals(p, c)
+    ways = plan_loads(p, c)
     if isinstance(ways, str):
         return 0.0
     return sum(hopper_stage.filling_clocks(f, w) for f, w in zip((p.left, p.right), ways, strict=True))
 
 
-def schedule_hopper(p: Product, config: HopperConfig, target: Target) -> Kernel:
+def schedule_hopper(p: Gemm, config: HopperConfig, target: Target) -> Kernel:
     """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
@@ -129,12 +137,12 @@ def schedule_hopper(p: Product, config: HopperConfig, target: Target) -> Kernel:
 
 @dataclass(slots=True)
 class _Hopper:
-    p: Product
+    p: Gemm
     c: HopperConfig
     target: Target
-    outlet: Outlet | None = None
-    ways: tuple[Arrival, Arrival] = field(init=False)
-    frame: Frame = field(init=False)
+    outlet: TmaStore | None = None
+    ways: tuple[LoadPlan, LoadPlan] = field(init=False)
+    frame: TileContext = field(init=False)
     full: Buffer = field(init=False)
     empty: Buffer = field(init=False)
     start: Expr = field(init=False)
@@ -143,10 +151,10 @@ class _Hopper:
 
     def kernel(self) -> Kernel:
         p, c = self.p, self.c
-        found = arrivals(p, c)
+        found = plan_loads(p, c)
         assert not isinstance(found, str)
         self.ways = found
-        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
+        self.frame = TileContext(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
         values = self.frame.open() if c.persistent else self.frame.begin()
         b = self.frame.launch.b
         start, count = steps_of(ceil_div(p.k, c.block_k), c.split, self.frame.part, values)
@@ -154,10 +162,10 @@ class _Hopper:
         left = open_tile(b, "left", c.spec.a, c.stages, c.block_m, found[0])
         right = open_tile(b, "right", c.spec.b, c.stages, c.block_n, found[1])
         boxes = output_boxes(p, c) if c.boxed else None
-        self.outlet = Outlet.open(b, c, boxes) if isinstance(boxes, Boxes) else None
+        self.outlet = TmaStore.open(b, c, boxes) if isinstance(boxes, TmaDescriptor) else None
         self.full, self.empty = (b.allocate(name, i64, (c.stages,), Scope.SHARED) for name in ("full", "empty"))
-        by_engine = any(w.way is Way.BOXES for w in found)
-        by_threads = any(w.way is not Way.BOXES for w in found)
+        by_engine = any(w.way is LoadPath.TMA for w in found)
+        by_threads = any(w.way is not LoadPath.TMA for w in found)
         with b.when(THREAD < 1):
             for stage in range(c.stages):
                 self.at(self.full, index(stage), "init", by_engine + by_threads * WARPGROUP // WARP)
@@ -194,7 +202,7 @@ class _Hopper:
         """Parts of k that the block multiplies."""
         return self.count
 
-    def each_tile(self, values: Values, body: Callable[[Values, Expr], None]) -> None:
+    def each_tile(self, values: Inliner, body: Callable[[Inliner, Expr], None]) -> None:
         """``body`` for each tile of the block, and how many parts of k came before it."""
         if not self.c.persistent:
             body(values, index(0))
@@ -210,7 +218,7 @@ class _Hopper:
             frame.stand(inside, number)
             body(inside, inside.simplifier(turn * self.steps()))
 
-    def turn(self, values: Values, number: Expr) -> tuple[Expr, Expr]:
+    def turn(self, values: Inliner, number: Expr) -> tuple[Expr, Expr]:
         """The stage of a part of k by its number, and the parity of how often that was filled before."""
         s, stages = values.simplifier, self.c.stages
         return s(number % stages), s(number // stages % 2)
@@ -219,20 +227,20 @@ class _Hopper:
     def lag(self) -> int:
         """How many steps after it was begun an asynchronous copy is waited for. A stage is given back one step after
         it was multiplied, so that two stages are never on their way."""
-        return self.c.stages - 2 if any(w.way is Way.COPIES for w in self.ways) else 0
+        return self.c.stages - 2 if any(w.way is LoadPath.CP_ASYNC for w in self.ways) else 0
 
-    def produce(self, values: Values, before: Expr, left: StageTile, right: StageTile) -> None:
+    def produce(self, values: Inliner, before: Expr, left: StageTile, right: StageTile) -> None:
         """Stage after stage is filled."""
         b, c, frame, p = self.frame.launch.b, self.c, self.frame, self.p
         tiles = ((left, frame.row), (right, frame.column))
-        boxed = [t for t, w in zip(tiles, self.ways, strict=True) if w.way is Way.BOXES]
+        boxed = [t for t, w in zip(tiles, self.ways, strict=True) if w.way is LoadPath.TMA]
         copied, computed = (
             [
                 self.feed(f, tile, first, w)
                 for f, (tile, first), w in zip((p.left, p.right), tiles, self.ways, strict=True)
                 if w.way is way
             ]
-            for way in (Way.COPIES, Way.VALUES)
+            for way in (LoadPath.CP_ASYNC, LoadPath.REGISTERS)
         )
         for feed in computed:
             feed.open(f"{feed.tile.buffer.name}_next")
@@ -261,18 +269,18 @@ class _Hopper:
                     self.publish(values.simplifier((step + (c.stages - self.lag)) % c.stages))
         self.settle(values)
 
-    def feed(self, f: object, tile: StageTile, first: Expr, how: Arrival) -> Feed:
+    def feed(self, f: object, tile: StageTile, first: Expr, how: LoadPlan) -> ProducerLoader:
         """How threads fill a tile."""
         c, p = self.c, self.p
         factor = p.left if f is p.left else p.right
-        assert how.share is not None
+        assert how.partition is not None
         seen = SwizzledTile(tile.buffer, tile.along_k, f is p.left)
         b = self.frame.launch.b
-        return Feed(
-            b, factor, self.frame.fixed, first, tile.extent, c.block_k, p.k, how.share, WARPGROUP, seen, how.parts
+        return ProducerLoader(
+            b, factor, self.frame.fixed, first, tile.extent, c.block_k, p.k, how.partition, WARPGROUP, seen, how.parts
         )
 
-    def ask(self, values: Values, boxed: list[tuple[StageTile, Expr]], stage: Expr, k0: Expr, *, alone: bool) -> None:
+    def ask(self, values: Inliner, boxed: list[tuple[StageTile, Expr]], stage: Expr, k0: Expr, *, alone: bool) -> None:
         """The copy engine is asked for the boxes of a stage, by one thread."""
         b, frame = self.frame.launch.b, self.frame
         batch = [frame.fixed[v] for v, _ in self.p.c.batch]
@@ -297,7 +305,7 @@ class _Hopper:
         with b.when(eq(THREAD % WARP, 0)):
             self.at(self.full, stage, "arrive")
 
-    def settle(self, values: Values) -> None:
+    def settle(self, values: Inliner) -> None:
         """The last copies are waited for."""
         if not self.lag:
             return
@@ -310,9 +318,9 @@ class _Hopper:
             with b.when(step >= 0):
                 self.publish(inside.simplifier((step + c.stages) % c.stages))
 
-    def consume(self, values: Values, number: Expr, left: StageTile, right: StageTile) -> None:
+    def consume(self, values: Inliner, number: Expr, left: StageTile, right: StageTile) -> None:
         """A warpgroup multiplies its rows of each tile, and finishes them."""
-        engine = Wgmma.open(self.frame.launch.b, self.c, number, once=constant_dim(self.steps()) == 1)
+        engine = Wgmma.open(self.frame.launch.b, self.c, number, once=static_size(self.steps()) == 1)
         whole = fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)
         if self.outlet and not (whole or self.is_clipped):
             self.outlet.clear(values.nested(), engine.pairs(_PAIR))
@@ -320,7 +328,7 @@ class _Hopper:
         if self.outlet:
             self.outlet.close()
 
-    def compute(self, values: Values, before: Expr, engine: Wgmma, left: StageTile, right: StageTile) -> None:
+    def compute(self, values: Inliner, before: Expr, engine: Wgmma, left: StageTile, right: StageTile) -> None:
         """One tile, from the first product to the result."""
         b, c, outlet = self.frame.launch.b, self.c, self.outlet
         engine.begin()
@@ -361,7 +369,7 @@ class _Hopper:
         threads = const(self.c.groups * WARPGROUP, i32)
         self.frame.launch.b.invoke(instruction_named("barrier_sync"), const(1, i32), threads)
 
-    def part(self, values: Values, before: Expr) -> None:
+    def part(self, values: Inliner, before: Expr) -> None:
         """The epilogue is kept apart from the products. In one basic block with the last wait, the assembler may take
         its reads of sums for reads of unfinished ones, and would then run all products one after the other; a wait
         loop, for what has long arrived, ends the block. Where a tile follows, the last stage is given back."""

@@ -13,19 +13,19 @@ from enum import Enum
 
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, const, index, load, value_of
+from taskmap.ir.construct import as_expr, const, constant_value, index, load
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Scope, TensorMap
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, i32, i64, tf32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP
-from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES, Boxes, boxes_of
-from taskmap.schedules.cuda.matmul.copy_to_shared import Staging
-from taskmap.schedules.cuda.matmul.operand import Axes, Factor
+from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES, TmaDescriptor, boxes_of
+from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
+from taskmap.schedules.cuda.matmul.operand import Axes, Operand
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
-from taskmap.schedules.cuda.support.tile_partition import Share, share
+from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
 
 _ATOM = 1024
 """Bytes of eight lines, after which a swizzle repeats."""
@@ -38,49 +38,49 @@ _CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
 """What a thread has on its way through its registers."""
 
 
-class Way(Enum):
-    """How a factor comes to a stage."""
+class LoadPath(Enum):
+    """How an operand reaches a stage."""
 
-    BOXES = "by the copy engine"
-    COPIES = "by asynchronous copies"
-    VALUES = "through registers"
+    TMA = "by TMA"
+    CP_ASYNC = "by cp.async"
+    REGISTERS = "through registers"
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """How a factor comes to a stage, and how it lies there. ``boxes``: as the copy engine sees it. ``share``: which
-    thread takes which chunks of one of ``parts`` parts, where threads do; one part comes after the other, so that a
-    thread has registers for what is on its way."""
+class LoadPlan:
+    """How an operand reaches a stage, and its layout there. ``boxes``: its TMA descriptor. ``partition``: where threads
+    load it, which thread takes which chunks of one of ``parts`` parts; parts follow each other, so that a thread has
+    enough registers for the loads in flight."""
 
-    way: Way
+    way: LoadPath
     along_k: bool
-    boxes: Boxes | None = None
-    share: Share | None = None
+    boxes: TmaDescriptor | None = None
+    partition: TilePartition | None = None
     parts: int = 1
 
 
-def filling_clocks(f: Factor, how: Arrival) -> float:
+def filling_clocks(f: Operand, how: LoadPlan) -> float:
     """Clocks that threads take to fill a stage with a factor, roughly: addresses and tests of every chunk, and of those
     that go through registers the latency of memory for every part, and the instructions that compute an element."""
-    if how.share is None:
+    if how.partition is None:
         return 0.0
-    chunks = how.parts * how.share.repeats[0] * how.share.repeats[1]
-    if how.way is Way.COPIES:
+    chunks = how.parts * how.partition.repeats[0] * how.partition.repeats[1]
+    if how.way is LoadPath.CP_ASYNC:
         return float(chunks * _COPY_CLOCKS)
     return float(how.parts * _LATENCY + chunks * (_COPY_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
 
 
-def arrival(task: Task, f: Factor, batch: Axes, extent: int, kind: DType) -> Arrival | str:
+def arrival(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> LoadPlan | str:
     """How ``extent`` rows (or columns) of a factor come to a stage of elements of ``kind``; or why they cannot."""
     boxes = boxes_of(task, f, batch)
-    if isinstance(boxes, Boxes) and _unboxed(boxes, extent, kind) is None:
-        return Arrival(Way.BOXES, boxes.along_k, boxes)
+    if isinstance(boxes, TmaDescriptor) and _unboxed(boxes, extent, kind) is None:
+        return LoadPlan(LoadPath.TMA, boxes.along_k, boxes)
     line = LINE_BYTES // kind.bytes
     along_k = f.along_k or kind.bytes != 2 or extent % line != 0
     rows, columns = (extent, line) if f.along_k else (line, extent)
     if columns % f.lanes:
         return f"chunks of {f.lanes} do not divide {columns} elements"
-    whole = share(rows, columns // f.lanes, WARPGROUP)
+    whole = partition_tile(rows, columns // f.lanes, WARPGROUP)
     if isinstance(whole, str):
         return whole
     copied = f.direct and f.bytes in _COPIES and along_k == f.along_k and kind == f.expr.dtype
@@ -88,10 +88,10 @@ def arrival(task: Task, f: Factor, batch: Axes, extent: int, kind: DType) -> Arr
     down, across = whole.repeats
     parts = next((n for n in range(1, down + 1) if down % n == 0 and down // n * across <= most), down)
     part = replace(whole, rows=rows // parts, repeats=(down // parts, across))
-    return Arrival(Way.COPIES if copied else Way.VALUES, along_k, None, part, parts)
+    return LoadPlan(LoadPath.CP_ASYNC if copied else LoadPath.REGISTERS, along_k, None, part, parts)
 
 
-def _unboxed(boxes: Boxes, extent: int, kind: DType) -> str | None:
+def _unboxed(boxes: TmaDescriptor, extent: int, kind: DType) -> str | None:
     """Why boxes do not serve a tile of ``extent`` rows; None when they do."""
     if boxes.view.dtype != kind:
         return f"its elements are rounded to {kind}"
@@ -109,7 +109,7 @@ class StageTile:
     buffer: Buffer
     along_k: bool
     extent: int
-    boxes: Boxes | None = None
+    boxes: TmaDescriptor | None = None
     map: TensorMap | None = None
 
     @property
@@ -124,9 +124,9 @@ class StageTile:
 
     def descriptor(self, first: Expr, kk: Expr, stage: Expr) -> Expr:
         """The operand of one instruction: from row (or column) ``first`` on, its terms from ``kk`` on."""
-        box, within = divmod(int(value_of(kk) or 0), self.line)  # an unknown one stays within the first box
+        box, within = divmod(int(constant_value(kk) or 0), self.line)  # an unknown one stays within the first box
         where = (
-            (stage, index(box), first, index(within) if value_of(kk) is not None else kk)
+            (stage, index(box), first, index(within) if constant_value(kk) is not None else kk)
             if self.along_k
             else (stage, first // self.line, kk, index(0))
         )
@@ -135,7 +135,7 @@ class StageTile:
         return Intrinsic(instruction_named("wgmma_descriptor"), args, i64, 1)
 
 
-def open_tile(b: Builder, name: str, kind: DType, stages: int, extent: int, how: Arrival) -> StageTile:
+def open_tile(b: Builder, name: str, kind: DType, stages: int, extent: int, how: LoadPlan) -> StageTile:
     """Shared memory for a factor of ``extent`` rows (or columns) that arrives as ``how`` says."""
     line = LINE_BYTES // kind.bytes
     lines, count = (extent, 1) if how.along_k else (line, extent // line)
@@ -154,7 +154,7 @@ class SwizzledTile(SharedTile):
     mn: Expr = field(default_factory=lambda: index(0))
     k: Expr = field(default_factory=lambda: index(0))
 
-    def at(self, stage: Expr, mn: Expr, k: Expr, values: Values) -> tuple[Expr, ...]:
+    def at(self, stage: Expr, mn: Expr, k: Expr, values: Inliner) -> tuple[Expr, ...]:
         """The indices of an element."""
         line, s = LINE_BYTES // self.buffer.dtype.bytes, values.simplifier
         mn, k = self.mn + mn, self.k + k
@@ -166,33 +166,33 @@ class SwizzledTile(SharedTile):
 
 
 @dataclass(slots=True)
-class Feed(Staging):
+class ProducerLoader(SharedTileLoader):
     """A factor's way through the threads of one warpgroup, in ``parts``."""
 
     parts: int = 1
 
-    def send(self, values: Values, stage: Expr, k0: Expr) -> None:
+    def send(self, values: Inliner, stage: Expr, k0: Expr) -> None:
         """Asynchronous copies of the tile whose sum begins at ``k0`` into stage ``stage``."""
         self.each_part(values, k0, lambda part, inside, k: part.copy(inside, stage, k))
 
-    def early(self, values: Values, k0: Expr) -> None:
+    def early(self, values: Inliner, k0: Expr) -> None:
         """What can be done before the stage is empty: the tile into registers, if they hold all of it."""
         if self.parts == 1:
             self.fetch(values.nested(), k0)
 
-    def late(self, values: Values, stage: Expr, k0: Expr, *, early: bool) -> None:
+    def late(self, values: Inliner, stage: Expr, k0: Expr, *, early: bool) -> None:
         """The tile into stage ``stage``, or what is left to do of it."""
         if self.parts == 1 and early:
             self.put(values.nested(), stage)
             return
 
-        def one(part: Feed, inside: Values, k: Expr) -> None:
+        def one(part: ProducerLoader, inside: Inliner, k: Expr) -> None:
             part.fetch(inside.nested(), k)
             part.put(inside.nested(), stage)
 
         self.each_part(values, k0, one)
 
-    def each_part(self, values: Values, k0: Expr, body: Callable[[Feed, Values, Expr], None]) -> None:
+    def each_part(self, values: Inliner, k0: Expr, body: Callable[[ProducerLoader, Inliner, Expr], None]) -> None:
         """``body`` for every part, and where its sum begins."""
         assert isinstance(self.tile, SwizzledTile)
         # Unrolled, the parts would need registers at the same time.
@@ -209,7 +209,7 @@ class Feed(Staging):
                 part.held = self.held
             body(part, inside, k0)
 
-    def each_chunk(self, values: Values, body: Callable[[Expr, Expr, Values], None]) -> None:
+    def each_chunk(self, values: Inliner, body: Callable[[Expr, Expr, Inliner], None]) -> None:
         """``body`` for the chunks of a part that this thread takes."""
         b, s = self.b, self.share
         mine = True if s.workers == WARPGROUP else s.workers > THREAD % WARPGROUP
@@ -219,13 +219,13 @@ class Feed(Staging):
             inside.bind(chunk, s.chunks)
             body(row, chunk, inside)
 
-    def put(self, values: Values, stage: Expr) -> None:
+    def put(self, values: Inliner, stage: Expr) -> None:
         """The registers into stage ``stage`` of shared memory."""
         f, b = self.factor, self.b
         held = self.rounded() if self.tile.buffer.dtype == tf32 else self.held
 
-        def one(row: Expr, chunk: Expr, inside: Values) -> None:
-            def element(v: Expr, local: Values) -> None:
+        def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
+            def element(v: Expr, local: Inliner) -> None:
                 inner = chunk * f.lanes + v
                 mn, k = (row, inner) if f.along_k else (inner, row)
                 b.store(self.tile.buffer, self.tile.at(stage, mn, k, local), held[row, chunk, v])

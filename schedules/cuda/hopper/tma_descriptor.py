@@ -9,13 +9,13 @@ from math import inf
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import constant_dim, product
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.lower.flatten import address
 from taskmap.ir.nodes import Buffer, Dim, Expr, TensorMap
 from taskmap.ir.task import Task
-from taskmap.schedules.common.access import Access, accesses, merged_axes
-from taskmap.schedules.common.inline import Values
-from taskmap.schedules.cuda.matmul.operand import Axes, Factor
+from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.cuda.matmul.operand import Axes, Operand
 
 LINE_BYTES = 128
 """The contiguous side of a box: as far as the widest swizzle reaches."""
@@ -24,7 +24,7 @@ _MOST_DIMENSIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes:
+class TmaDescriptor:
     """``view``: the factor's elements as a tensor, outermost dimension first. kinds: for each dimension "mn", "k", or
     the number of a batch axis."""
 
@@ -52,7 +52,7 @@ class Boxes:
         return tuple(given[kind] if isinstance(kind, str) else batch[kind] for kind in reversed(self.kinds))
 
 
-def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
+def boxes_of(task: Task, f: Operand, batch: Axes) -> TmaDescriptor | str:
     """How the copy engine reads ``f``; or why it cannot."""
     if not f.direct:
         return "its elements are computed on the way"
@@ -61,7 +61,7 @@ def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
     axes = (*batch, *f.mn, *f.k)
     variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
 
-    def read(values: Values) -> None:
+    def read(values: Inliner) -> None:
         values.expand(f.expr, {})
 
     (walk, *others) = accesses(task, variables, extents, (), read)
@@ -70,7 +70,7 @@ def boxes_of(task: Task, f: Factor, batch: Axes) -> Boxes | str:
     return boxes_along(walk, batch, f.mn, f.k, along_k=f.along_k)
 
 
-def boxes_along(walk: Access, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> Boxes | str:
+def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> TmaDescriptor | str:
     """The memory that an access walks through along (batch, mn, k) in boxes; or why it cannot be."""
     axes = (*batch, *mn, *k)
     variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
@@ -90,7 +90,7 @@ def boxes_along(walk: Access, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) 
         assert step is not None
         if kind in ("mn", "k") or step:
             found.append((step, product([extents[a] for a in members]), kind))
-    found = [x for x in found if x[2] in ("mn", "k") or constant_dim(x[1]) != 1]
+    found = [x for x in found if x[2] in ("mn", "k") or static_size(x[1]) != 1]
     found.sort(key=lambda x: -_known(x[0]))
     if len(found) > _MOST_DIMENSIONS:
         return f"a tensor map has {_MOST_DIMENSIONS} dimensions, not {len(found)}"
@@ -107,7 +107,7 @@ def _known(step: Poly) -> float:
     return inf if value is None else value
 
 
-def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: bool) -> Boxes | str:
+def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: bool) -> TmaDescriptor | str:
     size = buffer.dtype.bytes
     inner = "k" if along_k else "mn"
     if found[-1][2] != inner or _known(found[-1][0]) != 1:
@@ -117,6 +117,6 @@ def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: 
     if any(c * size % _CHUNK or c <= 0 for c in coefficients) or offset * size % _CHUNK:
         return "its strides are not multiples of 16 bytes"
     steps, shape, kinds = zip(*found, strict=True)
-    strides = tuple(constant_dim(e) or e for e in map(poly.to_expr, steps))
+    strides = tuple(static_size(e) or e for e in map(poly.to_expr, steps))
     view = Buffer(buffer.name, buffer.dtype, shape, buffer.scope, strides, offset)
-    return Boxes(buffer, view, kinds, along_k)
+    return TmaDescriptor(buffer, view, kinds, along_k)

@@ -19,18 +19,18 @@ from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope, TensorMap
 from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import accesses
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP, HopperConfig
-from taskmap.schedules.cuda.hopper.tma_descriptor import Boxes, boxes_along
-from taskmap.schedules.cuda.matmul.problem_view import Frame, Product
+from taskmap.schedules.cuda.hopper.tma_descriptor import TmaDescriptor, boxes_along
+from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
 
 _CHUNK = 16
 _FIRST_BARRIER = 1
 """Barrier 0 is that of all threads."""
 
 
-def output_boxes(p: Product, c: HopperConfig) -> Boxes | str:
+def output_boxes(p: Gemm, c: HopperConfig) -> TmaDescriptor | str:
     """How the copy engine sees the result; or why it cannot store it."""
     if len(p.task.outputs) != 1:
         return f"there are {len(p.task.outputs)} results"
@@ -42,36 +42,36 @@ def output_boxes(p: Product, c: HopperConfig) -> Boxes | str:
     nothing = {out: lambda at: const(0, out.dtype)}
     (walk,) = accesses(p.task, variables, extents, [(out, where)], readers=nothing)
     boxes = boxes_along(walk, p.c.batch, p.c.m, p.c.n, along_k=True)
-    if isinstance(boxes, Boxes) and c.block_n % boxes.line:
+    if isinstance(boxes, TmaDescriptor) and c.block_n % boxes.line:
         return f"boxes of {boxes.line} columns do not divide {c.block_n}"
     return boxes
 
 
-def output_bytes(p: Product, c: HopperConfig) -> int:
+def output_bytes(p: Gemm, c: HopperConfig) -> int:
     """Shared memory for the result of a tile."""
     return c.block_m * c.block_n * p.task.outputs[0].dtype.bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class TmaStore:
     """A tile of the result in shared memory, in boxes of lines of 128 bytes."""
 
     b: Builder
     c: HopperConfig
-    boxes: Boxes
+    boxes: TmaDescriptor
     map: TensorMap
     buffer: Buffer
 
     @staticmethod
-    def open(b: Builder, c: HopperConfig, boxes: Boxes) -> Outlet:
+    def open(b: Builder, c: HopperConfig, boxes: TmaDescriptor) -> TmaStore:
         """Shared memory for the tile."""
         shape = (c.block_n // boxes.line, c.block_m, boxes.line)
         chunk = (_CHUNK // boxes.view.dtype.bytes).bit_length() - 1
         layout = row_major(*shape).swizzled(3, chunk, 3)
         buffer = b.allocate("result", boxes.view.dtype, shape, Scope.SHARED, layout=layout)
-        return Outlet(b, c, boxes, boxes.map("map_result", c.rows), buffer)
+        return TmaStore(b, c, boxes, boxes.map("map_result", c.rows), buffer)
 
-    def clear(self, values: Values, pairs: TaskMapping) -> None:
+    def clear(self, values: Inliner, pairs: TaskMapping) -> None:
         """What lies beyond the product's sizes is sent, too, and not stored; it is 0, and nothing that was never
         written is read."""
         b, c = self.b, self.c
@@ -84,7 +84,7 @@ class Outlet:
                 inside.bind(v, lanes)
                 self.keep(i, g * lanes + v, const(0, self.buffer.dtype), inside)
 
-    def keep(self, i: Expr, j: Expr, value: Expr, values: Values) -> None:
+    def keep(self, i: Expr, j: Expr, value: Expr, values: Inliner) -> None:
         """An element of the tile."""
         s, line = values.simplifier, self.boxes.line
         self.b.store(self.buffer, (s(j // line), s(i), s(j % line)), value)
@@ -94,7 +94,7 @@ class Outlet:
         self.b.invoke(instruction_named("tma_wait_read"), as_expr(0))
         self.meet(number)
 
-    def send(self, values: Values, frame: Frame, number: Expr) -> None:
+    def send(self, values: Inliner, frame: TileContext, number: Expr) -> None:
         """The rows of a warpgroup on their way to memory."""
         b, c, line = self.b, self.c, self.boxes.line
         b.invoke(instruction_named("fence_proxy_async"))

@@ -11,7 +11,7 @@ from taskmap.ir.isa.table import Instruction, instruction_named
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
 from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.hopper.matmul_config import ROWS, WARPGROUP, HopperConfig
 from taskmap.schedules.cuda.hopper.stage import StageTile
 from taskmap.schedules.cuda.matmul.problem_view import Finish, Test, in_vectors
@@ -70,7 +70,7 @@ class Wgmma:
         first = (self.number * c.rows, index(0))
         b.invoke(instruction_named("wgmma_hold"), as_expr(c.sums), region(self.total, first, (c.rows, c.block_n)))
 
-    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+    def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
         lanes = min(2, width)
         worker = THREAD % (self.c.groups * WARPGROUP)

@@ -13,35 +13,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import as_expr, const, constant_dim, index, minimum, select, value_of
+from taskmap.ir.construct import as_expr, const, constant_value, index, minimum, select, static_size
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, LoopKind, Scope, Var
 from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
-from taskmap.schedules.cuda.matmul.operand import Axes, Factor, source_of
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.cuda.matmul.operand import Axes, Operand, source_of
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
 from taskmap.schedules.cuda.support.launch import unravel
-from taskmap.schedules.cuda.support.tile_partition import Share
+from taskmap.schedules.cuda.support.tile_partition import TilePartition
 from taskmap.schedules.cuda.support.vectors import fills
 
 
 @dataclass(slots=True)
-class Staging:
+class SharedTileLoader:
     """The tiles of one factor: ``extent`` rows (or columns) from ``first`` on, ``depth`` of k at a time.
 
     fixed: the position along the batch. size_k: the length of the sum.
     """
 
     b: Builder
-    factor: Factor
+    factor: Operand
     fixed: dict[Var, Expr]
     first: Expr
     extent: int
     depth: int
     size_k: Dim
-    share: Share
+    share: TilePartition
     threads: int
     tile: SharedTile
     held: Buffer = field(init=False)
@@ -52,16 +52,16 @@ class Staging:
         shape = (self.share.rows, self.share.chunks, f.lanes)
         self.held = self.b.allocate(name, f.expr.dtype, shape, Scope.REGISTER, owner=self.share.owner(f.lanes))
 
-    def fetch(self, values: Values, k0: Expr) -> None:
+    def fetch(self, values: Inliner, k0: Expr) -> None:
         """The tile whose sum begins at ``k0`` into registers."""
         f, b = self.factor, self.b
 
-        def one(row: Expr, chunk: Expr, inside: Values) -> None:
+        def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
             inner = inside.simplifier(chunk * f.lanes)
             mn, k = (row, inner) if f.along_k else (inner, row)
             test = self.inside(mn, k, k0, inside)
 
-            def element(v: Expr, local: Values) -> None:
+            def element(v: Expr, local: Inliner) -> None:
                 at_mn, at_k = (mn, k + v) if f.along_k else (mn + v, k)
                 value = self.element(local, at_mn, k0 + at_k)
                 b.store(self.held, (row, chunk, v), value)
@@ -74,12 +74,12 @@ class Staging:
 
         self.each_chunk(values, one)
 
-    def put(self, values: Values, stage: Expr) -> None:
+    def put(self, values: Inliner, stage: Expr) -> None:
         """The registers into stage ``stage`` of shared memory."""
         f, b = self.factor, self.b
 
-        def one(row: Expr, chunk: Expr, inside: Values) -> None:
-            def element(v: Expr, local: Values) -> None:
+        def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
+            def element(v: Expr, local: Inliner) -> None:
                 inner = chunk * f.lanes + v
                 mn, k = (row, inner) if f.along_k else (inner, row)
                 b.store(self.tile.buffer, self.tile.at(stage, mn, k, local), self.held[row, chunk, v])
@@ -88,14 +88,14 @@ class Staging:
 
         self.each_chunk(values, one)
 
-    def copy(self, values: Values, stage: Expr, k0: Expr) -> None:
+    def copy(self, values: Inliner, stage: Expr, k0: Expr) -> None:
         """The tile whose sum begins at ``k0`` on its way into stage ``stage``: asynchronously, in the group of copies
         that is committed next. Threads that have nothing to copy fill in zeros."""
         f, b = self.factor, self.b
         fill = instruction_named(f"cp_async_zfill_{f.bytes}")
         plain = instruction_named(f"cp_async_{f.bytes}")
 
-        def one(row: Expr, chunk: Expr, inside: Values) -> None:
+        def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
             inner = inside.simplifier(chunk * f.lanes)
             mn, k = (row, inner) if f.along_k else (inner, row)
             test = self.inside(mn, k, k0, inside)
@@ -107,7 +107,7 @@ class Staging:
                 test = test & cond
             source = region(load.buffer, load.indices, self.chunk_of(load.buffer))
             to = region(self.tile.buffer, self.tile.at(stage, mn, k, inside), self.tile.shape(*self.line()))
-            if value_of(test):
+            if constant_value(test):
                 b.invoke(plain, to, source)
             else:
                 b.invoke(fill, to, source, select(test, const(f.bytes, i32), const(0, i32)))
@@ -118,18 +118,18 @@ class Staging:
         """The extents of a chunk along mn and k."""
         return (1, self.factor.lanes) if self.factor.along_k else (self.factor.lanes, 1)
 
-    def clamped(self, at: Expr, size: Dim, first: Expr, extent: int, is_inner: bool, values: Values) -> Expr:
+    def clamped(self, at: Expr, size: Dim, first: Expr, extent: int, is_inner: bool, values: Inliner) -> Expr:
         """A position in the whole factor that is one, whatever ``at`` is, so that an address is always valid."""
         where = first + at
         if fills(size, extent):
             return values.simplifier(where)
         return values.simplifier(minimum(where, index(size) - (self.factor.lanes if is_inner else 1)))
 
-    def source(self, values: Values, mn: Expr, k: Expr) -> tuple[Expr | None, Load]:
+    def source(self, values: Inliner, mn: Expr, k: Expr) -> tuple[Expr | None, Load]:
         """(condition, load) of a factor's element that is one of memory, or 0 where the condition fails."""
         f = self.factor
         aside = Builder()
-        inside = Values(values.task, aside, values.simplifier, dict(values.readers))
+        inside = Inliner(values.task, aside, values.simplifier, dict(values.readers))
         axes = {**self.fixed, **positions(f.mn, mn, inside), **positions(f.k, k, inside)}
         value = inside.expand(f.expr, axes)
         found = source_of(value, {s.var: s.value for s in aside.body() if isinstance(s, Let)})
@@ -138,18 +138,18 @@ class Staging:
 
     def chunk_of(self, buffer: Buffer) -> tuple[int, ...]:
         """The extents of a chunk in the memory that it is read from."""
-        steps = [constant_dim(s) for s in strides_of(buffer)]
-        d = max((d for d, step in enumerate(steps) if step == 1 and constant_dim(buffer.shape[d]) != 1), default=0)
+        steps = [static_size(s) for s in strides_of(buffer)]
+        d = max((d for d, step in enumerate(steps) if step == 1 and static_size(buffer.shape[d]) != 1), default=0)
         return tuple(self.factor.lanes if e == d else 1 for e in range(buffer.rank))
 
-    def element(self, values: Values, mn: Expr, k: Expr) -> Expr:
+    def element(self, values: Inliner, mn: Expr, k: Expr) -> Expr:
         """The factor's element at (row of the tile, number of the term)."""
         f = self.factor
         return values.expand(
             f.expr, {**self.fixed, **positions(f.mn, self.first + mn, values), **positions(f.k, k, values)}
         )
 
-    def inside(self, mn: Expr, k: Expr, k0: Expr, values: Values) -> Expr:
+    def inside(self, mn: Expr, k: Expr, k0: Expr, values: Inliner) -> Expr:
         """Whether a chunk lies within the product's sizes; a chunk is wholly in or wholly out."""
         test = as_expr(True)
         if not fills(self.factor.size, self.extent):
@@ -158,7 +158,7 @@ class Staging:
             test = test & values.simplifier(k0 + k < self.size_k)
         return test
 
-    def each_chunk(self, values: Values, body: Callable[[Expr, Expr, Values], None]) -> None:
+    def each_chunk(self, values: Inliner, body: Callable[[Expr, Expr, Inliner], None]) -> None:
         """``body`` for the chunks of a tile that this thread takes."""
         b, s = self.b, self.share
         alone = s.workers == self.threads
@@ -170,7 +170,7 @@ class Staging:
                 inside.bind(chunk, s.chunks)
                 body(row, chunk, inside)
 
-    def lanes(self, values: Values, body: Callable[[Expr, Values], None], vector: bool = True) -> None:
+    def lanes(self, values: Inliner, body: Callable[[Expr, Inliner], None], vector: bool = True) -> None:
         """``body`` for the elements of a chunk."""
         lanes = self.factor.lanes
         with self.b.loop("v", lanes, LoopKind.VECTOR if vector else LoopKind.UNROLLED) as v:
@@ -179,7 +179,7 @@ class Staging:
             body(v, local)
 
 
-def positions(axes: Axes, flat: Expr, values: Values) -> dict[Var, Expr]:
+def positions(axes: Axes, flat: Expr, values: Inliner) -> dict[Var, Expr]:
     """The position along ``axes`` that has the row-major number ``flat``."""
     where = unravel(index(flat), [d for _, d in axes], values)
     return {v: values.simplifier(i) for (v, _), i in zip(axes, where, strict=True)}

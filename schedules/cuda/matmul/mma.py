@@ -18,7 +18,7 @@ from taskmap.ir.isa.table import Instruction, instruction_named
 from taskmap.ir.nodes import Buffer, Expr, Intrinsic, LoopKind, Scope
 from taskmap.ir.types import DType, f32, tf32
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import Finish, Test, in_vectors
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
@@ -38,7 +38,7 @@ class Mma:
     place: tuple[Expr, ...]
 
     @staticmethod
-    def open(b: Builder, config: MatmulConfig, dtype: DType, values: Values) -> Mma:
+    def open(b: Builder, config: MatmulConfig, dtype: DType, values: Inliner) -> Mma:
         """Accumulators, set to 0, and room for the fragments of one step along k."""
         found = instruction_named(config.engine)
         spec = spec_of(found)
@@ -60,7 +60,7 @@ class Mma:
         right = b.allocate("b", spec.b, (spec.k, config.block_n), Scope.REGISTER, owner=held_b)
         return Mma(b, config, found, total, left, right, named)
 
-    def multiply(self, values: Values, left: SharedTile, right: SharedTile, stage: Expr) -> None:
+    def multiply(self, values: Inliner, left: SharedTile, right: SharedTile, stage: Expr) -> None:
         """total += left @ right, of one stage of shared memory."""
         b, c = self.b, self.config
         spec = spec_of(self.instruction)
@@ -100,7 +100,7 @@ class Mma:
         with b.mapped(["i", "j"], held.owner, THREAD) as (i, j):
             b.store(held, (i, j), Intrinsic(to_nearest, (exact[i, j],), tf32, 1))
 
-    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+    def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
         c, spec = self.config, spec_of(self.instruction)
         lanes = min(2, width)
@@ -110,7 +110,7 @@ class Mma:
 
 
 def read_fragments(
-    b: Builder, values: Values, tile: SharedTile, held: Buffer, mn: tuple[Expr, int], k: tuple[Expr, int], stage: Expr
+    b: Builder, values: Inliner, tile: SharedTile, held: Buffer, mn: tuple[Expr, int], k: tuple[Expr, int], stage: Expr
 ) -> None:
     """A part of a factor, (first, extent) along mn and k, from shared memory into its fragments, by whole 8×8 matrices.
 

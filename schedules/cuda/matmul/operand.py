@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import const, product, select, value_of
+from taskmap.ir.construct import const, constant_value, product, select
 from taskmap.ir.nodes import Cast, Dim, Expr, Let, Load, Select, Var
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import Access, accesses
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.access import MemoryStep, accesses
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.support.vectors import VECTOR_BYTES, fills, vector_lanes
 
 Axes = tuple[tuple[Var, Dim], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class Operand:
     """One factor of a product: its element as an expression of the axes ``mn``, of its rows (or columns), and ``k``.
 
     along_k: whether its elements are contiguous along k, else along mn. lanes: how many neighbours are read at once.
@@ -54,7 +54,7 @@ def bare(expr: Expr) -> Expr:
     """
     while isinstance(expr, Cast) and _widens(expr):
         expr = expr.a
-    if isinstance(expr, Select) and value_of(expr.b) == 0:
+    if isinstance(expr, Select) and constant_value(expr.b) == 0:
         inner = bare(expr.a)
         return expr if inner is expr.a else select(expr.cond, inner, const(0, inner.dtype))
     return expr
@@ -65,14 +65,14 @@ def _widens(e: Cast) -> bool:
     return (a.is_float and b.is_float and b.bits > a.bits) or (a.is_int and b.is_int and b.bits > a.bits)
 
 
-def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Factor:
+def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Operand:
     """How the elements of ``expr`` are best read."""
     expr = bare(expr)
     pairs = (*batch, *mn, *k)
     axes = tuple(v for v, _ in pairs)
     extents = [d for _, d in pairs]
 
-    def read(values: Values) -> None:
+    def read(values: Inliner) -> None:
         values.expand(expr, {})
 
     walks = accesses(task, axes, extents, (), read)
@@ -85,11 +85,11 @@ def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Factor:
     inner = (k if along_k else mn)[-1][0] if lanes > 1 else None
     if found is not None and inner is not None and found[0] is not None and inner in set(walk_exprs(found[0])):
         found = None  # the condition may hold for a part of what is copied at once
-    return Factor(expr, mn, k, along_k, lanes, found is not None, found is not None and found[0] is not None)
+    return Operand(expr, mn, k, along_k, lanes, found is not None, found is not None and found[0] is not None)
 
 
 def _direction(
-    walks: Sequence[Access], axes: Sequence[Var], extents: Sequence[Dim], inner: int, size: int
+    walks: Sequence[MemoryStep], axes: Sequence[Var], extents: Sequence[Dim], inner: int, size: int
 ) -> tuple[int, int]:
     """(lanes, accesses with step one) along one axis; no lanes where nothing is contiguous."""
     contiguous = sum(w.step(inner) == 1 for w in walks)
@@ -107,7 +107,7 @@ def _source(task: Task, expr: Expr, pairs: Axes) -> tuple[Expr | None, Load] | N
     simplifier = Simplifier()
     for v, d in pairs:
         simplifier.bind(v, d)
-    value = Values(task, b, simplifier).expand(expr, {})
+    value = Inliner(task, b, simplifier).expand(expr, {})
     named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
     found = source_of(value, named) if len(named) == len(b.body()) else None
     if found is None or found[1].buffer not in task.inputs:
@@ -124,7 +124,7 @@ def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] |
         value = named[value]
     if isinstance(value, Load):
         return None, value
-    if isinstance(value, Select) and value_of(value.b) == 0:
+    if isinstance(value, Select) and constant_value(value.b) == 0:
         inner = source_of(value.a, named)
         if inner is None:
             return None

@@ -10,16 +10,16 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis.contraction import Contraction, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, ceil_div, constant_dim, index, minimum, product, value_of
+from taskmap.ir.construct import as_expr, ceil_div, constant_value, index, minimum, product, static_size
 from taskmap.ir.nodes import Binary, Buffer, Cast, Dim, Expr, LoopKind, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.common.epilogue import Epilogue
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.copy_to_shared import positions
-from taskmap.schedules.cuda.matmul.operand import Factor, analyse
+from taskmap.schedules.cuda.matmul.operand import Operand, analyse
 from taskmap.schedules.cuda.support.launch import Launch, unravel
 from taskmap.schedules.cuda.support.vectors import fills
 
@@ -29,14 +29,14 @@ Renamed = tuple[tuple[Var, Expr], ...]
 _SMALLEST_GROUP = 8
 """Columns below which a group fills no tile."""
 
-Test = Callable[[Expr, Expr, Values], Expr]
+Test = Callable[[Expr, Expr, Inliner], Expr]
 """Whether neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column, values)."""
 
-Finish = Callable[[Expr, Expr, Expr, Values], None]
+Finish = Callable[[Expr, Expr, Expr, Inliner], None]
 """What is done with an element of the tile: (row, column, value, values)."""
 
 
-Keep = Callable[[Expr, Expr, Expr, Values], None]
+Keep = Callable[[Expr, Expr, Expr, Inliner], None]
 """What takes a finished element of the tile in place of memory: (row, column, value, values)."""
 
 
@@ -47,12 +47,12 @@ class Engine(Protocol):
     def total(self) -> Buffer:
         """The sums, in registers."""
 
-    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+    def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
 
 
 def in_vectors(
-    b: Builder, total: Buffer, held: TaskMapping, worker: Expr, lanes: int, values: Values, test: Test, body: Finish
+    b: Builder, total: Buffer, held: TaskMapping, worker: Expr, lanes: int, values: Inliner, test: Test, body: Finish
 ) -> None:
     """``body`` for every element of the tile ``total``, where ``test`` holds, in vectors of ``lanes`` columns, of which
     a worker holds those that the mapping ``held`` says: (row, number of the vector)."""
@@ -68,14 +68,14 @@ def in_vectors(
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Gemm:
     """What is multiplied: a contraction and its factors."""
 
     task: Task
     stage: Stage
     c: Contraction
-    left: Factor
-    right: Factor
+    left: Operand
+    right: Operand
     renamed: Renamed = ()
 
     def position(self, at: dict[Var, Expr]) -> dict[Var, Expr]:
@@ -108,7 +108,7 @@ class Product:
         return tuple(d for _, d in self.c.batch)
 
 
-def find_product(task: Task) -> Product | None:
+def find_product(task: Task) -> Gemm | None:
     """The product that a task's anchor is, or its first stage that is one; None when it has none."""
     stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
     for stage in stages:
@@ -118,7 +118,7 @@ def find_product(task: Task) -> Product | None:
             c, renamed = found
             k = (*c.k[1:], c.k[0]) if len(c.k) > 1 else c.k  # the channels of a convolution, its first sum, innermost
             left, right = analyse(task, c.a, c.batch, c.m, k), analyse(task, c.b, c.batch, c.n, k)
-            return Product(task, stage, c, left, right, renamed)
+            return Gemm(task, stage, c, left, right, renamed)
     return None
 
 
@@ -135,7 +135,7 @@ def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
     for e in walk_exprs(body.body):
         if not isinstance(e, Binary) or e.op != "floordiv" or e.a not in extents:
             continue
-        axis, size, extent = e.a, value_of(e.b), constant_dim(extents[e.a])
+        axis, size, extent = e.a, constant_value(e.b), static_size(extents[e.a])
         if size is None or extent is None or extent % int(size) or int(size) < _SMALLEST_GROUP:
             continue
         assert isinstance(axis, Var)
@@ -155,10 +155,10 @@ def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
 
 
 @dataclass(slots=True)
-class Frame:
+class TileContext:
     """One block's part of a product: where its tile is, which of ``split`` parts of a sum it has, what follows."""
 
-    p: Product
+    p: Gemm
     block: tuple[int, int]
     group: int
     threads: int
@@ -174,19 +174,19 @@ class Frame:
         """Tiles of one product, along its rows and its columns."""
         return ceil_div(self.p.m, self.block[0]), ceil_div(self.p.n, self.block[1])
 
-    def begin(self) -> Values:
+    def begin(self) -> Inliner:
         """Values to compute with, the block's place among the tiles known."""
         values = self.open()
         self.stand(values, BLOCKS[0])
         return values
 
-    def open(self) -> Values:
+    def open(self) -> Inliner:
         """Values to compute with, before it is known which tile."""
         p = self.p
         self.launch = Launch(p.task, (*p.batch, self.split, *self.tiles), self.threads)
         return self.launch.begin()[0]
 
-    def stand(self, values: Values, number: Expr) -> None:
+    def stand(self, values: Inliner, number: Expr) -> None:
         """The tile of a number is the block's."""
         p, b = self.p, self.launch.b
         *outer, part, tile_m, tile_n = self.ordered(values, number)
@@ -198,12 +198,12 @@ class Frame:
         values.bind(self.row, p.m)
         values.bind(self.column, p.n)
 
-    def ordered(self, values: Values, at: Expr) -> tuple[Expr, ...]:
+    def ordered(self, values: Inliner, at: Expr) -> tuple[Expr, ...]:
         """The product and tile of number ``at``. Blocks run through ``group`` rows of tiles column by column, so that
         those that run together read few rows and columns."""
         place = unravel(at, self.launch.grid, values)
         group, (down, across) = self.group, self.tiles
-        if group == 1 or constant_dim(down) == 1:
+        if group == 1 or static_size(down) == 1:
             return tuple(place)
         b = self.launch.b
         many = self.p.batch or self.split > 1
@@ -214,7 +214,7 @@ class Frame:
         within = values.simplifier(number % (index(across) * group))
         return (*place[:-2], first + within % height, within // height)
 
-    def epilogue(self, values: Values, engine: Engine, keep: Keep | None = None, *, clipped: bool = False) -> None:
+    def epilogue(self, values: Inliner, engine: Engine, keep: Keep | None = None, *, clipped: bool = False) -> None:
         """What follows, for the part of the tile that lies within the product, or (``clipped``) for all of it, where
         nobody stores what lies beyond; ``keep`` takes what would be stored."""
         p, b, row, column = self.p, self.launch.b, self.row, self.column
@@ -223,7 +223,7 @@ class Frame:
         while width < 8 and fills(p.n, 2 * width):
             width *= 2
 
-        def test(i: Expr, j: Expr, local: Values) -> Expr:
+        def test(i: Expr, j: Expr, local: Inliner) -> Expr:
             inside = as_expr(True)
             if clipped:
                 return inside
@@ -233,7 +233,7 @@ class Frame:
                 inside = inside & local.simplifier(column + j < p.n)
             return inside
 
-        def element(i: Expr, j: Expr, value: Expr, local: Values) -> None:
+        def element(i: Expr, j: Expr, value: Expr, local: Inliner) -> None:
             at = {**self.fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
             into = None if keep is None else (lambda out, where, result: keep(i, j, result, local))
             replace(finish, store=into).element(local.nested(), value, p.position(at))

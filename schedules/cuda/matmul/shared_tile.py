@@ -14,7 +14,7 @@ from taskmap.ir.algebra.layout import Layout, row_major
 from taskmap.ir.builder import Builder
 from taskmap.ir.nodes import Buffer, Expr, Scope
 from taskmap.ir.types import DType
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 
 _PAD_BYTES = 16
 _CHUNK_BYTES = 16
@@ -30,7 +30,7 @@ class SharedTile:
     along_k: bool
     is_left: bool
 
-    def at(self, stage: Expr, mn: Expr, k: Expr, values: Values) -> tuple[Expr, ...]:
+    def at(self, stage: Expr, mn: Expr, k: Expr, values: Inliner) -> tuple[Expr, ...]:
         """The indices of an element."""
         row, column = (mn, k) if self.is_left else (k, mn)
         return stage, values.simplifier(row), values.simplifier(column)

@@ -17,7 +17,7 @@ from taskmap.ir.construct import as_expr, cast
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
 from taskmap.ir.types import DType
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import Finish, Test, in_vectors
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
@@ -44,7 +44,7 @@ class Simt:
             b.store(total, (i, j), as_expr(0, dtype))
         return Simt(b, config, dtype, total)
 
-    def multiply(self, values: Values, left: SharedTile, right: SharedTile, stage: Expr) -> None:
+    def multiply(self, values: Inliner, left: SharedTile, right: SharedTile, stage: Expr) -> None:
         """total += left @ right, of one stage of shared memory."""
         b, c = self.b, self.config
         (down, across), (rm, rn), (vm, vn) = _shape(c)
@@ -60,7 +60,7 @@ class Simt:
                 b.store(self.total, (i, j), self.total[i, j] + a[i] * w[j])
 
     def read(
-        self, values: Values, held: Buffer, tile: SharedTile, mapping: TaskMapping, width: int, stage: Expr, kk: Expr
+        self, values: Inliner, held: Buffer, tile: SharedTile, mapping: TaskMapping, width: int, stage: Expr, kk: Expr
     ) -> None:
         """One column of the left factor, or one row of the right one, as far as this thread needs it."""
         b = self.b
@@ -72,7 +72,7 @@ class Simt:
                 at = g * width + v
                 b.store(held, (at,), cast(tile.buffer[tile.at(stage, at, kk, inside)], self.dtype))
 
-    def finish(self, values: Values, width: int, test: Test, body: Finish) -> None:
+    def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
         """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
         (down, across), (rm, rn), (vm, vn) = _shape(self.config)
         lanes = math.gcd(vn, width)

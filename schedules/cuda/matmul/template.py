@@ -22,23 +22,23 @@ from taskmap.ir.target import Target
 from taskmap.ir.types import f32, tf32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import require_count
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.config import MatmulConfig, sizes_fit
-from taskmap.schedules.cuda.matmul.copy_to_shared import Staging
+from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
 from taskmap.schedules.cuda.matmul.mma import Mma, spec_of
-from taskmap.schedules.cuda.matmul.operand import Factor
-from taskmap.schedules.cuda.matmul.problem_view import Frame, Product
+from taskmap.schedules.cuda.matmul.operand import Operand
+from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
 from taskmap.schedules.cuda.matmul.shared_tile import padded_bytes, padded_tile, swizzled_bytes, swizzled_tile
 from taskmap.schedules.cuda.matmul.simt import Simt
 from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, why_not_split
-from taskmap.schedules.cuda.support.tile_partition import Share, share
+from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
 
 Multiplier = Simt | Mma
 _COPIES = (4, 8, 16)
 NOT_ROUNDED = "factors of f32 may not be rounded to tf32, unless the option tf32 or PyTorch's settings say so"
 
 
-def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
+def validity(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
     """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
     unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
     unfit = unfit or why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
@@ -56,7 +56,7 @@ def validity(p: Product, c: MatmulConfig, target: Target) -> str | None:
     return None
 
 
-def is_asynchronous(p: Product, c: MatmulConfig, target: Target) -> bool:
+def is_asynchronous(p: Gemm, c: MatmulConfig, target: Target) -> bool:
     """Whether both factors go to shared memory behind the threads' backs."""
     if target.capability < 80:
         return False
@@ -64,7 +64,7 @@ def is_asynchronous(p: Product, c: MatmulConfig, target: Target) -> bool:
     return copied and all(f.along_k == _tile_along_k(f, c) for f in (p.left, p.right))
 
 
-def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
+def _engine_fits(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
     """Why the engine cannot multiply these factors; None when it can."""
     if c.engine == "simt":
         return None
@@ -84,7 +84,7 @@ def _engine_fits(p: Product, c: MatmulConfig, target: Target) -> str | None:
     return None
 
 
-def shared_bytes(p: Product, c: MatmulConfig) -> int:
+def shared_bytes(p: Gemm, c: MatmulConfig) -> int:
     """Shared memory of a block."""
     size = padded_bytes if c.engine == "simt" else swizzled_bytes
     return sum(
@@ -93,7 +93,7 @@ def shared_bytes(p: Product, c: MatmulConfig) -> int:
     )
 
 
-def _tile_along_k(f: Factor, c: MatmulConfig) -> bool:
+def _tile_along_k(f: Operand, c: MatmulConfig) -> bool:
     """Ordinary threads read neighbouring rows, and columns; fragments of 2-byte elements are read along either, others
     along k."""
     if c.engine == "simt":
@@ -101,14 +101,14 @@ def _tile_along_k(f: Factor, c: MatmulConfig) -> bool:
     return f.along_k or f.expr.dtype.bytes != 2
 
 
-def _share(f: Factor, extent: int, c: MatmulConfig) -> Share | str:
+def _share(f: Operand, extent: int, c: MatmulConfig) -> TilePartition | str:
     rows, columns = (extent, c.block_k) if f.along_k else (c.block_k, extent)
     if columns % f.lanes:
         return f"chunks of {f.lanes} do not divide {columns} elements"
-    return share(rows, columns // f.lanes, c.threads)
+    return partition_tile(rows, columns // f.lanes, c.threads)
 
 
-def schedule_product(p: Product, config: MatmulConfig, target: Target) -> Kernel:
+def schedule_product(p: Gemm, config: MatmulConfig, target: Target) -> Kernel:
     """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
@@ -119,14 +119,14 @@ def schedule_product(p: Product, config: MatmulConfig, target: Target) -> Kernel
 
 @dataclass(slots=True)
 class _Matmul:
-    p: Product
+    p: Gemm
     config: MatmulConfig
     target: Target
-    frame: Frame = field(init=False)
+    frame: TileContext = field(init=False)
 
     def kernel(self) -> Kernel:
         p, c = self.p, self.config
-        self.frame = Frame(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
+        self.frame = TileContext(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
         values = self.frame.begin()
         b = self.frame.launch.b
         engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
@@ -145,23 +145,25 @@ class _Matmul:
             self.frame.epilogue(inside, engine)
         return split.kernel(self.frame.launch.kernel(note))
 
-    def staging(self, name: str, f: Factor, first: Expr, extent: int) -> Staging:
+    def staging(self, name: str, f: Operand, first: Expr, extent: int) -> SharedTileLoader:
         c, b = self.config, self.frame.launch.b
         make = padded_tile if c.engine == "simt" else swizzled_tile
         tile = make(
             b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
         )
         how = _share(f, extent, c)
-        assert isinstance(how, Share)
-        return Staging(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
+        assert isinstance(how, TilePartition)
+        return SharedTileLoader(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
 
-    def steps(self, values: Values) -> tuple[Expr, Expr]:
+    def steps(self, values: Inliner) -> tuple[Expr, Expr]:
         """The first part of k that is this block's, and how many are."""
         b, c = self.frame.launch.b, self.config
         start, count = steps_of(ceil_div(self.p.k, c.block_k), c.split, self.frame.part, values)
         return b.let("start", start), b.let("steps", count)
 
-    def through_registers(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
+    def through_registers(
+        self, values: Inliner, engine: Multiplier, left: SharedTileLoader, right: SharedTileLoader
+    ) -> None:
         """Two stages: one is multiplied while the next is on its way."""
         b, c = self.frame.launch.b, self.config
         start, steps = self.steps(values)
@@ -183,14 +185,14 @@ class _Matmul:
                     s.put(inside.nested(), inside.simplifier((step + 1) % 2))
             b.barrier()
 
-    def in_stages(self, values: Values, engine: Multiplier, left: Staging, right: Staging) -> None:
+    def in_stages(self, values: Inliner, engine: Multiplier, left: SharedTileLoader, right: SharedTileLoader) -> None:
         """A ring of stages: all but the one that is multiplied are on their way. Every step commits a group of copies,
         if need be an empty one, so that a group's age says which stage it is."""
         b, c = self.frame.launch.b, self.config
         start, steps = self.steps(values)
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
 
-        def issue(number: Expr, local: Values) -> None:
+        def issue(number: Expr, local: Inliner) -> None:
             with b.when(local.simplifier(number < steps)):
                 for s in (left, right):
                     stage = local.simplifier(number % c.stages)

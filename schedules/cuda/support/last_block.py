@@ -14,20 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, const, constant_dim, eq, load
+from taskmap.ir.construct import ceil_div, const, eq, load, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope
 from taskmap.ir.types import DType, i32
 from taskmap.ir.workers import BLOCKS, THREAD
-from taskmap.schedules.cuda.support.thread_group import Combine, Team
+from taskmap.schedules.cuda.support.thread_group import Combine, ThreadGroup
 
 Partial = Sequence[tuple[Expr, DType]]
 """What a block has of one fold: values that are folded as one."""
 
 
 @dataclass(slots=True)
-class Parts:
+class CrossBlockReduction:
     """``parts`` blocks share each row of ``team``; ``groups`` is how many sets of rows there are, one for a block.
 
     is_last: whether this block has seen all the others of its rows; known after ``all``.
@@ -35,7 +35,7 @@ class Parts:
 
     b: Builder
     parts: int
-    team: Team
+    team: ThreadGroup
     groups: Dim
     is_last: Expr = field(init=False)
     partials: list[Buffer] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Parts:
         Every thread of the block must arrive here.
         """
         b, team = self.b, self.team
-        groups = constant_dim(self.groups)
+        groups = static_size(self.groups)
         if groups is None:
             raise ScheduleError("blocks share rows only where it is known how many rows there are")
         group = b.let("group", BLOCKS[0] // self.parts)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, const, constant_dim, index, product
+from taskmap.ir.construct import cast, const, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Dim, Expr, Intrinsic, Kernel, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import BLOCKS, THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 
 WARP = 32
 """Threads that run in step: the lanes of a warp."""
@@ -34,9 +34,9 @@ class Launch:
     threads: int
     b: Builder = field(default_factory=Builder)
 
-    def begin(self) -> tuple[Values, tuple[Expr, ...]]:
+    def begin(self) -> tuple[Inliner, tuple[Expr, ...]]:
         """Values to compute with, and the block's position along each extent of the grid."""
-        values = Values(self.task, self.b)
+        values = Inliner(self.task, self.b)
         values.bind(THREAD, self.threads)
         total = product(self.grid)
         values.bind(BLOCKS[0], total)
@@ -50,7 +50,7 @@ class Launch:
         """
         task = self.task
         total = product(self.grid)
-        grid = (constant_dim(total) or total,)
+        grid = (static_size(total) or total,)
         buffers = (*task.inputs, *task.outputs)
         return Kernel(
             task.name,
@@ -65,7 +65,7 @@ class Launch:
         )
 
 
-def number_of_warpgroup(b: Builder, groups: int, values: Values) -> Expr:
+def number_of_warpgroup(b: Builder, groups: int, values: Inliner) -> Expr:
     """The number of this thread's warpgroup among ``groups``, as its warp's first lane says it: so the assembler sees
     that it is the same for all lanes, and computes what depends on it once for a warp."""
     own = cast(values.simplifier(THREAD // WARPGROUP), i32)
@@ -75,7 +75,7 @@ def number_of_warpgroup(b: Builder, groups: int, values: Values) -> Expr:
     return number
 
 
-def place_of(mapping: TaskMapping, worker: Expr, values: Values) -> tuple[Expr, ...]:
+def place_of(mapping: TaskMapping, worker: Expr, values: Inliner) -> tuple[Expr, ...]:
     """The one task of ``worker`` in a mapping without repeats, such as spatial(4, 32): a place that names a thread by
     more than one number, for what all threads do together and no loop may surround."""
     loops, indices = mapping.on(worker).lower(worker, lambda extent: Var("unused"))
@@ -84,14 +84,14 @@ def place_of(mapping: TaskMapping, worker: Expr, values: Values) -> tuple[Expr, 
     return tuple(values.simplifier(index(i)) for i in indices)
 
 
-def unravel(flat: Expr, extents: Sequence[Dim], values: Values) -> tuple[Expr, ...]:
+def unravel(flat: Expr, extents: Sequence[Dim], values: Inliner) -> tuple[Expr, ...]:
     """The position along ``extents`` of the element number ``flat`` in row-major order."""
     where: list[Expr] = []
     for d, size in enumerate(extents):
-        if constant_dim(size) == 1:
+        if static_size(size) == 1:
             where.append(index(0))
             continue
         at = flat // product(extents[d + 1 :])
-        outermost = all(constant_dim(n) == 1 for n in extents[:d])
+        outermost = all(static_size(n) == 1 for n in extents[:d])
         where.append(values.simplifier(at if outermost else at % size))
     return tuple(where)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from taskmap.ir.algebra.mapping import spatial
-from taskmap.ir.construct import ceil_div, constant_dim, product
+from taskmap.ir.construct import ceil_div, product, static_size
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
-from taskmap.schedules.common.inline import Values
+from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.support.launch import WARP, Launch, unravel
 from taskmap.schedules.cuda.support.vectors import fills
 
@@ -21,7 +21,7 @@ _FEWEST_THREADS = 2 * WARP
 
 def block_size(units: Dim, target: Target) -> int:
     """Threads of a block: fewer where a small task would leave multiprocessors without work."""
-    known = constant_dim(units)
+    known = static_size(units)
     threads = _THREADS
     while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
         threads //= 2
@@ -29,7 +29,7 @@ def block_size(units: Dim, target: Target) -> int:
 
 
 @contextmanager
-def each_unit(task: Task, units: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Values, list[Expr]]]:
+def each_unit(task: Task, units: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Inliner, list[Expr]]]:
     """What one thread does with its unit: (kernel in the making, values, the unit's place along ``units``)."""
     count = product(units)
     threads = block_size(count, target)

@@ -23,7 +23,7 @@ Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class ThreadGroup:
     """``size`` threads, a power of two, of which this is the one numbered ``lane``; ``number`` is the team's.
 
     across: neighbouring threads are of neighbouring teams.

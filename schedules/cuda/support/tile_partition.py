@@ -8,7 +8,7 @@ from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TilePartition:
     """Rows × chunks of a tile among ``workers`` threads: a chunk is what a thread takes at once."""
 
     rows: int
@@ -27,7 +27,7 @@ class Share:
         return repeat(*self.repeats, 1) * spatial(*self.spread, 1) * repeat(1, 1, lanes)
 
 
-def share(rows: int, chunks: int, threads: int) -> Share | str:
+def partition_tile(rows: int, chunks: int, threads: int) -> TilePartition | str:
     """``rows`` × ``chunks`` among ``threads`` threads, or fewer, in equal parts; why not when that cannot be."""
     across = min(chunks, threads)
     if chunks % across:
@@ -35,4 +35,4 @@ def share(rows: int, chunks: int, threads: int) -> Share | str:
     down = 1
     while 2 * down * across <= threads and rows % (2 * down) == 0:
         down *= 2
-    return Share(rows, chunks, down * across, (rows // down, chunks // across), (down, across))
+    return TilePartition(rows, chunks, down * across, (rows // down, chunks // across), (down, across))

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.lower.flatten import address
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import Access
+from taskmap.schedules.common.access import MemoryStep
 
 VECTOR_BYTES = 16
 _MOST_LANES = 16
 
 
-def vector_lanes(walks: Sequence[Access], axes: Sequence[Var], run: Sequence[int], extents: Sequence[Dim]) -> int:
+def vector_lanes(walks: Sequence[MemoryStep], axes: Sequence[Var], run: Sequence[int], extents: Sequence[Dim]) -> int:
     """How many neighbouring elements along the merged axes ``run`` one thread takes: a power of two.
 
     1 unless every access either follows the run in memory, aligned, or does not depend on it.
@@ -39,7 +39,7 @@ def vector_lanes(walks: Sequence[Access], axes: Sequence[Var], run: Sequence[int
     return lanes
 
 
-def is_aligned(walk: Access, along: Sequence[Var], lanes: int, simplifier: Simplifier) -> bool:
+def is_aligned(walk: MemoryStep, along: Sequence[Var], lanes: int, simplifier: Simplifier) -> bool:
     """Whether the address is a multiple of ``lanes`` elements wherever the position along the axes ``along`` is."""
     p = simplifier.poly(address(walk.buffer, walk.indices))
     mine = set(along)
@@ -54,5 +54,5 @@ def _uses(e: Expr, variables: set[Var]) -> bool:
 
 def fills(extent: Dim, lanes: int) -> bool:
     """Whether ``extent`` is known to be a multiple of ``lanes``."""
-    size = constant_dim(extent)
+    size = static_size(extent)
     return size is not None and size % lanes == 0

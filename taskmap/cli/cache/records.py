@@ -22,7 +22,7 @@ from taskmap.cli.cache.common import (
 from taskmap.cli.operators import problem_of
 from taskmap.cli.output import clipped, duration, in_short, paint, plain, print_json, table
 from taskmap.cli.plot import distribution
-from taskmap.cli.tune.session import Machine, cpu_machine, cuda_machine, report, tune_one
+from taskmap.cli.tune.session import TuningMachine, cpu_machine, cuda_machine, report, tune_one
 from taskmap.ir.errors import TaskmapError, TuningError
 from taskmap.ir.target import Target
 from taskmap.options import Options
@@ -140,7 +140,7 @@ def tune_again(a: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
-def _machine(record: Record, folder: str | None) -> Machine | None:
+def _machine(record: Record, folder: str | None) -> TuningMachine | None:
     """What measures a record's operator here; None where this machine does not run it."""
     if record.operator.target.startswith("cuda:"):
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from taskmap.archive.load import ArchivedModel, load, numpy_dtype
 from taskmap.cli.output import print_json
-from taskmap.cli.run.compare import Verdict, compare, other_outputs
+from taskmap.cli.run.compare import Comparison, compare, other_outputs
 from taskmap.cli.run.facts import (
     facts_of,
     graph_count,
@@ -59,7 +59,7 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
         runs.clear()
     times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
     names = [p.name for p in model.outputs]
-    verdicts: list[Verdict] = []
+    verdicts: list[Comparison] = []
     if a.compare:
         source = a.onnx if kept is None else a.model
         verdicts = compare(names, outputs, other_outputs(a.compare, source, inputs, a.threads), a.rtol, a.atol)

@@ -22,7 +22,7 @@ WAYS = ("reference", "onnxruntime")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Comparison:
     """One output beside the other's. absolute, relative: the largest errors, the latter over the largest value;
     differing: elements beyond both tolerances; why: what else is wrong."""
 
@@ -62,20 +62,22 @@ def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: in
     return found
 
 
-def compare(names: Sequence[str], got: Sequence[Any], want: Sequence[Any], rtol: float, atol: float) -> list[Verdict]:
+def compare(
+    names: Sequence[str], got: Sequence[Any], want: Sequence[Any], rtol: float, atol: float
+) -> list[Comparison]:
     """Output by output; integers and booleans must be equal."""
     return [_one(name, np.asarray(g), np.asarray(w), rtol, atol) for name, g, w in zip(names, got, want, strict=True)]
 
 
-def _one(name: str, got: Array, want: Array, rtol: float, atol: float) -> Verdict:
+def _one(name: str, got: Array, want: Array, rtol: float, atol: float) -> Comparison:
     if got.shape != want.shape or got.dtype != want.dtype:
         why = f"it is {got.dtype}{list(got.shape)}, and should be {want.dtype}{list(want.shape)}"
-        return Verdict(name, float("nan"), float("nan"), got.size, why)
+        return Comparison(name, float("nan"), float("nan"), got.size, why)
     if got.dtype.kind in "biuOSU":
-        return Verdict(name, 0.0, 0.0, int((got != want).sum()))
+        return Comparison(name, 0.0, 0.0, int((got != want).sum()))
     g, w = got.astype(np.float64), want.astype(np.float64)
     close = np.isclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
     finite = np.isfinite(g) & np.isfinite(w)
     error = float(np.abs(g - w, where=finite, out=np.zeros_like(w)).max(initial=0.0))
     largest = float(np.abs(w, where=finite, out=np.zeros_like(w)).max(initial=0.0))
-    return Verdict(name, error, error / largest if largest else error, int((~close).sum()))
+    return Comparison(name, error, error / largest if largest else error, int((~close).sum()))

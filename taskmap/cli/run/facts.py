@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from taskmap.archive.file import replaced
 from taskmap.cli.output import duration, paint, plain, table
-from taskmap.cli.run.compare import Verdict
+from taskmap.cli.run.compare import Comparison
 from taskmap.ir.errors import InputError, TaskmapError
-from taskmap.util.atomic_write import write_whole
+from taskmap.util.atomic_write import atomic_write
 
 Array = NDArray[Any]
 
@@ -34,7 +34,7 @@ def timed(call: Callable[[], object]) -> float:
 
 def facts_of(
     inputs: Mapping[str, Array], outputs: Mapping[str, Any], first: float, times: Sequence[float],
-    assumed: Mapping[str, int], verdicts: Sequence[Verdict],
+    assumed: Mapping[str, int], verdicts: Sequence[Comparison],
 ) -> dict[str, Any]:  # fmt: skip
     """What a run found, as JSON says it: ``first`` and ``times`` in seconds."""
     return {
@@ -75,7 +75,7 @@ def _summary(x: Any) -> dict[str, Any]:
     return found
 
 
-def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Verdict], a: argparse.Namespace) -> None:
+def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Comparison], a: argparse.Namespace) -> None:
     """The same for people."""
     for name, n in facts["assumed"].items():
         print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
@@ -142,7 +142,7 @@ def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> No
         for name, took in steps:
             events.append({"name": name, "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": took * 1e6})
             now += took
-    write_whole(path, json.dumps({"traceEvents": events}), "the trace")
+    atomic_write(path, json.dumps({"traceEvents": events}), "the trace")
 
 
 def save(path: Path, outputs: Mapping[str, Any]) -> None:

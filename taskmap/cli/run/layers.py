@@ -18,7 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
 from taskmap.cli.output import clipped, plain, table
-from taskmap.cli.run.compare import Array, Verdict, compare
+from taskmap.cli.run.compare import Array, Comparison, compare
 from taskmap.graph.importers.onnx.read.elements import numpy_type
 from taskmap.ir.errors import ImportGraphError, InputError, TaskmapError
 
@@ -32,7 +32,7 @@ class Layer:
     """One result of a node, compared."""
 
     node: NodeProto
-    verdict: Verdict
+    verdict: Comparison
 
     def content(self) -> dict[str, Any]:
         """As JSON."""

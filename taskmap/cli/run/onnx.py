@@ -18,7 +18,7 @@ from onnx import ModelProto
 from taskmap.backend.program.executable import TimedRun
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
-from taskmap.cli.run.compare import Verdict, compare, other_outputs
+from taskmap.cli.run.compare import Comparison, compare, other_outputs
 from taskmap.cli.run.facts import (
     facts_of,
     graph_count,
@@ -87,7 +87,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     _take(record)
     times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
     names = [p.name for p in model.outputs]
-    verdicts: list[Verdict] = []
+    verdicts: list[Comparison] = []
     if a.compare:
         want = other_outputs(a.compare, a.model, inputs, a.threads)
         verdicts = compare(names, outputs, want, a.rtol, a.atol)

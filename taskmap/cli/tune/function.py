@@ -42,7 +42,7 @@ _LARGEST = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecordedCall:
     """A function of tensors, and what it is called with."""
 
     function: Callable[..., Any]
@@ -79,7 +79,7 @@ def _texts(shapes: Sequence[Shape]) -> list[str]:
     return [shape.text for shape in shapes]
 
 
-def _run(call: Call, backend: Callable[..., Any], device: torch.device, train: bool) -> None:
+def _run(call: RecordedCall, backend: Callable[..., Any], device: torch.device, train: bool) -> None:
     """Compile and call once."""
     torch._dynamo.reset()
     function = call.function
@@ -102,7 +102,7 @@ def _backward(out: Any) -> None:
     torch.autograd.backward([t.sum() for t in found])
 
 
-def call_of(text: str, shapes: Sequence[str]) -> Call:
+def call_of(text: str, shapes: Sequence[str]) -> RecordedCall:
     """What MODULE:NAME and --shape mean. Raises InputError, which says what is missing."""
     given = tuple(_random(shape) for shape in shapes)
     found = _find(text)
@@ -111,7 +111,7 @@ def call_of(text: str, shapes: Sequence[str]) -> Call:
     required = _required(found)
     if required:
         if given:
-            return Call(found, given)
+            return RecordedCall(found, given)
         raise InputError(
             f"there are no inputs for {text}",
             why=f"it takes {', '.join(required)}.",
@@ -121,7 +121,7 @@ def call_of(text: str, shapes: Sequence[str]) -> Call:
     if isinstance(made, tuple) and made and callable(made[0]) and len(made) in (2, 3):
         if given:
             raise InputError(f"{text} gives its own inputs", hint="Leave --shape out.")
-        return Call(made[0], _tuple(text, made[1]), made[2] if len(made) == 3 else {})
+        return RecordedCall(made[0], _tuple(text, made[1]), made[2] if len(made) == 3 else {})
     if not callable(made):
         raise InputError(
             f"{text} gives {type(made).__name__}, which cannot be tuned",
@@ -130,18 +130,18 @@ def call_of(text: str, shapes: Sequence[str]) -> Call:
     return _with_inputs(text, made, given)
 
 
-def _with_inputs(text: str, model: Any, given: tuple[Any, ...]) -> Call:
+def _with_inputs(text: str, model: Any, given: tuple[Any, ...]) -> RecordedCall:
     if not callable(model):
         raise InputError(f"{text} is {type(model).__name__}, which cannot be called")
     examples = getattr(model, "example_inputs", None)
     if given:
-        return Call(model, given)
+        return RecordedCall(model, given)
     if examples is None:
         raise InputError(
             f"there are no inputs for {text}",
             hint="--shape 1x3x224x224 for each of them, or an attribute example_inputs with a tuple.",
         )
-    return Call(model, _tuple(text, examples() if callable(examples) else examples))
+    return RecordedCall(model, _tuple(text, examples() if callable(examples) else examples))
 
 
 def _tuple(text: str, inputs: Any) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ _gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuni
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TuningMachine:
     """What is tuned for, how kernels are made, and the conditions under which they are measured."""
 
     target: Target
@@ -32,24 +32,24 @@ class Machine:
     here: Conditions
 
 
-def cpu_machine(threads: int, isa: str | None, folder: str | None) -> Machine:
+def cpu_machine(threads: int, isa: str | None, folder: str | None) -> TuningMachine:
     """This machine's CPU. Raises UnsupportedError and CompilerNotFoundError."""
     target = host_target(Options(isa=isa, threads=threads), threads)
-    return Machine(
+    return TuningMachine(
         target,
         Setting(threads, isa, cache_dir=folder),
         conditions(trusted_toolchain(isa=isa, cache_dir=folder), threads),
     )
 
 
-def cuda_machine(gpu: str | None, folder: str | None) -> Machine:
+def cuda_machine(gpu: str | None, folder: str | None) -> TuningMachine:
     """This machine's GPU. Raises NoDeviceError and CompilerNotFoundError, which say what is missing."""
     setting = Setting(1, cache_dir=folder, gpu=gpu)
     target, here = _gpu_here(setting)
-    return Machine(target, setting, here)
+    return TuningMachine(target, setting, here)
 
 
-def tune_one(problem: Problem, where: Machine, database: Database, budget: Budget, quiet: bool = False) -> Tuned:
+def tune_one(problem: Problem, where: TuningMachine, database: Database, budget: Budget, quiet: bool = False) -> Tuned:
     """Tune one operator, showing how far it is."""
     bar = Bar(f"{problem.template} {problem.shapes}", quiet)
 

@@ -23,7 +23,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class LayerDrawing:
     """The places of nodes; the legs of the edges by source, each from a point to a point below; the size."""
 
     places: Mapping[str, Point]
@@ -32,7 +32,7 @@ class Drawing:
     layers: int
 
 
-def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], node: float, point: float) -> Drawing:
+def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], node: float, point: float) -> LayerDrawing:
     """Nodes in an order in which each comes after those with an edge to it. node, point: widths, gaps included."""
     layer = _layers(nodes, edges)
     rows, links = _with_chains(nodes, edges, layer)
@@ -53,7 +53,7 @@ def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], node: float,
     right = max((x[n] + widths[n] / 2 for n in x), default=0.0)
     where = {n: Point(x[n] - left, number) for number, row in enumerate(rows) for n in row}
     legs = {source: [(where[a], where[b]) for a, b in found] for source, found in links.items()}
-    return Drawing({n: where[n] for n in nodes}, legs, right - left, len(rows))
+    return LayerDrawing({n: where[n] for n in nodes}, legs, right - left, len(rows))
 
 
 def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:

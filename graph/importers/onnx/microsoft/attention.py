@@ -8,7 +8,7 @@ from onnx import TensorProto
 from taskmap.graph.build import same_dim
 from taskmap.graph.importers.onnx.microsoft.composition import Body
 from taskmap.graph.importers.onnx.microsoft.contract import composed
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 
 FLOAT, INT64 = int(TensorProto.FLOAT), int(TensorProto.INT64)
 
@@ -63,7 +63,7 @@ def _within_lengths(b: Body, name: str, k: str, past: str) -> str:
     first = "input" if "input" in b.inputs else "query"
     count, batch = b.shape(name)[0], b.shape(first)[0]
     both = not same_dim(count, batch)
-    known = constant_dim(count), constant_dim(batch)
+    known = static_size(count), static_size(batch)
     b.refuse("a mask of this length", both and (None in known or known[0] != 2 * (known[1] or 0)))
     total = b("Squeeze", _length(b, k, past), b.ints(0))
     place = b("Range", b.constant(np.int64(0)), total, b.constant(np.int64(1)))

@@ -8,10 +8,10 @@ import numpy as np
 from onnx import FunctionProto, NodeProto, TensorProto, helper, numpy_helper
 
 from taskmap.graph.importers.onnx.microsoft.contract import CONTRACTS, DEFINITIONS
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import numpy_type
 from taskmap.graph.importers.onnx.read.model import name_of
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
 
@@ -21,7 +21,7 @@ OPSET = 24
 class Body:
     """Collects nodes. Values are names; an input that is not given is the empty name."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: OnnxCall) -> None:
         self.call = call
         formal = [p.name for p in CONTRACTS[call.domain, call.op].inputs]
         rest = len(call.inputs) - len(formal)
@@ -45,7 +45,7 @@ class Body:
 
     def size(self, name: str, axis: int) -> int:
         """A size of an input. Raises UnsupportedError for a symbolic one."""
-        known = constant_dim(self.shape(name)[axis])
+        known = static_size(self.shape(name)[axis])
         if known is None:
             raise UnsupportedError(f"{self.call.op} whose input {name} has a symbolic size along axis {axis}")
         return known
@@ -126,7 +126,7 @@ class Body:
         self.results = list(names[: max(self.call.outputs, 1)])
 
 
-def composed_body(call: Call) -> FunctionProto | None:
+def composed_body(call: OnnxCall) -> FunctionProto | None:
     """The function that defines a call by standard operators, for operators that have a definition."""
     define = DEFINITIONS.get((call.domain, call.op))
     if define is None or call.library.schema(call.proto) is not CONTRACTS[call.domain, call.op]:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from taskmap.graph.importers.onnx.microsoft.attention import added_mask, heads, joined
 from taskmap.graph.importers.onnx.microsoft.composition import Body
 from taskmap.graph.importers.onnx.microsoft.contract import composed
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 
 INT64 = int(TensorProto.INT64)
 
@@ -95,7 +95,7 @@ def _normed(b: Body, x: str, which: str, count: int, size: int) -> str:
 
 
 def _has_past(b: Body) -> bool:
-    return bool(b["past_key"]) and constant_dim(b.shape("past_key")[2]) != 0
+    return bool(b["past_key"]) and static_size(b.shape("past_key")[2]) != 0
 
 
 def _first(b: Body, total: str, queries: str) -> str:

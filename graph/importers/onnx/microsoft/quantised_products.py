@@ -10,7 +10,7 @@ from taskmap.graph.importers.onnx.microsoft.contract import composed
 from taskmap.graph.importers.onnx.microsoft.convolutions import WINDOW, channels_first, channels_last, window
 from taskmap.graph.importers.onnx.microsoft.norms import embedded
 from taskmap.graph.importers.onnx.microsoft.quantised import numbers, quantised
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 
 FLOAT, INT32 = int(TensorProto.FLOAT), int(TensorProto.INT32)
 
@@ -23,7 +23,7 @@ def _scaled_product(b: Body, operands: tuple[str, str], scales: tuple[str, str],
 
 @composed("MatMulIntegerToFloat", "A:Q B:Q1 a_scale:F b_scale:F a_zero_point:Q? b_zero_point:Q1? bias:F? -> Y:F")
 def _to_float(b: Body) -> None:
-    b.refuse("scales of the rows", len(b.shape("a_scale")) and constant_dim(b.shape("a_scale")[0]) != 1)
+    b.refuse("scales of the rows", len(b.shape("a_scale")) and static_size(b.shape("a_scale")[0]) != 1)
     zeros = (b["a_zero_point"], b["b_zero_point"])
     made = b.plus(_scaled_product(b, ("A", "B"), ("a_scale", "b_scale"), zeros), b["bias"])
     b.returns(made)

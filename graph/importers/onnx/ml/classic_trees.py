@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from taskmap.graph.importers.onnx.ml.forests import SUM, Forest
 from taskmap.graph.importers.onnx.ml.scores import DOMAIN, best, labelled, labels_of, transform_of, transformed
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import concrete, on_host
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import Value
@@ -28,21 +28,21 @@ MODES = {f"BRANCH_{name}": mode for mode, name in enumerate(("LEQ", "LT", "GTE",
 LEAF = "LEAF"
 
 
-def _listed(call: Call, name: str) -> Array:
+def _listed(call: OnnxCall, name: str) -> Array:
     """An attribute of floats, or of a tensor of the same name."""
     if call.attr(f"{name}_as_tensor") is not None:
         return call.array_attr(f"{name}_as_tensor").reshape(-1)
     return np.array(call.attr(name) or [], np.float32)
 
 
-def _ints(call: Call, name: str, count: int | None = None) -> Array:
+def _ints(call: OnnxCall, name: str, count: int | None = None) -> Array:
     found = np.array(call.attr(name) or [0] * (count or 0), np.int64)
     if count is not None and len(found) != count:
         raise call.error(f"{name} has {len(found)} entries, not {count}")
     return found
 
 
-def _forest(call: Call, kind: str, targets: int) -> Forest:
+def _forest(call: OnnxCall, kind: str, targets: int) -> Forest:
     """The trees; ``kind`` is how the attributes of the leaves' weights begin."""
     words: list[str] = call.required("nodes_modes")
     count = len(words)
@@ -93,14 +93,14 @@ def _forest(call: Call, kind: str, targets: int) -> Forest:
     )
 
 
-def _children(call: Call, name: str, places: dict[tuple[int, int], int], trees: Array, is_leaf: Array) -> Array:
+def _children(call: OnnxCall, name: str, places: dict[tuple[int, int], int], trees: Array, is_leaf: Array) -> Array:
     """Where the child of each node is; a leaf is its own, one that is missing -1."""
     named = _ints(call, name, len(trees))
     found = [places.get((int(t), int(n)), -1) for t, n in zip(trees, named, strict=True)]
     return np.where(is_leaf, np.arange(len(trees)), np.array(found, np.int64).reshape(-1))
 
 
-def _sums(call: Call, forest: Forest) -> Node:
+def _sums(call: OnnxCall, forest: Forest) -> Node:
     """What the trees make of the rows, [rows, targets], with the base values."""
     x = call.tensor(0)
     shape = x.shape if len(x.shape) == 2 else (1, *x.shape)
@@ -119,7 +119,7 @@ def _sums(call: Call, forest: Forest) -> Node:
 
 
 @lowering("TreeEnsembleRegressor", domain=DOMAIN)
-def _regressor(call: Call) -> Node:
+def _regressor(call: OnnxCall) -> Node:
     kind, targets = transform_of(call), int(call.required("n_targets"))
     if targets == 1 and kind not in ("NONE", "PROBIT"):
         raise UnsupportedError(f"the transformation {kind} of one target", why="implementations differ about it")
@@ -127,7 +127,7 @@ def _regressor(call: Call) -> Node:
 
 
 @lowering("TreeEnsembleClassifier", domain=DOMAIN)
-def _classifier(call: Call) -> list[Node | Value]:
+def _classifier(call: OnnxCall) -> list[Node | Value]:
     kind = transform_of(call)
     labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
     forest = _forest(call, "class", len(labels))
@@ -137,7 +137,7 @@ def _classifier(call: Call) -> list[Node | Value]:
     return [labelled(labels, best(sums)), transformed(sums, kind)]
 
 
-def _binary(call: Call, labels: Any, forest: Forest, sums: Node, kind: str) -> list[Node | Value]:
+def _binary(call: OnnxCall, labels: Any, forest: Forest, sums: Node, kind: str) -> list[Node | Value]:
     """Two classes whose weights are all for one: it is a share of 1 where no weight is negative, else a score."""
     (place,) = np.unique(forest.entry_targets)
     share = bool((forest.weights >= 0).all())

@@ -6,7 +6,7 @@ import numpy as np
 
 from taskmap.graph.importers.onnx.ml.scores import DOMAIN, best, labelled, labels_of, transform_of, transformed
 from taskmap.graph.importers.onnx.ops.matmul import matmul
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import concrete
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import Value, constant_node
@@ -26,7 +26,7 @@ LEAST = 1e-30
 """A norm is taken to be no smaller."""
 
 
-def _matrix(call: Call) -> tuple[Node, int]:
+def _matrix(call: OnnxCall) -> tuple[Node, int]:
     """The input as a matrix of f32, and its number of columns."""
     x = call.node(0)
     x = x if len(x.shape) == 2 else reshape(x, [1, *x.shape])
@@ -35,7 +35,7 @@ def _matrix(call: Call) -> tuple[Node, int]:
     return to_dtype(x, f32), concrete(x.shape, call.op)[1]
 
 
-def _row(call: Call, name: str, columns: int) -> Node:
+def _row(call: OnnxCall, name: str, columns: int) -> Node:
     """An attribute with one number for all columns, or one for each."""
     values = np.array(call.required(name), np.float32)
     if len(values) not in (1, columns):
@@ -44,7 +44,7 @@ def _row(call: Call, name: str, columns: int) -> Node:
 
 
 @lowering("Scaler", domain=DOMAIN)
-def _scaler(call: Call) -> Node:
+def _scaler(call: OnnxCall) -> Node:
     x, columns = _matrix(call)
     rows = (_row(call, "offset", columns), _row(call, "scale", columns))
     scaled = pointwise("scaler", (x, *rows), lambda a, o, s: (a - o) * s, f32, f32)
@@ -52,7 +52,7 @@ def _scaler(call: Call) -> Node:
 
 
 @lowering("Normalizer", domain=DOMAIN)
-def _normalizer(call: Call) -> Node:
+def _normalizer(call: OnnxCall) -> Node:
     x, _ = _matrix(call)
     norm = call.attr("norm", "MAX")
     if norm not in ("L1", "L2"):
@@ -70,7 +70,7 @@ def _normalizer(call: Call) -> Node:
 
 
 @lowering("Imputer", domain=DOMAIN)
-def _imputer(call: Call) -> Node:
+def _imputer(call: OnnxCall) -> Node:
     x = call.node(0)
     columns = concrete(x.shape, "Imputer")[-1]
     kind, old = ("floats", "float") if x.dtype.is_float else ("int64s", "int64")
@@ -87,7 +87,7 @@ def _imputer(call: Call) -> Node:
     return pointwise("imputer", (x, filled), chosen, x.dtype, x.dtype)
 
 
-def _scores(call: Call, rows: int) -> Node:
+def _scores(call: OnnxCall, rows: int) -> Node:
     """x times the transposed coefficients, of which there are ``rows`` rows, plus the intercepts."""
     x, columns = _matrix(call)
     weights = np.array(call.required("coefficients"), np.float32)
@@ -101,7 +101,7 @@ def _scores(call: Call, rows: int) -> Node:
 
 
 @lowering("LinearRegressor", domain=DOMAIN)
-def _regressor(call: Call) -> Node:
+def _regressor(call: OnnxCall) -> Node:
     kind, targets = transform_of(call), int(call.attr("targets", 1))
     if targets == 1 and kind not in ("NONE", "PROBIT"):
         raise UnsupportedError(f"the transformation {kind} of one target", why="implementations differ about it")
@@ -109,7 +109,7 @@ def _regressor(call: Call) -> Node:
 
 
 @lowering("LinearClassifier", domain=DOMAIN)
-def _classifier(call: Call) -> list[Node | Value]:
+def _classifier(call: OnnxCall) -> list[Node | Value]:
     kind = transform_of(call)
     labels = labels_of(call, "classlabels_ints", "classlabels_strings")
     columns = _matrix(call)[1]

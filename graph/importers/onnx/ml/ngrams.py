@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import on_host
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.ir.errors import UnsupportedError
@@ -19,7 +19,7 @@ LARGEST = 1 << 24
 
 
 @lowering("TfIdfVectorizer")
-def _tf_idf(call: Call) -> Any:
+def _tf_idf(call: OnnxCall) -> Any:
     x = call.tensor(0)
     pool = call.attr("pool_int64s")
     if pool is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, Value, constant_node
 from taskmap.graph.nodes import Node
@@ -18,7 +18,7 @@ from taskmap.graph.ops.reductions import amax, argmax, sum_
 from taskmap.graph.ops.softmax import softmax
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import compare, constant_dim, select, unary
+from taskmap.ir.construct import compare, select, static_size, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import i64
@@ -32,7 +32,7 @@ _WINITZKI = 0.147
 """The constant of Winitzki's approximation of the inverse error function."""
 
 
-def transform_of(call: Call) -> str:
+def transform_of(call: OnnxCall) -> str:
     """The transformation that the call asks for. Raises UnsupportedError for one that the standard does not name."""
     kind = str(call.attr("post_transform", "NONE"))
     if kind not in TRANSFORMS:
@@ -82,7 +82,7 @@ def _probit(a: Expr) -> Expr:
     return select(compare("lt", x, constant(0.0)), unary("neg", size), size)
 
 
-def labels_of(call: Call, *names: str) -> Sequence[int] | Sequence[str]:
+def labels_of(call: OnnxCall, *names: str) -> Sequence[int] | Sequence[str]:
     """The labels of the classes, integers or strings, from the first of these attributes that is given."""
     given: list[Any] = [call.attr(n) for n in names if call.attr(n)]
     if len(given) != 1:
@@ -110,11 +110,11 @@ def best(scores: Node) -> Node:
 
 
 @lowering("ZipMap", domain=DOMAIN)
-def _zip_map(call: Call) -> PresentedValue:
+def _zip_map(call: OnnxCall) -> PresentedValue:
     """A map from labels to scores for each row."""
     labels = labels_of(call, "classlabels_int64s", "classlabels_strings")
     x = call.tensor(0)
-    if len(x.shape) not in (1, 2) or constant_dim(x.shape[-1]) != len(labels):
+    if len(x.shape) not in (1, 2) or static_size(x.shape[-1]) != len(labels):
         raise call.error(f"{len(labels)} labels for scores of shape {list(x.shape)}")
 
     def present(scores: Any) -> list[dict[Any, float]]:

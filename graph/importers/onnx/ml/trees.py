@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.graph.importers.onnx.ml.forests import MEMBER, Forest
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import concrete, on_host
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.ir.errors import UnsupportedError
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 @lowering("TreeEnsemble", domain="ai.onnx.ml")
-def _tree_ensemble(call: Call) -> Any:
+def _tree_ensemble(call: OnnxCall) -> Any:
     x = call.tensor(0)
     rows, features = concrete(x.shape, "a tree ensemble")
     if int(call.attr("post_transform", 0)):
@@ -32,7 +32,7 @@ def _numbers(listed: Any) -> Array:
     return np.array(listed, np.int64).reshape(-1)
 
 
-def _forest(call: Call) -> Forest:
+def _forest(call: OnnxCall) -> Forest:
     modes = call.array_attr("nodes_modes").reshape(-1)
     missing = call.attr("nodes_missing_value_tracks_true") or [0] * len(modes)
     weights = call.array_attr("leaf_weights").reshape(-1)
@@ -59,7 +59,7 @@ def _forest(call: Call) -> Forest:
     )
 
 
-def _memberships(call: Call, modes: Array) -> dict[int, Array]:
+def _memberships(call: OnnxCall, modes: Array) -> dict[int, Array]:
     """The set of each node that asks for membership; sets are separated by NaN."""
     if call.attr("membership_values") is None:
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations
@@ -22,7 +22,7 @@ def _exp(e: Expr) -> Expr:
 
 
 @lowering("Relu")
-def _relu(call: Call) -> Node:
+def _relu(call: OnnxCall) -> Node:
     x = call.node(0)
     if not x.dtype.is_float:
         return pointwise("relu", (x,), lambda a: maximum(a, number(0, a.dtype)))
@@ -30,14 +30,14 @@ def _relu(call: Call) -> Node:
 
 
 @lowering("LeakyRelu")
-def _leaky_relu(call: Call) -> Node:
+def _leaky_relu(call: OnnxCall) -> Node:
     """x where it is not negative: PyTorch's multiplies zero too, which matters for an infinite slope."""
     alpha, x = call.attr("alpha", 0.01), call.node(0)
     return pointwise("leaky_relu", (x,), lambda a: select(a < number(0, a.dtype), a * number(alpha, a.dtype), a))
 
 
 @lowering("PRelu")
-def _prelu(call: Call) -> Node:
+def _prelu(call: OnnxCall) -> Node:
     x, slope = call.node(0), call.node(1)
     if call.version < 7 and len(slope.shape) == 1 and len(x.shape) > 2:
         slope = reshape(slope, [*slope.shape, *([1] * (len(x.shape) - 2))])
@@ -49,12 +49,12 @@ def _prelu(call: Call) -> Node:
 
 
 @lowering("Elu")
-def _elu(call: Call) -> Node:
+def _elu(call: OnnxCall) -> Node:
     return activations.elu(call.node(0), call.attr("alpha", 1.0))
 
 
 @lowering("Celu")
-def _celu(call: Call) -> Node:
+def _celu(call: OnnxCall) -> Node:
     alpha = call.attr("alpha", 1.0)
 
     def element(a: Expr) -> Expr:
@@ -66,13 +66,13 @@ def _celu(call: Call) -> Node:
 
 
 @lowering("Selu")
-def _selu(call: Call) -> Node:
+def _selu(call: OnnxCall) -> Node:
     alpha = call.attr("alpha", 1.6732631921768188)
     return activations.elu(call.node(0), alpha, call.attr("gamma", 1.0507010221481323))
 
 
 @lowering("ThresholdedRelu")
-def _thresholded(call: Call) -> Node:
+def _thresholded(call: OnnxCall) -> Node:
     alpha = call.attr("alpha", 1.0)
     return pointwise(
         "thresholded_relu",
@@ -82,7 +82,7 @@ def _thresholded(call: Call) -> Node:
 
 
 @lowering("HardSigmoid")
-def _hard_sigmoid(call: Call) -> Node:
+def _hard_sigmoid(call: OnnxCall) -> Node:
     alpha, beta = call.attr("alpha", 0.2), call.attr("beta", 0.5)
 
     def element(a: Expr) -> Expr:
@@ -93,7 +93,7 @@ def _hard_sigmoid(call: Call) -> Node:
 
 
 @lowering("HardSwish")
-def _hard_swish(call: Call) -> Node:
+def _hard_swish(call: OnnxCall) -> Node:
     def element(a: Expr) -> Expr:
         line = a * number(1 / 6, a.dtype) + number(0.5, a.dtype)
         return a * maximum(number(0, a.dtype), minimum(number(1, a.dtype), line))
@@ -102,7 +102,7 @@ def _hard_swish(call: Call) -> Node:
 
 
 @lowering("Swish")
-def _swish(call: Call) -> Node:
+def _swish(call: OnnxCall) -> Node:
     alpha = call.attr("alpha", 1.0)
 
     def element(a: Expr) -> Expr:
@@ -113,17 +113,17 @@ def _swish(call: Call) -> Node:
 
 
 @lowering("Mish")
-def _mish(call: Call) -> Node:
+def _mish(call: OnnxCall) -> Node:
     return activations.mish(call.node(0))
 
 
 @lowering("Gelu")
-def _gelu(call: Call) -> Node:
+def _gelu(call: OnnxCall) -> Node:
     return activations.gelu(call.node(0), call.attr("approximate", "none"))
 
 
 @lowering("Softplus")
-def _softplus(call: Call) -> Node:
+def _softplus(call: OnnxCall) -> Node:
     def element(a: Expr) -> Expr:
         zero = number(0, a.dtype)
         return maximum(a, zero) + function_call("log1p", _exp(unary("neg", unary("abs", a))))
@@ -132,12 +132,12 @@ def _softplus(call: Call) -> Node:
 
 
 @lowering("Softsign")
-def _softsign(call: Call) -> Node:
+def _softsign(call: OnnxCall) -> Node:
     return pointwise("softsign", (call.node(0),), lambda a: a / (unary("abs", a) + number(1, a.dtype)))
 
 
 @lowering("Shrink")
-def _shrink(call: Call) -> Node:
+def _shrink(call: OnnxCall) -> Node:
     lambd, bias = call.attr("lambd", 0.5), call.attr("bias", 0.0)
     x = call.node(0)
 
@@ -150,14 +150,14 @@ def _shrink(call: Call) -> Node:
 
 
 @lowering("Softmax", "LogSoftmax", since=13)
-def _softmax(call: Call) -> Node:
+def _softmax(call: OnnxCall) -> Node:
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     return (softmax if call.op == "Softmax" else log_softmax)(x, axis)
 
 
 @lowering("Softmax", "LogSoftmax", until=12)
-def _softmax_of_matrix(call: Call) -> Node:
+def _softmax_of_matrix(call: OnnxCall) -> Node:
     """Before version 13 the tensor was first made a matrix."""
     x = call.node(0)
     axis = call.axis(call.attr("axis", 1), len(x.shape))
@@ -169,7 +169,7 @@ def _softmax_of_matrix(call: Call) -> Node:
 
 
 @lowering("Hardmax")
-def _hardmax(call: Call) -> Node:
+def _hardmax(call: OnnxCall) -> Node:
     x = call.node(0)
     default = -1 if call.version >= 13 else 1
     axis = call.axis(call.attr("axis", default), len(x.shape))

@@ -13,7 +13,7 @@ from typing import Any
 
 from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.importers.onnx.ops.matmul import matmul
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import HELD
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.nodes import Node
@@ -22,7 +22,7 @@ from taskmap.graph.ops.join import cat
 from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
 from taskmap.graph.ops.reductions import amax, sum_
 from taskmap.graph.ops.views import permute, reshape
-from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, load, select
+from taskmap.ir.construct import binary, cast, compare, const, eq, load, select, static_size
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
@@ -33,7 +33,7 @@ FEWEST_QUERIES = 32
 
 
 @lowering("Attention")
-def _attention(call: Call) -> list[Node | None]:
+def _attention(call: OnnxCall) -> list[Node | None]:
     cap = float(call.attr("softcap", 0.0))
     if not cap >= 0.0:
         raise call.error(f"a soft cap of {cap}")
@@ -60,7 +60,7 @@ def _attention(call: Call) -> list[Node | None]:
     if min(window) < -1:
         raise call.error(f"a window of {window}")
     lengths = call.optional(6)
-    plain = lengths is None and window == (-1, -1) and (not causal or constant_dim(past) == 0)
+    plain = lengths is None and window == (-1, -1) and (not causal or static_size(past) == 0)
     mask = _padded(call, k.shape[2])
     if mask is not None:
         _check_mask(call, mask, [*q.shape[:3], k.shape[2]])
@@ -70,7 +70,7 @@ def _attention(call: Call) -> list[Node | None]:
         mask = _Mask(q, k, mask, lengths, past, causal, window).node()
         causal = False
     scale = wanted or default_scale(q)
-    queries = constant_dim(q.shape[2])
+    queries = static_size(q.shape[2])
     if queries is not None and queries < FEWEST_QUERIES:
         made = _by_products(q, k, v, mask, causal, scale)
     else:
@@ -82,14 +82,14 @@ def _attention(call: Call) -> list[Node | None]:
     return [made, *present]
 
 
-def _heads(call: Call, index: int, name: str) -> Node:
+def _heads(call: OnnxCall, index: int, name: str) -> Node:
     """Input ``index`` as [batch, heads, length, size]."""
     x = call.node(index)
     if len(x.shape) == 4:
         return x
     if len(x.shape) != 3:
         raise call.error(f"{call.named(index)} is of rank {len(x.shape)}, not 3 or 4")
-    heads, width = int(call.required(name)), constant_dim(x.shape[2])
+    heads, width = int(call.required(name)), static_size(x.shape[2])
     if width is None:
         raise UnsupportedError("attention with a symbolic head size")
     if heads < 1 or width % heads:
@@ -97,7 +97,7 @@ def _heads(call: Call, index: int, name: str) -> Node:
     return permute(reshape(x, [*x.shape[:2], heads, width // heads]), [0, 2, 1, 3])
 
 
-def _after(call: Call, index: int, x: Node) -> Node:
+def _after(call: OnnxCall, index: int, x: Node) -> Node:
     """``x`` after the past keys or values in input ``index``."""
     past = call.node(index)
     if len(past.shape) != 4:
@@ -111,14 +111,14 @@ def _times(a: Dim, b: Dim) -> Dim:
     return a * b
 
 
-def _padded(call: Call, keys: Dim) -> Node | None:
+def _padded(call: OnnxCall, keys: Dim) -> Node | None:
     """The mask, with keys that it does not mention forbidden."""
     if not call.has(3):
         return None
     mask = call.node(3)
     if not mask.shape:
         raise call.error("a mask without dimensions")
-    length, wanted = constant_dim(mask.shape[-1]), constant_dim(keys)
+    length, wanted = static_size(mask.shape[-1]), static_size(keys)
     if length is None or wanted is None:
         call.same(mask.shape[-1], keys)
         return mask
@@ -139,11 +139,11 @@ def _padded(call: Call, keys: Dim) -> Node | None:
     return define("padded_mask", [mask], [*mask.shape[:-1], wanted], element, mask.dtype)
 
 
-def _check_mask(call: Call, mask: Node, scores: list[Dim]) -> None:
+def _check_mask(call: OnnxCall, mask: Node, scores: list[Dim]) -> None:
     if len(mask.shape) > 4:
         raise call.error(f"a mask of rank {len(mask.shape)}")
     for size, wanted in zip(reversed(mask.shape), reversed(scores), strict=False):
-        if constant_dim(size) != 1:
+        if static_size(size) != 1:
             call.same(size, wanted)
 
 
@@ -192,7 +192,7 @@ class _Mask:
         valid = None
         if lengths is not None:
             valid = load(lengths, (b,))
-            if constant_dim(self.past) == 0:
+            if static_size(self.past) == 0:
                 offset = valid - self.q.shape[2]
         here = i + offset
         terms: list[Expr] = [] if valid is None else [compare("lt", j, valid)]

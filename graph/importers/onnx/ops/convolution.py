@@ -10,7 +10,7 @@ from taskmap.graph.importers.onnx.ops.matmul import matmul
 from taskmap.graph.importers.onnx.ops.sampling import shifted_windows
 from taskmap.graph.importers.onnx.ops.symbolic_padding import open_pad
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import concrete
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.nodes import Node
@@ -18,7 +18,7 @@ from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.rearrange import constant_pad
 from taskmap.graph.ops.views import reshape, slice_
-from taskmap.ir.construct import ceil_div, constant_dim, index, maximum
+from taskmap.ir.construct import ceil_div, index, maximum, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
 
@@ -26,7 +26,7 @@ Pairs = list[tuple[int, int]]
 OpenPairs = list[tuple[Dim, Dim]]
 
 
-def listed(call: Call, name: str, rank: int, default: int) -> list[int]:
+def listed(call: OnnxCall, name: str, rank: int, default: int) -> list[int]:
     """An attribute with one number for each spatial dimension."""
     values = call.attr(name) or [default] * rank
     if len(values) != rank:
@@ -37,7 +37,7 @@ def listed(call: Call, name: str, rank: int, default: int) -> list[int]:
 
 
 def padding_of(
-    call: Call, sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    call: OnnxCall, sizes: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> OpenPairs:
     """Padding before and after each spatial dimension, by ``pads`` or ``auto_pad``."""
     rank = len(kernel)
@@ -51,7 +51,7 @@ def padding_of(
         return [(0, 0)] * rank
     pairs: OpenPairs = []
     for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        known = constant_dim(size)
+        known = static_size(size)
         if known is None and s != 1:
             missing = maximum((ceil_div(size, s) - 1) * s + (d * (k - 1) + 1) - size, 0)
             less, more = missing // 2, missing - missing // 2
@@ -67,7 +67,7 @@ def padding_of(
 
 def padded(x: Node, pairs: OpenPairs, value: float = 0) -> tuple[Node, list[int]]:
     """``x`` padded where its two sides differ, and what is left to pad on both."""
-    known = [(constant_dim(a), constant_dim(b)) for a, b in pairs]
+    known = [(static_size(a), static_size(b)) for a, b in pairs]
     if all(a is not None and a == b and a >= 0 for a, b in known):
         return x, [a for a, _ in known if a is not None]
     if any(n is None for pair in known for n in pair):
@@ -78,24 +78,24 @@ def padded(x: Node, pairs: OpenPairs, value: float = 0) -> tuple[Node, list[int]
 
 
 def check_window(
-    call: Call, sizes: Sequence[Dim], pairs: OpenPairs, kernel: Sequence[int], dilations: Sequence[int]
+    call: OnnxCall, sizes: Sequence[Dim], pairs: OpenPairs, kernel: Sequence[int], dilations: Sequence[int]
 ) -> None:
     """Raises ImportGraphError for a window larger than the padded tensor."""
     for size, (a, b), k, d in zip(sizes, pairs, kernel, dilations, strict=True):
         whole, window = index(size) + a + b, d * (k - 1) + 1
-        known = constant_dim(whole)
+        known = static_size(whole)
         if known is not None and known < window:
             raise call.error(f"a window of {window} elements does not fit into {known}")
         call.at_least(whole, window)
 
 
 @lowering("Conv")
-def _conv(call: Call) -> Node:
+def _conv(call: OnnxCall) -> Node:
     x, w = call.node(0), call.node(1)
     return convolved(call, x, w, call.optional(2))
 
 
-def convolved(call: Call, x: Node, w: Node, bias: Node | None, pad_value: float = 0) -> Node:
+def convolved(call: OnnxCall, x: Node, w: Node, bias: Node | None, pad_value: float = 0) -> Node:
     """The convolution that the call's attributes describe."""
     rank = len(w.shape) - 2
     kernel = concrete(w.shape[2:], "a kernel")
@@ -106,7 +106,7 @@ def convolved(call: Call, x: Node, w: Node, bias: Node | None, pad_value: float 
         raise call.error(f"the attribute kernel_shape is {given}, but the weight has {list(kernel)}")
     strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
     groups = int(call.attr("group", 1))
-    channels, per_group, made = constant_dim(x.shape[1]), constant_dim(w.shape[1]), constant_dim(w.shape[0])
+    channels, per_group, made = static_size(x.shape[1]), static_size(w.shape[1]), static_size(w.shape[0])
     if groups < 1 or None in (channels, per_group, made):
         raise decides(f"a convolution of {x.shape[1]} channels in {groups} groups", [x.shape[1], *w.shape[:2]])
     assert channels is not None
@@ -118,13 +118,13 @@ def convolved(call: Call, x: Node, w: Node, bias: Node | None, pad_value: float 
     check_window(call, x.shape[2:], pairs, kernel, dilations)
     x, padding = padded(x, pairs, pad_value)
     result = convolution(x, w, strides, padding, dilations, groups=groups)
-    if bias is not None and (len(bias.shape) != 1 or constant_dim(bias.shape[0]) != made):
+    if bias is not None and (len(bias.shape) != 1 or static_size(bias.shape[0]) != made):
         raise call.error(f"a bias of shape {list(bias.shape)} for {made} channels")
     return result if bias is None else add_channel_bias(result, bias)
 
 
 @lowering("ConvTranspose")
-def _conv_transpose(call: Call) -> Node:
+def _conv_transpose(call: OnnxCall) -> Node:
     x, w = call.node(0), call.node(1)
     rank = len(w.shape) - 2
     kernel = concrete(w.shape[2:], "a kernel")
@@ -135,7 +135,7 @@ def _conv_transpose(call: Call) -> Node:
     if any(not 0 <= e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         raise call.error(f"an output padding of {extra}", "it must be less than the stride or the dilation.")
     groups = int(call.attr("group", 1))
-    if groups < 1 or constant_dim(x.shape[1]) != constant_dim(w.shape[0]) or (constant_dim(x.shape[1]) or 0) % groups:
+    if groups < 1 or static_size(x.shape[1]) != static_size(w.shape[0]) or (static_size(x.shape[1]) or 0) % groups:
         raise call.error(f"a weight of shape {list(w.shape)} in {groups} groups does not fit {x.shape[1]} channels")
     sizes = x.shape[2:]
     pairs = _transposed_padding(call, sizes, kernel, strides, dilations, extra)
@@ -144,13 +144,13 @@ def _conv_transpose(call: Call) -> Node:
     if not call.has(2):
         return result
     bias = call.node(2)
-    if len(bias.shape) != 1 or constant_dim(bias.shape[0]) != constant_dim(result.shape[1]):
+    if len(bias.shape) != 1 or static_size(bias.shape[0]) != static_size(result.shape[1]):
         raise call.error(f"a bias of shape {list(bias.shape)} for {result.shape[1]} channels")
     return add_channel_bias(result, bias)
 
 
 def _transposed_padding(
-    call: Call,
+    call: OnnxCall,
     sizes: Sequence[Dim],
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -197,7 +197,7 @@ def _cropped(result: Node, pairs: Pairs, extra: Sequence[int]) -> Node:
 
 
 @lowering("DeformConv")
-def _deform(call: Call) -> Any:
+def _deform(call: OnnxCall) -> Any:
     x, w = call.tensor(0), call.tensor(1)
     rank = len(w.shape) - 2
     kernel = concrete(w.shape[2:], "a kernel")
@@ -215,7 +215,7 @@ def _deform(call: Call) -> Any:
         raise call.error(f"a kernel of shape {list(w.shape)} over a tensor of shape {list(x.shape)}")
     offset = reshape(call.node(2), [n, shifts, taps, 2, *spatial])
     mask = reshape(call.node(4), [n, shifts, taps, *spatial]) if call.has(4) else None
-    before = [constant_dim(a) or 0 for a, _ in pairs]
+    before = [static_size(a) or 0 for a, _ in pairs]
     columns = shifted_windows(call.node(0), offset, mask, kernel, strides, dilations, before)
     rows = reshape(columns, [n, groups, each * taps, math.prod(spatial)])
     weights = reshape(to_dtype(call.node(1), rows.dtype), [groups, made // groups, each * taps])

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import (
     MASKS,
     NARROW_FLOATS,
@@ -28,7 +28,7 @@ from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import Tensor, of_array
 from taskmap.graph.ops import creation
 from taskmap.graph.ops.pointwise import to_dtype
-from taskmap.ir.construct import ceil_div, const, constant_dim, eq, index, select
+from taskmap.ir.construct import ceil_div, const, eq, index, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.types import DType, f32, f64, i64
@@ -39,7 +39,7 @@ LARGEST = 1 << 40
 
 
 @lowering("Constant")
-def _constant(call: Call) -> Tensor:
+def _constant(call: OnnxCall) -> Tensor:
     for name in ("value", "sparse_value"):
         proto = call.attr(name)
         if proto is not None:
@@ -59,13 +59,13 @@ def _constant(call: Call) -> Tensor:
 
 
 @lowering("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Any:
+def _constant_of_shape(call: OnnxCall) -> Any:
     sizes = call.dims(0)
     given = call.attr("value")
     elem = FLOAT if given is None else given.data_type
     array = np.zeros(1, np.float32) if given is None else call.array_attr("value")
     value = array.reshape(-1)[0]
-    known = [constant_dim(n) for n in sizes]
+    known = [static_size(n) for n in sizes]
     if any(n is not None and n < 0 for n in known):
         raise call.error(f"the shape {sizes} has negative sizes")
     if None not in known:
@@ -83,7 +83,7 @@ def _constant_of_shape(call: Call) -> Any:
 
 
 @lowering("Range")
-def _range(call: Call) -> Any:
+def _range(call: OnnxCall) -> Any:
     elem = call.elem(0)
     if any(call.tensor(i).is_symbolic for i in range(3)):
         return _symbolic_range(call)
@@ -99,7 +99,7 @@ def _range(call: Call) -> Any:
     return Tensor(elem, node.shape, made=node)
 
 
-def _symbolic_range(call: Call) -> Any:
+def _symbolic_range(call: OnnxCall) -> Any:
     """start, start + step, ... below a symbolic size; as floats where the sizes were converted to floats."""
     start, limit = (_whole(call, i) for i in range(2))
     (step,) = call.array(2).reshape(-1).tolist()
@@ -112,7 +112,7 @@ def _symbolic_range(call: Call) -> Any:
     return Tensor(elem, whole.shape, made=to_dtype(whole, held_in(elem)))
 
 
-def _whole(call: Call, i: int) -> Dim:
+def _whole(call: OnnxCall, i: int) -> Dim:
     """An integer among the inputs, which may be symbolic."""
     tensor = call.tensor(i)
     entry = tensor.known.reshape(-1)[0] if tensor.known is not None and tensor.is_symbolic else call.number(i)
@@ -124,7 +124,7 @@ def _whole(call: Call, i: int) -> Dim:
 
 
 @lowering("EyeLike")
-def _eye_like(call: Call) -> Tensor:
+def _eye_like(call: OnnxCall) -> Tensor:
     shape = call.tensor(0).shape
     if not all_known(shape):
         kind = held_in(int(call.attr("dtype", call.elem(0))))
@@ -148,12 +148,12 @@ def _eye_open(elem: int, shape: Sequence[Dim], dtype: DType, k: int) -> Tensor:
 
 
 @lowering("Cast", "CastLike")
-def _cast(call: Call) -> Any:
+def _cast(call: OnnxCall) -> Any:
     to = call.elem(1) if call.op == "CastLike" else int(call.required("to"))
     return converted(call, to)
 
 
-def converted(call: Call, to: int) -> Any:
+def converted(call: OnnxCall, to: int) -> Any:
     """Input 0 in another element type."""
     x = call.tensor(0)
     if x.elem == to:
@@ -238,7 +238,7 @@ def _to_exponents(wide: Any, dtype: Any, saturate: bool, mode: str) -> Any:
 
 
 @lowering("BitCast")
-def _bit_cast(call: Call) -> Any:
+def _bit_cast(call: OnnxCall) -> Any:
     x = call.tensor(0)
     to = int(call.required("to"))
     a, b = numpy_type(x.elem), numpy_type(to)
@@ -250,7 +250,7 @@ def _bit_cast(call: Call) -> Any:
 
 
 @lowering("Dropout")
-def _dropout(call: Call) -> Any:
+def _dropout(call: OnnxCall) -> Any:
     x = call.tensor(0)
     training = False
     if call.version >= 12 and call.has(2):
@@ -278,7 +278,7 @@ def _ones(x: Tensor) -> Tensor:
 
 
 @lowering("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike")
-def _random(call: Call) -> Any:
+def _random(call: OnnxCall) -> Any:
     like = call.op.endswith("Like")
     shape = call.tensor(0).shape if like else [int(n) for n in call.required("shape")]
     elem = int(call.attr("dtype", call.elem(0) if like else FLOAT))
@@ -303,7 +303,7 @@ def _random(call: Call) -> Any:
 
 
 @lowering("Bernoulli")
-def _bernoulli(call: Call) -> Any:
+def _bernoulli(call: OnnxCall) -> Any:
     x = call.tensor(0)
     elem = int(call.attr("dtype", x.elem))
     seed = call.attr("seed")
@@ -316,7 +316,7 @@ def _bernoulli(call: Call) -> Any:
 
 
 @lowering("Multinomial")
-def _multinomial(call: Call) -> Any:
+def _multinomial(call: OnnxCall) -> Any:
     x = call.tensor(0)
     elem, count = int(call.attr("dtype", 6)), int(call.attr("sample_size", 1))
     seed = call.attr("seed")

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from taskmap.graph.build import broadcast_shapes
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import PLAIN
 from taskmap.graph.importers.onnx.read.host import on_host
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -19,7 +19,7 @@ from taskmap.graph.nodes import Node
 from taskmap.graph.ops import arithmetic, logic
 from taskmap.graph.ops.pointwise import math_function, number, pointwise
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import binary, cast, compare, const, constant_dim, eq, maximum, minimum, ne, select, unary
+from taskmap.ir.construct import binary, cast, compare, const, eq, maximum, minimum, ne, select, static_size, unary
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
@@ -30,7 +30,7 @@ MOST_FACTORS = 8
 """Powers of integers are products of at most so many factors."""
 
 
-def operands(call: Call) -> tuple[Node, Node]:
+def operands(call: OnnxCall) -> tuple[Node, Node]:
     """The two inputs; before version 7 the second was broadcast by the attribute ``axis``."""
     x, y = call.node(0), call.node(1)
     if call.version < 7:
@@ -41,12 +41,12 @@ def operands(call: Call) -> tuple[Node, Node]:
     return x, y
 
 
-def is_unsigned(call: Call) -> bool:
+def is_unsigned(call: OnnxCall) -> bool:
     """Whether the operands are of uint64, which is held in a signed type."""
     return any(isinstance(v, Tensor) and v.elem == UINT64 for v in call.inputs)
 
 
-def by_numpy(call: Call, function: Callable[..., Any], elem: int | None = None) -> list[Tensor]:
+def by_numpy(call: OnnxCall, function: Callable[..., Any], elem: int | None = None) -> list[Tensor]:
     """An element-wise operator on the host."""
     shape = broadcast_shapes(*(call.tensor(i).shape for i in range(len(call.inputs))))
     return on_host(call, function, [(call.elem(0) if elem is None else elem, shape)], "unsigned numbers of 64 bits")
@@ -57,22 +57,22 @@ def _exact(x: Node, y: Node, op: str, function: Callable[[Expr, Expr], Any]) -> 
 
 
 @lowering("Add")
-def _add(call: Call) -> Node:
+def _add(call: OnnxCall) -> Node:
     return _exact(*operands(call), "add", lambda a, b: a + b)
 
 
 @lowering("Sub")
-def _sub(call: Call) -> Node:
+def _sub(call: OnnxCall) -> Node:
     return _exact(*operands(call), "sub", lambda a, b: a - b)
 
 
 @lowering("Mul")
-def _mul(call: Call) -> Node:
+def _mul(call: OnnxCall) -> Node:
     return _exact(*operands(call), "mul", lambda a, b: a * b)
 
 
 @lowering("Div")
-def _div(call: Call) -> Any:
+def _div(call: OnnxCall) -> Any:
     x, y = operands(call)
     if is_unsigned(call):
         return by_numpy(call, np.floor_divide)
@@ -100,7 +100,7 @@ def truncated(a: Expr, b: Expr) -> Expr:
 
 
 @lowering("Mod")
-def _mod(call: Call) -> Any:
+def _mod(call: OnnxCall) -> Any:
     x, y = operands(call)
     if x.dtype.is_float:
         if call.attr("fmod", 0):
@@ -121,7 +121,7 @@ def _floor_remainder(a: Expr, b: Expr) -> Expr:
 
 
 @lowering("Pow")
-def _pow(call: Call) -> Any:
+def _pow(call: OnnxCall) -> Any:
     x, y = operands(call)
     known = call.maybe(1)
     if x.dtype.is_float and call.elem(1) == UINT64:
@@ -149,7 +149,7 @@ def _pow(call: Call) -> Any:
 
 
 @lowering("Max", "Min")
-def _extremum(call: Call) -> Any:
+def _extremum(call: OnnxCall) -> Any:
     if is_unsigned(call):
         wanted = np.maximum if call.op == "Max" else np.minimum
         return by_numpy(call, lambda *arrays: _folded(wanted, arrays))
@@ -168,7 +168,7 @@ def _folded(function: Callable[..., Any], arrays: tuple[Any, ...]) -> Any:
 
 
 @lowering("Sum", "Mean")
-def _sum(call: Call) -> Node:
+def _sum(call: OnnxCall) -> Node:
     nodes = call.nodes()
     wide = compute_type(nodes[0].dtype)
     count = len(nodes)
@@ -183,12 +183,12 @@ def _sum(call: Call) -> Node:
 
 
 @lowering("Neg")
-def _neg(call: Call) -> Node:
+def _neg(call: OnnxCall) -> Node:
     return pointwise("neg", (call.node(0),), lambda a: unary("neg", a))
 
 
 @lowering("Abs")
-def _abs(call: Call) -> Node:
+def _abs(call: OnnxCall) -> Node:
     x = call.node(0)
     if call.elem(0) == UINT64 or x.dtype.kind == "u":
         return x
@@ -196,7 +196,7 @@ def _abs(call: Call) -> Node:
 
 
 @lowering("Sign")
-def _sign(call: Call) -> Any:
+def _sign(call: OnnxCall) -> Any:
     x = call.node(0)
     if call.elem(0) == UINT64:
         return by_numpy(call, np.sign)
@@ -233,24 +233,24 @@ _FUNCTIONS = {
 
 
 @lowering(*_FUNCTIONS)
-def _function(call: Call) -> Node:
+def _function(call: OnnxCall) -> Node:
     x = call.node(0)
     if not x.dtype.is_float:
         return _of_integers(call, x)
     return math_function(_FUNCTIONS[call.op], x)
 
 
-def _of_integers(call: Call, x: Node) -> Node:
+def _of_integers(call: OnnxCall, x: Node) -> Node:
     if call.op == "Erf":
         return pointwise("erf", (x,), lambda a: cast(function_call("erf", cast(a, compute_type(x.dtype))), x.dtype))
     raise UnsupportedError(f"{call.op} of {x.dtype}")
 
 
 @lowering("Clip", since=11)
-def _clip(call: Call) -> Any:
+def _clip(call: OnnxCall) -> Any:
     x = call.node(0)
     low, high = call.optional(1), call.optional(2)
-    if any(bound is not None and any(constant_dim(n) != 1 for n in bound.shape) for bound in (low, high)):
+    if any(bound is not None and any(static_size(n) != 1 for n in bound.shape) for bound in (low, high)):
         raise call.error("a bound has more than one element")
     if is_unsigned(call):
         return by_numpy_clip(call)
@@ -262,7 +262,7 @@ def _clip(call: Call) -> Any:
     return result
 
 
-def by_numpy_clip(call: Call) -> list[Tensor]:
+def by_numpy_clip(call: OnnxCall) -> list[Tensor]:
     """Clip of uint64."""
 
     def clip(x: Any, low: Any = None, high: Any = None) -> Any:
@@ -273,7 +273,7 @@ def by_numpy_clip(call: Call) -> list[Tensor]:
 
 
 @lowering("Clip", until=6)
-def _clip_by_attributes(call: Call) -> Node:
+def _clip_by_attributes(call: OnnxCall) -> Node:
     x = call.node(0)
     low, high = call.attr("min"), call.attr("max")
     return arithmetic.clamp(x, low, high) if low is not None or high is not None else x
@@ -289,7 +289,7 @@ _COMPARISONS = {
 
 
 @lowering(*_COMPARISONS)
-def _compare(call: Call) -> Any:
+def _compare(call: OnnxCall) -> Any:
     op, function = _COMPARISONS[call.op]
     if is_unsigned(call) and op != "eq":
         return by_numpy(call, function, int(TensorProto.BOOL))
@@ -297,28 +297,28 @@ def _compare(call: Call) -> Any:
 
 
 @lowering("And", "Or", "Xor")
-def _logical(call: Call) -> Node:
+def _logical(call: OnnxCall) -> Node:
     return logic.logical(call.op.lower(), *operands(call))
 
 
 @lowering("Not")
-def _not(call: Call) -> Node:
+def _not(call: OnnxCall) -> Node:
     return logic.logical_not(call.node(0))
 
 
 @lowering("BitwiseAnd", "BitwiseOr", "BitwiseXor")
-def _bitwise(call: Call) -> Node:
+def _bitwise(call: OnnxCall) -> Node:
     op = call.op.removeprefix("Bitwise").lower()
     return _exact(call.node(0), call.node(1), op, lambda a, b: binary(op, a, b))
 
 
 @lowering("BitwiseNot")
-def _bitwise_not(call: Call) -> Node:
+def _bitwise_not(call: OnnxCall) -> Node:
     return logic.bitwise_not(call.node(0))
 
 
 @lowering("BitShift")
-def _shift(call: Call) -> Any:
+def _shift(call: OnnxCall) -> Any:
     left = call.required("direction") == "LEFT"
     if is_unsigned(call):
         return by_numpy(call, np.left_shift if left else np.right_shift)
@@ -338,12 +338,12 @@ def _shift(call: Call) -> Any:
 
 
 @lowering("IsNaN")
-def _isnan(call: Call) -> Node:
+def _isnan(call: OnnxCall) -> Node:
     return logic.isnan(call.node(0))
 
 
 @lowering("IsInf")
-def _isinf(call: Call) -> Node:
+def _isinf(call: OnnxCall) -> Node:
     up, down = call.attr("detect_positive", 1), call.attr("detect_negative", 1)
 
     def element(a: Expr) -> Expr:
@@ -358,5 +358,5 @@ def _isinf(call: Call) -> Node:
 
 
 @lowering("Where")
-def _where(call: Call) -> Node:
+def _where(call: OnnxCall) -> Node:
     return logic.where(call.node(0), call.node(1), call.node(2))

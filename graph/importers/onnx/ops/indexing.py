@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.ops.numpy_vision import non_max_suppression
-from taskmap.graph.importers.onnx.read.call import Call, HostStep
+from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall
 from taskmap.graph.importers.onnx.read.elements import PLAIN, held_in
 from taskmap.graph.importers.onnx.read.host import concrete, on_host, step
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -20,7 +20,7 @@ from taskmap.graph.ops.gather import checked, wrapped
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.scatter import Place, scattered
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import compare, const, constant_dim, eq, index, load, select
+from taskmap.ir.construct import compare, const, eq, index, load, select, static_size
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr
 from taskmap.ir.types import i64
@@ -29,7 +29,7 @@ INT64 = int(TensorProto.INT64)
 
 
 @lowering("Gather")
-def _gather(call: Call) -> Node:
+def _gather(call: OnnxCall) -> Node:
     x, places = call.node(0), call.node(1)
     axis = call.axis(call.attr("axis", 0), len(x.shape))
     rank = len(places.shape)
@@ -46,14 +46,14 @@ def _gather(call: Call) -> Node:
 
 
 @lowering("GatherElements")
-def _gather_elements(call: Call) -> Node:
+def _gather_elements(call: OnnxCall) -> Node:
     x, places = call.node(0), call.node(1)
     rank = len(x.shape)
     axis = call.axis(call.attr("axis", 0), rank)
     if len(places.shape) != rank:
         raise call.error("the indices have another rank than the data")
     for d, (n, m) in enumerate(zip(places.shape, x.shape, strict=True)):
-        a, b = constant_dim(n), constant_dim(m)
+        a, b = static_size(n), static_size(m)
         if d != axis and a is not None and b is not None and a > b:
             raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
         if d != axis:
@@ -70,16 +70,16 @@ def _gather_elements(call: Call) -> Node:
 
 
 @lowering("GatherND")
-def _gather_nd(call: Call) -> Node:
+def _gather_nd(call: OnnxCall) -> Node:
     x, places = call.node(0), call.node(1)
     batch = int(call.attr("batch_dims", 0))
-    depth = constant_dim(places.shape[-1]) if places.shape else None
+    depth = static_size(places.shape[-1]) if places.shape else None
     if depth is None or not 1 <= depth <= len(x.shape) - batch:
         raise call.error(f"indices of shape {list(places.shape)} do not fit data of shape {list(x.shape)}")
     outer = len(places.shape) - 1
     pairs = list(zip(places.shape[:batch], x.shape[:batch], strict=False))
     if not 0 <= batch <= outer or any(
-        constant_dim(a) != constant_dim(b) for a, b in pairs if None not in (constant_dim(a), constant_dim(b))
+        static_size(a) != static_size(b) for a, b in pairs if None not in (static_size(a), static_size(b))
     ):
         raise call.error(f"{batch} batch dimensions of shapes {list(x.shape)} and {list(places.shape)}")
     for a, b in pairs:
@@ -114,15 +114,15 @@ def _in_range(places: Any, size: int) -> Any:
     return np.where(places < 0, places + size, places)
 
 
-def _is_compiled(call: Call, how: str) -> bool:
+def _is_compiled(call: OnnxCall, how: str) -> bool:
     """Whether the type that holds the elements combines them as the standard means it."""
     x = call.tensor(0)
-    whole = all(constant_dim(n) != 0 for i in (0, 2) for n in call.tensor(i).shape)
+    whole = all(static_size(n) != 0 for i in (0, 2) for n in call.tensor(i).shape)
     return whole and bool(x.shape) and (how == "none" or PLAIN.get(held_in(x.elem)) == x.elem)
 
 
 @lowering("ScatterElements", "Scatter")
-def _scatter_elements(call: Call) -> Any:
+def _scatter_elements(call: OnnxCall) -> Any:
     x, index, source = (call.tensor(i) for i in range(3))
     rank = len(x.shape)
     axis, how = call.axis(call.attr("axis", 0), rank), call.attr("reduction", "none")
@@ -130,7 +130,7 @@ def _scatter_elements(call: Call) -> Any:
         raise call.error(f"indices of shape {list(index.shape)} and updates of shape {list(source.shape)}, by {how}")
     for d in range(rank):
         call.same(index.shape[d], source.shape[d])
-        sizes = constant_dim(index.shape[d]), constant_dim(x.shape[d])
+        sizes = static_size(index.shape[d]), static_size(x.shape[d])
         if d != axis and None not in sizes and (sizes[0] or 0) > (sizes[1] or 0):
             raise call.error(f"indices of shape {list(index.shape)} do not fit data of shape {list(x.shape)}")
         if d != axis:
@@ -148,7 +148,7 @@ def _scatter_elements(call: Call) -> Any:
     return on_host(call, run, [(x.elem, x.shape)], "elements that are held in another type")
 
 
-def _scattered_elements(call: Call, axis: int, how: str) -> Tensor:
+def _scattered_elements(call: OnnxCall, axis: int, how: str) -> Tensor:
     x, index, source = call.nodes()
 
     def place(i: Buffer, s: Buffer) -> Place:
@@ -163,10 +163,10 @@ def _scattered_elements(call: Call, axis: int, how: str) -> Tensor:
 
 
 @lowering("ScatterND")
-def _scatter_nd(call: Call) -> Any:
+def _scatter_nd(call: OnnxCall) -> Any:
     x, index, source = (call.tensor(i) for i in range(3))
     how = call.attr("reduction", "none")
-    depth = constant_dim(index.shape[-1]) if index.shape else None
+    depth = static_size(index.shape[-1]) if index.shape else None
     if how not in _HOW or depth is None or depth > len(x.shape):
         raise call.error(f"indices of shape {list(index.shape)} in data of shape {list(x.shape)}, by {how}")
     wanted = [*index.shape[:-1], *x.shape[depth:]]
@@ -186,7 +186,7 @@ def _scatter_nd(call: Call) -> Any:
     return on_host(call, run, [(x.elem, x.shape)], "elements that are held in another type")
 
 
-def _scattered_slices(call: Call, depth: int, how: str) -> Tensor:
+def _scattered_slices(call: OnnxCall, depth: int, how: str) -> Tensor:
     x, index_node, source = call.nodes()
     outer = len(index_node.shape) - 1
 
@@ -202,7 +202,7 @@ def _scattered_slices(call: Call, depth: int, how: str) -> Tensor:
 
 
 @lowering("TensorScatter")
-def _tensor_scatter(call: Call) -> Any:
+def _tensor_scatter(call: OnnxCall) -> Any:
     past = call.tensor(0)
     axis = call.axis(call.attr("axis", -2), len(past.shape))
     circular = call.attr("mode", "linear") == "circular"
@@ -232,12 +232,12 @@ def _tensor_scatter(call: Call) -> Any:
 
 
 @lowering("OneHot")
-def _one_hot(call: Call) -> Node:
+def _one_hot(call: OnnxCall) -> Node:
     places, values = call.node(0), call.node(2)
     depth = int(call.number(1))
     if not 0 <= depth < 1 << 31:
         raise call.error(f"the depth {depth} is not one")
-    if len(values.shape) != 1 or constant_dim(values.shape[0]) != 2:
+    if len(values.shape) != 1 or static_size(values.shape[0]) != 2:
         raise call.error(f"values of shape {list(values.shape)}, not of two elements")
     rank = len(places.shape) + 1
     axis = call.axis(call.attr("axis", -1), rank)
@@ -256,7 +256,7 @@ def _one_hot(call: Call) -> Node:
 
 
 @lowering("NonZero")
-def _non_zero(call: Call) -> Any:
+def _non_zero(call: OnnxCall) -> Any:
     known, rank = call.maybe(0), len(call.tensor(0).shape)
 
     def run(a: Any) -> Any:
@@ -266,13 +266,13 @@ def _non_zero(call: Call) -> Any:
 
 
 @lowering("Compress")
-def _compress(call: Call) -> HostStep:
+def _compress(call: OnnxCall) -> HostStep:
     axis = call.attr("axis")
     return step(call, lambda a, c: np.compress(c, a, axis=axis), call.elem(0))
 
 
 @lowering("Unique")
-def _unique(call: Call) -> HostStep:
+def _unique(call: OnnxCall) -> HostStep:
     axis, ordered = call.attr("axis"), bool(call.attr("sorted", 1))
 
     def run(a: Any) -> tuple[Any, ...]:
@@ -296,7 +296,7 @@ def _unique(call: Call) -> HostStep:
 
 
 @lowering("NonMaxSuppression")
-def _nms(call: Call) -> HostStep:
+def _nms(call: OnnxCall) -> HostStep:
     center = bool(call.attr("center_point_box", 0))
 
     def run(boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> Any:
@@ -312,11 +312,11 @@ def _nms(call: Call) -> HostStep:
 
 
 @lowering("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def _features(call: Call) -> Any:
+def _features(call: OnnxCall) -> Any:
     x, places = call.tensor(0), call.tensor(1)
     count = concrete(places.shape, "a feature extractor")[-1]
     rows = x.shape[:-1] if len(x.shape) > 1 else (1,)
-    if len(places.shape) > 1 and any(constant_dim(n) != 1 for n in places.shape[:-1]):
+    if len(places.shape) > 1 and any(static_size(n) != 1 for n in places.shape[:-1]):
         raise call.error(f"positions of shape {list(places.shape)}, not in one row")
     data, listed = call.node(0), reshape(call.node(1), [count])
 
@@ -332,7 +332,7 @@ def _features(call: Call) -> Any:
 
 
 @lowering("Binarizer", domain="ai.onnx.ml")
-def _binarizer(call: Call) -> Node:
+def _binarizer(call: OnnxCall) -> Node:
     limit = call.attr("threshold", 0.0)
     x = call.node(0)
     one = 1.0 if x.dtype.is_float else 1
@@ -340,7 +340,7 @@ def _binarizer(call: Call) -> Node:
 
 
 @lowering("LabelEncoder", domain="ai.onnx.ml", since=2)
-def _label_encoder(call: Call) -> Any:
+def _label_encoder(call: OnnxCall) -> Any:
     x = call.tensor(0)
     keys, values = _table(call, "keys"), _table(call, "values")
     if keys is None or values is None or len(keys) != len(values):
@@ -368,7 +368,7 @@ def _label_encoder(call: Call) -> Any:
     return on_host(call, run, [(elem, x.shape)], "a table of labels")
 
 
-def _table(call: Call, name: str) -> Any:
+def _table(call: OnnxCall, name: str) -> Any:
     if call.attr(f"{name}_tensor") is not None:
         return call.array_attr(f"{name}_tensor").reshape(-1)
     for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", object)):
@@ -377,7 +377,7 @@ def _table(call: Call, name: str) -> Any:
     return None
 
 
-def _default(call: Call, dtype: Any) -> Any:
+def _default(call: OnnxCall, dtype: Any) -> Any:
     if call.attr("default_tensor") is not None:
         return call.array_attr("default_tensor").reshape(-1)[0]
     if dtype.kind == "f":

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from taskmap.graph.build import broadcast_shapes, define, same_dim
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import on_host
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.matmul import contract, mm, scaled_sum
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.graph.ops.views import expand, reshape, transpose
-from taskmap.ir.construct import cast, constant_dim, product, reduce
+from taskmap.ir.construct import cast, product, reduce, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, compute_type
@@ -39,10 +39,10 @@ def matmul(a: Node, b: Node, dtype: DType | None = None) -> Node:
 
 def _batched(a: Node, b: Node, dtype: DType | None) -> Node:
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    if not same_dim(a.shape[-1], b.shape[-2]) and None not in (constant_dim(a.shape[-1]), constant_dim(b.shape[-2])):
+    if not same_dim(a.shape[-1], b.shape[-2]) and None not in (static_size(a.shape[-1]), static_size(b.shape[-2])):
         raise UnsupportedError(f"a product of shapes {a.shape} and {b.shape}")
     shape = [*batch, a.shape[-2], b.shape[-1]]
-    known = [constant_dim(n) for n in batch]
+    known = [static_size(n) for n in batch]
     if None not in known and len(batch) > 1 and _is_whole(a, batch) and _is_whole(b, batch):
         count = product(batch)
         three = contract_batch(reshape(a, [count, *a.shape[-2:]]), reshape(b, [count, *b.shape[-2:]]), dtype)
@@ -68,7 +68,7 @@ def contract_batch(a: Node, b: Node, dtype: DType | None) -> Node:
 
 
 @lowering("MatMul")
-def _matmul(call: Call) -> Node:
+def _matmul(call: OnnxCall) -> Node:
     a, b = call.node(0), call.node(1)
     if not a.shape or not b.shape:
         raise call.error("a matrix product of a tensor without dimensions")
@@ -78,7 +78,7 @@ def _matmul(call: Call) -> Node:
 
 
 @lowering("Gemm")
-def _gemm(call: Call) -> Node:
+def _gemm(call: OnnxCall) -> Node:
     a, b = call.node(0), call.node(1)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise call.error("Gemm takes matrices")
@@ -104,7 +104,7 @@ def _number(value: float, like: Node) -> float:
 
 
 @lowering("Einsum")
-def _einsum(call: Call) -> Node:
+def _einsum(call: OnnxCall) -> Node:
     equation = call.required("equation").replace(" ", "")
     nodes = call.nodes()
     terms, result = _parse(call, equation, nodes)
@@ -112,12 +112,12 @@ def _einsum(call: Call) -> Node:
     for term, node in zip(terms, nodes, strict=True):
         for letter, size in zip(term, node.shape, strict=True):
             call.broadcasts([sizes.setdefault(letter, size)], [size])
-            if constant_dim(sizes[letter]) == 1:
+            if static_size(sizes[letter]) == 1:
                 sizes[letter] = size
     return einsum(nodes, terms, result)
 
 
-def _parse(call: Call, equation: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
+def _parse(call: OnnxCall, equation: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
     """Terms and result with "..." written as capital digits of their own, one for each dimension it stands for."""
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -147,9 +147,9 @@ def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
     sizes: dict[str, Dim] = {}
     for term, node in zip(terms, nodes, strict=True):
         for letter, size in zip(term, node.shape, strict=True):
-            if letter not in sizes or constant_dim(sizes[letter]) == 1:
+            if letter not in sizes or static_size(sizes[letter]) == 1:
                 sizes[letter] = size
-            elif constant_dim(size) not in (1, None, constant_dim(sizes[letter])) and constant_dim(sizes[letter]):
+            elif static_size(size) not in (1, None, static_size(sizes[letter])) and static_size(sizes[letter]):
                 raise UnsupportedError(f"an equation whose letter {letter!r} is {sizes[letter]} and {size}")
     if any(c not in sizes for c in result) or len(set(result)) != len(result):
         raise UnsupportedError("an equation whose result has a letter twice, or one that no term has")
@@ -164,7 +164,7 @@ def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
             total: Expr | None = None
             for f, term, node in zip(formals, terms, nodes, strict=True):
                 position = [
-                    0 if constant_dim(n) == 1 and constant_dim(sizes[c]) != 1 else places[c]
+                    0 if static_size(n) == 1 and static_size(sizes[c]) != 1 else places[c]
                     for c, n in zip(term, node.shape, strict=True)
                 ]
                 value = cast(f[tuple(position)], wide)
@@ -178,7 +178,7 @@ def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
 
 
 @lowering("Det")
-def _det(call: Call) -> Any:
+def _det(call: OnnxCall) -> Any:
     x = call.tensor(0)
     return on_host(
         call,

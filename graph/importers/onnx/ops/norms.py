@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from taskmap.graph.build import define
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import norms
@@ -13,14 +13,14 @@ from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
 from taskmap.graph.ops.reductions import mean_and_variance, vector_norm
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, reduce, select
+from taskmap.ir.construct import cast, compare, const, index, load, maximum, minimum, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Expr, Var
 from taskmap.ir.types import compute_type, f32
 
 
 @lowering("BatchNormalization")
-def _batch_norm(call: Call) -> Any:
+def _batch_norm(call: OnnxCall) -> Any:
     x = call.node(0)
     scale, bias, center, variance = (call.node(i) for i in range(1, 5))
     eps = call.attr("epsilon", 1e-5)
@@ -46,7 +46,7 @@ def _batch_norm(call: Call) -> Any:
 
 
 @lowering("InstanceNormalization")
-def _instance_norm(call: Call) -> Node:
+def _instance_norm(call: OnnxCall) -> Node:
     x, scale, bias = (call.node(i) for i in range(3))
     dims = tuple(range(2, len(x.shape)))
     center, variance = mean_and_variance(x, dims, True, 0)
@@ -56,7 +56,7 @@ def _instance_norm(call: Call) -> Node:
 
 
 @lowering("LayerNormalization")
-def _layer_norm(call: Call) -> Any:
+def _layer_norm(call: OnnxCall) -> Any:
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     if call.attr("stash_type", 1) != 1 and compute_type(x.dtype) != x.dtype:
@@ -76,7 +76,7 @@ def _layer_norm(call: Call) -> Any:
     return [result, to_dtype(center, f32) if wide == f32 else center, to_dtype(rstd, f32) if wide == f32 else rstd]
 
 
-def _broadcast(call: Call, place: int, x: Node, axis: int) -> Node | None:
+def _broadcast(call: OnnxCall, place: int, x: Node, axis: int) -> Node | None:
     """A weight; one that does not have the shape of what is normalised leaves the operator to its function body."""
     weight = call.optional(place)
     if weight is None:
@@ -88,10 +88,10 @@ def _broadcast(call: Call, place: int, x: Node, axis: int) -> Node | None:
 
 
 @lowering("GroupNormalization", since=21)
-def _group_norm(call: Call) -> Node:
+def _group_norm(call: OnnxCall) -> Node:
     x = call.node(0)
     groups = int(call.required("num_groups"))
-    channels = constant_dim(x.shape[1])
+    channels = static_size(x.shape[1])
     if groups < 1 or channels is None or channels % groups:
         raise call.error(f"{x.shape[1]} channels cannot be divided into {groups} groups")
     if compute_type(x.dtype) != x.dtype:
@@ -100,7 +100,7 @@ def _group_norm(call: Call) -> Node:
 
 
 @lowering("RMSNormalization")
-def _rms_norm(call: Call) -> Node:
+def _rms_norm(call: OnnxCall) -> Node:
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     if compute_type(x.dtype) != x.dtype:
@@ -109,7 +109,7 @@ def _rms_norm(call: Call) -> Node:
 
 
 @lowering("LpNormalization")
-def _lp_norm(call: Call) -> Node:
+def _lp_norm(call: OnnxCall) -> Node:
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     size = vector_norm(x, call.attr("p", 2), axis, True)
@@ -122,7 +122,7 @@ def _lp_norm(call: Call) -> Node:
 
 
 @lowering("MeanVarianceNormalization")
-def _mean_variance(call: Call) -> Node:
+def _mean_variance(call: OnnxCall) -> Node:
     x = call.node(0)
     axes = call.attr("axes", [0, 2, 3])
     dims = tuple(call.axis(a, len(x.shape)) for a in axes)
@@ -135,7 +135,7 @@ def _mean_variance(call: Call) -> Node:
 
 
 @lowering("LRN")
-def _lrn(call: Call) -> Node:
+def _lrn(call: OnnxCall) -> Node:
     x = call.node(0)
     size = int(call.required("size"))
     alpha, beta, bias = call.attr("alpha", 1e-4), call.attr("beta", 0.75), call.attr("bias", 1.0)

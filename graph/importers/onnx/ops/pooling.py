@@ -10,7 +10,7 @@ import numpy as np
 
 from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.ops.convolution import OpenPairs, listed, padding_of
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.host import concrete
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.nodes import Node
@@ -28,7 +28,6 @@ from taskmap.ir.construct import (
     ceil_div,
     compare,
     const,
-    constant_dim,
     eq,
     index,
     load,
@@ -37,6 +36,7 @@ from taskmap.ir.construct import (
     product,
     reduce,
     select,
+    static_size,
     unary,
 )
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
@@ -46,7 +46,7 @@ from taskmap.ir.types import boolean, compute_type, i64
 class Pool:
     """The windows of a pooling operator; the dimension of extent ``out`` has windows at o * stride - before."""
 
-    def __init__(self, call: Call, x: Node) -> None:
+    def __init__(self, call: OnnxCall, x: Node) -> None:
         self.rank = len(x.shape) - 2
         kernel = call.required("kernel_shape")
         if self.rank < 1 or len(kernel) != self.rank or any(k < 1 for k in kernel):
@@ -57,17 +57,17 @@ class Pool:
         self.sizes = x.shape[2:]
         self.pairs: OpenPairs = padding_of(call, self.sizes, self.kernel, self.strides, self.dilations)
         spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True)]
-        most = [max((constant_dim(p) or 0 for p in pair), default=0) for pair in self.pairs]
+        most = [max((static_size(p) or 0 for p in pair), default=0) for pair in self.pairs]
         if any(m >= span for m, span in zip(most, spans, strict=True) if m > 0):
             raise call.error(f"a padding of {list(self.pairs)} around windows of {spans}", "some windows lie outside.")
         self.ceil = bool(call.attr("ceil_mode", 0))
         self.out = [self._positions(call, d) for d in range(self.rank)]
 
-    def _positions(self, call: Call, d: int) -> Dim:
+    def _positions(self, call: OnnxCall, d: int) -> Dim:
         before, after = self.pairs[d]
         span = self.dilations[d] * (self.kernel[d] - 1) + 1
         stride, size = self.strides[d], self.sizes[d]
-        known = constant_dim(size)
+        known = static_size(size)
         if known is None:
             padded = index(size) + before + after
             call.at_least(padded, span)
@@ -100,13 +100,13 @@ class Pool:
 
 
 def _whole(padding: Dim) -> int:
-    known = constant_dim(padding)
+    known = static_size(padding)
     assert known is not None  # the size is known
     return known
 
 
 @lowering("MaxPool")
-def _max_pool(call: Call) -> Any:
+def _max_pool(call: OnnxCall) -> Any:
     x = call.node(0)
     pool = Pool(call, x)
     padding = _symmetric(pool)
@@ -123,8 +123,8 @@ def _max_pool(call: Call) -> Any:
 
 def _symmetric(pool: Pool) -> list[int] | None:
     """The padding on both sides where it is the same and at most half a window."""
-    known = [(constant_dim(a), constant_dim(b)) for a, b in pool.pairs]
-    if pool.ceil and any(constant_dim(n) is None for n in pool.sizes):
+    known = [(static_size(a), static_size(b)) for a, b in pool.pairs]
+    if pool.ceil and any(static_size(n) is None for n in pool.sizes):
         return None
     if any(a is None or a != b or 2 * a > k for (a, b), k in zip(known, pool.kernel, strict=True)):
         return None
@@ -177,7 +177,7 @@ def _places(x: Node, largest: Node, pool: Pool) -> Node:
     return define("max_pool_places", [x, largest], largest.shape, element, i64)
 
 
-def _flat_places(call: Call, x: Node, place: Node) -> Node:
+def _flat_places(call: OnnxCall, x: Node, place: Node) -> Node:
     """Positions in the flat tensor from positions in the spatial dimensions."""
     sizes = concrete(x.shape, "positions in a tensor")
     if call.attr("storage_order", 0):
@@ -212,7 +212,7 @@ def _column_major(place: Node, sizes: Sequence[int]) -> Node:
 
 
 @lowering("AveragePool")
-def _average_pool(call: Call) -> Node:
+def _average_pool(call: OnnxCall) -> Node:
     x = call.node(0)
     pool = Pool(call, x)
     include = bool(call.attr("count_include_pad", 0))
@@ -226,7 +226,7 @@ def _average_pool(call: Call) -> Node:
             count: Expr = index(1)
             for d, o in enumerate(out):
                 before, after = pool.pairs[d]
-                if constant_dim(before) == 0 and constant_dim(after) == 0 and not pool.ceil:
+                if static_size(before) == 0 and static_size(after) == 0 and not pool.ceil:
                     count = count * pool.kernel[d]
                     continue
                 low, high = (index(0) - before, index(pool.sizes[d]) + after) if include else (0, index(pool.sizes[d]))
@@ -252,7 +252,7 @@ def _taps_between(start: Expr, kernel: int, step: int, low: Dim, high: Expr) -> 
 
 
 @lowering("LpPool")
-def _lp_pool(call: Call) -> Node:
+def _lp_pool(call: OnnxCall) -> Node:
     x = call.node(0)
     pool = Pool(call, x)
     p = float(call.attr("p", 2))
@@ -269,7 +269,7 @@ def _root(s: Expr, p: float) -> Expr:
     return function_call("sqrt", s) if p == 2 else s if p == 1 else function_call("pow", s, const(1 / p, s.dtype))
 
 
-def _spatial(call: Call) -> tuple[int, ...]:
+def _spatial(call: OnnxCall) -> tuple[int, ...]:
     rank = len(call.node(0).shape)
     if rank < 3:
         raise call.error(f"its input has {rank} dimensions", "there is none beside the batch and the channels.")
@@ -277,22 +277,22 @@ def _spatial(call: Call) -> tuple[int, ...]:
 
 
 @lowering("GlobalAveragePool")
-def _global_average(call: Call) -> Node:
+def _global_average(call: OnnxCall) -> Node:
     return mean(call.node(0), _spatial(call), True)
 
 
 @lowering("GlobalMaxPool")
-def _global_max(call: Call) -> Node:
+def _global_max(call: OnnxCall) -> Node:
     return amax(call.node(0), _spatial(call), True)
 
 
 @lowering("GlobalLpPool")
-def _global_lp(call: Call) -> Node:
+def _global_lp(call: OnnxCall) -> Node:
     return vector_norm(call.node(0), call.attr("p", 2), _spatial(call), True)
 
 
 @lowering("MaxUnpool")
-def _max_unpool(call: Call) -> Any:
+def _max_unpool(call: OnnxCall) -> Any:
     x = call.tensor(0)
     sizes = concrete(x.shape, "MaxUnpool")
     rank = len(sizes) - 2

@@ -13,7 +13,7 @@ from taskmap.graph.build import elementwise, reindex
 from taskmap.graph.importers.onnx.ops.convolution import convolved
 from taskmap.graph.importers.onnx.ops.creation import numpy_cast
 from taskmap.graph.importers.onnx.ops.matmul import matmul
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import MASKS, NARROW_FLOATS, NARROW_INTEGERS, held_in
 from taskmap.graph.importers.onnx.read.host import on_host
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -24,7 +24,7 @@ from taskmap.graph.ops.pointwise import number, pointwise, to_dtype
 from taskmap.graph.ops.reductions import amax, amin
 from taskmap.graph.ops.views import reshape, slice_
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import cast, constant_dim, maximum, minimum
+from taskmap.ir.construct import cast, maximum, minimum, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i32, i64
@@ -68,10 +68,10 @@ def rounded(e: Expr, elem: int, zero: Expr | None) -> Expr:
     return minimum(maximum(moved, low), high)
 
 
-def along(call: Call, x: Node | Tensor, p: Node, default: int = 1) -> Node:
+def along(call: OnnxCall, x: Node | Tensor, p: Node, default: int = 1) -> Node:
     """A scale or zero point so that it broadcasts: one for all, for each position of an axis, or for a block."""
     rank = len(x.shape)
-    if not p.shape or (all(constant_dim(n) == 1 for n in p.shape) and len(p.shape) == 1):
+    if not p.shape or (all(static_size(n) == 1 for n in p.shape) and len(p.shape) == 1):
         return reshape(p, [])
     axis = call.axis(call.attr("axis", default), rank)
     if len(p.shape) == 1:
@@ -83,7 +83,7 @@ def along(call: Call, x: Node | Tensor, p: Node, default: int = 1) -> Node:
 
 
 @lowering("QuantizeLinear")
-def _quantize(call: Call) -> Any:
+def _quantize(call: OnnxCall) -> Any:
     x, scale = call.node(0), call.node(1)
     zero = call.optional(2)
     elem = call.elem(2) if call.has(2) else int(call.attr("output_dtype", 0)) or UINT8
@@ -98,7 +98,7 @@ def _quantize(call: Call) -> Any:
     return Tensor(elem, node.shape, made=node)
 
 
-def _precision(call: Call, x: Node, scale: Node) -> DType:
+def _precision(call: OnnxCall, x: Node, scale: Node) -> DType:
     given = {10: f16, 16: bf16, 1: f32, 11: None}.get(int(call.attr("precision", 0)))
     return given or (x.dtype if x.dtype.is_float else scale.dtype)
 
@@ -111,12 +111,14 @@ def _quantized(operands: list[Node], elem: int, target: DType, wide: DType) -> N
     return elementwise("quantize", operands, element, target)
 
 
-def _quantize_to_float(call: Call, x: Node, elem: int) -> Any:
+def _quantize_to_float(call: OnnxCall, x: Node, elem: int) -> Any:
     scale = along(call, x, call.node(1))
     wide = compute_type(x.dtype)
     quotient = pointwise("quotient", (x, scale), lambda a, s: a / s, f32, wide)
     helper = Tensor(1, quotient.shape, made=quotient)
-    inner = Call(call.proto, call.domain, call.version, [helper], call.attributes, call.library, call.fold, call.sizes)
+    inner = OnnxCall(
+        call.proto, call.domain, call.version, [helper], call.attributes, call.library, call.fold, call.sizes
+    )
     saturate = bool(call.attr("saturate", 1))
     return on_host(
         inner, lambda a: numpy_cast(a, elem, saturate), [(elem, quotient.shape)], "a type of few bits", inputs=[0]
@@ -124,7 +126,7 @@ def _quantize_to_float(call: Call, x: Node, elem: int) -> Any:
 
 
 @lowering("DequantizeLinear")
-def _dequantize(call: Call) -> Any:
+def _dequantize(call: OnnxCall) -> Any:
     x, scale = call.node(0), call.node(1)
     elem = int(call.attr("output_dtype", 0)) or call.elem(1)
     target = held_in(elem)
@@ -142,7 +144,7 @@ def _dequantize(call: Call) -> Any:
 
 
 @lowering("DynamicQuantizeLinear")
-def _dynamic(call: Call) -> list[Tensor]:
+def _dynamic(call: OnnxCall) -> list[Tensor]:
     x = call.node(0)
     dims = tuple(range(len(x.shape)))
 
@@ -174,7 +176,7 @@ def exact_product(a: Node, b: Node) -> Node:
     Sums of so few such products have no more bits than a float of 32 holds, so products of floats are exact, and
     several times as fast as those of integers; longer sums are put together from parts.
     """
-    length = constant_dim(a.shape[-1])
+    length = static_size(a.shape[-1])
     if length is None or length > EXACT * MOST_PARTS or len(a.shape) < 2 or len(b.shape) < 2:
         return matmul(a, b, i32)
     parts: list[Node] = []
@@ -188,10 +190,10 @@ def exact_product(a: Node, b: Node) -> Node:
     return total
 
 
-def exact_convolution(call: Call, x: Node, w: Node, reach: Array | None) -> Node:
+def exact_convolution(call: OnnxCall, x: Node, w: Node, reach: Array | None) -> Node:
     """The convolution that the call describes, of i32 tensors whose elements are differences of integers of eight bits,
     as i32: by floats, as ``exact_product``, in parts of its input channels. ``reach``: the weights' magnitudes."""
-    channels, taps = constant_dim(w.shape[1]), [constant_dim(n) for n in w.shape[2:]]
+    channels, taps = static_size(w.shape[1]), [static_size(n) for n in w.shape[2:]]
     if channels is None or None in taps or call.elem(0) not in (UINT8, INT8):
         return convolved(call, x, w, None)
     step = _exact_channels(channels, math.prod(n or 1 for n in taps), reach)
@@ -219,7 +221,7 @@ def _exact_channels(channels: int, taps: int, reach: Array | None) -> int:
     return step
 
 
-def _reach(call: Call, weights: int, zero: int) -> Array | None:
+def _reach(call: OnnxCall, weights: int, zero: int) -> Array | None:
     """The magnitudes of a convolution's weights less their zero points, where both are known."""
     known = call.maybe(weights)
     point = call.maybe(zero) if call.has(zero) else np.zeros((), np.int64)
@@ -232,16 +234,16 @@ def _reach(call: Call, weights: int, zero: int) -> Array | None:
 
 
 @lowering("MatMulInteger")
-def _matmul_integer(call: Call) -> Node:
+def _matmul_integer(call: OnnxCall) -> Node:
     a, b = call.node(0), call.node(1)
     left, right = call.optional(2), call.optional(3)
-    if left is not None and len(left.shape) == 1 and len(a.shape) > 1 and constant_dim(left.shape[0]) != 1:
+    if left is not None and len(left.shape) == 1 and len(a.shape) > 1 and static_size(left.shape[0]) != 1:
         left = reshape(left, [*left.shape, 1])
     return exact_product(shifted(a, left), shifted(b, right))
 
 
 @lowering("QLinearMatMul")
-def _q_matmul(call: Call) -> Any:
+def _q_matmul(call: OnnxCall) -> Any:
     a, b = call.node(0), call.node(3)
     elem = call.elem(7)
     if call.elem(0) in NARROW_FLOATS or call.elem(3) in NARROW_FLOATS:
@@ -262,10 +264,10 @@ def _wide_product(a: Node, b: Node) -> Node:
 
 
 def _row(p: Node) -> Node:
-    return reshape(p, [*p.shape, 1]) if len(p.shape) == 1 and constant_dim(p.shape[0]) != 1 else p
+    return reshape(p, [*p.shape, 1]) if len(p.shape) == 1 and static_size(p.shape[0]) != 1 else p
 
 
-def _float8_matmul(call: Call, elem: int) -> Any:
+def _float8_matmul(call: OnnxCall, elem: int) -> Any:
     raise UnsupportedError("a product of floats of eight bits")
 
 
@@ -288,13 +290,13 @@ def requantized(total: Node, scales: list[Node], scale: Node, zero: Node, elem: 
 
 
 @lowering("QLinearConv")
-def _q_conv(call: Call) -> Any:
+def _q_conv(call: OnnxCall) -> Any:
     x, w = call.node(0), call.node(3)
     rank = len(w.shape)
     w_scale, w_zero = call.node(4), call.node(5)
-    if w_zero.shape and constant_dim(w_zero.shape[0]) != 1:
+    if w_zero.shape and static_size(w_zero.shape[0]) != 1:
         w_zero = reshape(w_zero, [w_zero.shape[0], *([1] * (rank - 1))])
-    if w_scale.shape and constant_dim(w_scale.shape[0]) != 1:
+    if w_scale.shape and static_size(w_scale.shape[0]) != 1:
         w_scale = reshape(w_scale, [w_scale.shape[0], *([1] * (rank - 2))])
     bias = call.optional(8)
     total = exact_convolution(call, shifted(x, call.node(2)), shifted(w, w_zero), _reach(call, 3, 5))
@@ -311,13 +313,13 @@ def _q_conv(call: Call) -> Any:
 
 def reshape_one(p: Node) -> Node:
     """A tensor of one element without dimensions; others stay as they are."""
-    return reshape(p, []) if p.shape and all(constant_dim(n) == 1 for n in p.shape) else p
+    return reshape(p, []) if p.shape and all(static_size(n) == 1 for n in p.shape) else p
 
 
 @lowering("ConvInteger")
-def _conv_integer(call: Call) -> Any:
+def _conv_integer(call: OnnxCall) -> Any:
     x = shifted(call.node(0), call.optional(2))
     w, zero = call.node(1), call.optional(3)
-    if zero is not None and zero.shape and constant_dim(zero.shape[0]) != 1:
+    if zero is not None and zero.shape and static_size(zero.shape[0]) != 1:
         zero = reshape(zero, [zero.shape[0], *([1] * (len(w.shape) - 1))])
     return exact_convolution(call, x, shifted(w, zero), _reach(call, 1, 3))

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from taskmap.graph.build import define
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import PLAIN, held_in
 from taskmap.graph.importers.onnx.read.host import on_host
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -20,7 +20,7 @@ from taskmap.graph.nodes import Node
 from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.join import cat
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import cast, compare, const, constant_dim, eq, index, load, reduce, select
+from taskmap.ir.construct import cast, compare, const, eq, index, load, reduce, select, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.types import boolean, compute_type, i32, i64
 
@@ -34,17 +34,17 @@ LONGEST_RANKED = 128
 
 
 @lowering("TopK")
-def _top_k(call: Call) -> Any:
+def _top_k(call: OnnxCall) -> Any:
     x = call.tensor(0)
     rank = len(x.shape)
     axis = call.axis(call.attr("axis", -1), rank)
     count = int(call.number(1)) if call.version >= 10 else int(call.required("k"))
-    size = constant_dim(x.shape[axis]) if rank else 1
+    size = static_size(x.shape[axis]) if rank else 1
     if not rank or count < 0 or (size is not None and count > size):
         raise call.error(f"the first {count} of {size} elements of a tensor of rank {rank}")
     call.at_least(x.shape[axis], count)
     largest = bool(call.attr("largest", 1)) if call.version >= 11 else True
-    compiled = PLAIN.get(held_in(x.elem)) == x.elem and count > 0 and 0 not in (constant_dim(n) for n in x.shape)
+    compiled = PLAIN.get(held_in(x.elem)) == x.elem and count > 0 and 0 not in (static_size(n) for n in x.shape)
     ranks = size is not None and size <= LONGEST_RANKED and count > MOST_WALKS
     short = size is not None and size * count <= MOST_WALKED and count <= WALKS
     if compiled and (count <= MOST_WALKS or ranks or short):

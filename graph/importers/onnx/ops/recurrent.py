@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.ops.matmul import matmul
-from taskmap.graph.importers.onnx.read.call import Call, dims_text
+from taskmap.graph.importers.onnx.read.call import OnnxCall, dims_text
 from taskmap.graph.importers.onnx.read.host import concrete
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -18,7 +18,7 @@ from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.recurrent import Function, LstmGates, Operands, States, gru, lstm, pad_units, rnn, whole_panels
 from taskmap.graph.ops.views import permute, reshape, slice_, transpose
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import compare, constant_dim, eq, index, maximum, minimum, select, unary
+from taskmap.ir.construct import compare, eq, index, maximum, minimum, select, static_size, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import i64
@@ -60,7 +60,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
 class Net:
     """What the three operators share: sizes, directions, activations, and how results are put together."""
 
-    def __init__(self, call: Call, gates: int, defaults: Sequence[str], own_bias: int | None = None) -> None:
+    def __init__(self, call: OnnxCall, gates: int, defaults: Sequence[str], own_bias: int | None = None) -> None:
         self.call, self.gates = call, gates
         self.batch_first = bool(call.attr("layout", 0))
         x = call.node(0)
@@ -78,7 +78,7 @@ class Net:
         if (*weights[:-1], *recurrent) != (self.directions, size, self.directions, size, self.hidden):
             both = f"{call.named(1)} has shape {list(weights)}, and {call.named(2)} {list(recurrent)}."
             raise call.error("its weights do not fit each other", both)
-        if constant_dim(width) not in (None, weights[-1]):
+        if static_size(width) not in (None, weights[-1]):
             why = f"its weights {shown(call.proto.input[1])} are for a width of {weights[-1]}."
             raise call.error(f"{call.named(0)} of shape {dims_text(x.shape)} has a width of {width}", why)
         call.same(width, weights[-1])
@@ -96,7 +96,7 @@ class Net:
             self.lengths = pointwise("lengths", (call.node(4),), lambda n: checked(n, self.steps + 1), i64, i64)
         self.given = self._inputs(own_bias)
 
-    def _check(self, call: Call) -> None:
+    def _check(self, call: OnnxCall) -> None:
         """Raises ImportGraphError for parameters and states whose shapes do not fit."""
         d, b, h = self.directions, self.batch, self.hidden
         state: tuple[Dim, ...] = (b, d, h) if self.batch_first else (d, b, h)
@@ -106,7 +106,7 @@ class Net:
                 continue
             given = call.tensor(place).shape
             pairs = list(zip(given, shape, strict=False))
-            known = [(constant_dim(a), constant_dim(b)) for a, b in pairs]
+            known = [(static_size(a), static_size(b)) for a, b in pairs]
             if len(given) != len(shape) or any(None not in pair and pair[0] != pair[1] for pair in known):
                 raise call.error(f"{call.named(place)} has shape {dims_text(given)}, not {dims_text(shape)}")
             for have, want in pairs:
@@ -180,13 +180,13 @@ def _masked(y: Node, lengths: Node) -> Node:
 
 
 @lowering("RNN", since=7)
-def _rnn(call: Call) -> list[Node | None]:
+def _rnn(call: OnnxCall) -> list[Node | None]:
     net = Net(call, 1, ["Tanh"])
     return net.outputs(rnn(net.operands(5), [net.clipped(f) for (f,) in net.functions()]))
 
 
 @lowering("LSTM", since=7)
-def _lstm(call: Call) -> list[Node | None]:
+def _lstm(call: OnnxCall) -> list[Node | None]:
     net = Net(call, 4, ["Sigmoid", "Tanh", "Tanh"])
     functions = [(net.clipped(f), net.clipped(g), net.clipped(f), h) for f, g, h in net.functions()]
     peepholes, coupled = call.optional(7), bool(call.attr("input_forget", 0))
@@ -194,7 +194,7 @@ def _lstm(call: Call) -> list[Node | None]:
 
 
 @lowering("GRU", since=7)
-def _gru(call: Call) -> list[Node | None]:
+def _gru(call: OnnxCall) -> list[Node | None]:
     after = bool(call.attr("linear_before_reset", 0))
     net = Net(call, 3, ["Sigmoid", "Tanh"], own_bias=2 if after else None)
     functions = [(net.clipped(f), net.clipped(g)) for f, g in net.functions()]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from taskmap.graph.importers.onnx.ops.elementwise import UINT64, truncated
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import numpy_type
 from taskmap.graph.importers.onnx.read.host import concrete, on_host
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -18,7 +18,7 @@ from taskmap.graph.ops import reductions
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.rearrange import constant_pad, flip
 from taskmap.ir.construct import call as function_call
-from taskmap.ir.construct import const, constant_dim, index, unary
+from taskmap.ir.construct import const, index, static_size, unary
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import compute_type, f32, i64
@@ -26,7 +26,7 @@ from taskmap.ir.types import compute_type, f32, i64
 AXES_INPUT = {"ReduceSum": 13}
 
 
-def axes_of(call: Call, x: Node) -> tuple[int, ...] | None:
+def axes_of(call: OnnxCall, x: Node) -> tuple[int, ...] | None:
     """The dimensions that are reduced; None when none are."""
     rank = len(x.shape)
     since = AXES_INPUT.get(call.op, 18)
@@ -55,7 +55,7 @@ def _prod(x: Node, axes: tuple[int, ...], keep: bool) -> Node:
 def _mean(x: Node, axes: tuple[int, ...], keep: bool) -> Node:
     if x.dtype.is_float:
         return reductions.mean(x, axes, keep)
-    count = constant_dim(reductions.count(x, axes))
+    count = static_size(reductions.count(x, axes))
     if count is None:
         raise UnsupportedError("the mean of integers over a symbolic size")
     total = reductions.sum_(x, axes, keep, i64)
@@ -118,7 +118,7 @@ _OF_ONE: dict[str, Callable[[Expr], Expr]] = {
 
 
 @lowering(*_REDUCTIONS)
-def _reduce(call: Call) -> Any:
+def _reduce(call: OnnxCall) -> Any:
     x = call.node(0)
     axes = axes_of(call, x)
     keep = bool(call.attr("keepdims", 1))
@@ -134,7 +134,7 @@ def _reduce(call: Call) -> Any:
     return _REDUCTIONS[call.op](x, axes, keep)
 
 
-def _of_nothing(call: Call, x: Node, axes: tuple[int, ...], keep: bool) -> Any:
+def _of_nothing(call: OnnxCall, x: Node, axes: tuple[int, ...], keep: bool) -> Any:
     """The value over no elements, where the standard gives one."""
     shape = [1 if d in axes else n for d, n in enumerate(x.shape) if keep or d not in axes]
     dtype = numpy_type(call.elem(0))
@@ -159,7 +159,7 @@ def _of_nothing(call: Call, x: Node, axes: tuple[int, ...], keep: bool) -> Any:
 
 
 @lowering("ArgMax", "ArgMin")
-def _arg(call: Call) -> Any:
+def _arg(call: OnnxCall) -> Any:
     x = call.node(0)
     axis = call.axis(call.attr("axis", 0), len(x.shape))
     keep = bool(call.attr("keepdims", 1))
@@ -178,11 +178,11 @@ def _minus(size: Any, place: Expr) -> Expr:
 
 
 @lowering("CumSum", "CumProd")
-def _cumulative(call: Call) -> Any:
+def _cumulative(call: OnnxCall) -> Any:
     x = call.node(0)
     axis = call.axis(int(call.number(1)), len(x.shape))
     exclusive, reverse = bool(call.attr("exclusive", 0)), bool(call.attr("reverse", 0))
-    size = constant_dim(x.shape[axis])
+    size = static_size(x.shape[axis])
     if size is None or size > reductions.LONGEST_PREFIX:
         function = np.cumsum if call.op == "CumSum" else np.cumprod
         neutral = 0 if call.op == "CumSum" else 1

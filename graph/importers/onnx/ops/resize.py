@@ -17,14 +17,14 @@ from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.ops.resize_style import Style
 from taskmap.graph.importers.onnx.ops.resize_symbolic import OpenAxis, all_known, resized_open, scaled
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import constant_node
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.resample import upsample_linear, upsample_nearest
-from taskmap.ir.construct import cast, const, constant_dim, eq, reduce, select
+from taskmap.ir.construct import cast, const, eq, reduce, select, static_size
 from taskmap.ir.errors import ImportGraphError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.types import boolean, compute_type, f32
@@ -133,7 +133,7 @@ def along_axis(x: Node, axis: int, a: Axis, style: Style) -> Node:
     return define("resize", [x, index, share], shape, weighted, wide)
 
 
-def resized(call: Call, x: Node, axes: dict[int, Axis], style: Style) -> Node:
+def resized(call: OnnxCall, x: Node, axes: dict[int, Axis], style: Style) -> Node:
     """``x`` resized along ``axes``."""
     result = _common(x, axes, style)
     if result is None:
@@ -193,7 +193,7 @@ def _outside(x: Node, axis: int, a: Axis, style: Style) -> Node:
 
 
 @lowering("Upsample")
-def _upsample(call: Call) -> Node:
+def _upsample(call: OnnxCall) -> Node:
     x = call.node(0)
     scales = [float(v) for v in call.array(1).reshape(-1)] if call.version >= 9 else call.attr("scales")
     if scales is None:
@@ -203,7 +203,7 @@ def _upsample(call: Call) -> Node:
     return _either(call, x, _by_scales(call, x.shape, range(len(x.shape)), scales), style)
 
 
-def _either(call: Call, x: Node, axes: dict[int, OpenAxis], style: Style) -> Node:
+def _either(call: OnnxCall, x: Node, axes: dict[int, OpenAxis], style: Style) -> Node:
     """``x`` resized, by tables where all sizes are known."""
     if all_known(axes):
         return resized(call, x, {d: _closed(a) for d, a in axes.items()}, style)
@@ -211,13 +211,13 @@ def _either(call: Call, x: Node, axes: dict[int, OpenAxis], style: Style) -> Nod
 
 
 def _closed(a: OpenAxis) -> Axis:
-    size, target = constant_dim(a.size), constant_dim(a.target)
+    size, target = static_size(a.size), static_size(a.target)
     assert size is not None
     assert target is not None
     return Axis(size, target, target / size if a.scale is None else a.scale)
 
 
-def _by_scales(call: Call, shape: Sequence[Dim], axes: Any, scales: Any) -> dict[int, OpenAxis]:
+def _by_scales(call: OnnxCall, shape: Sequence[Dim], axes: Any, scales: Any) -> dict[int, OpenAxis]:
     axes = list(axes)
     if len(axes) != len(scales):
         raise call.error(f"{len(scales)} scales for {len(axes)} dimensions")
@@ -227,7 +227,7 @@ def _by_scales(call: Call, shape: Sequence[Dim], axes: Any, scales: Any) -> dict
 
 
 @lowering("Resize", until=10)
-def _resize_10(call: Call) -> Node:
+def _resize_10(call: OnnxCall) -> Node:
     x = call.node(0)
     scales = [float(v) for v in call.array(1).reshape(-1)]
     style = Style(call.attr("mode", "nearest"), "asymmetric", "floor")
@@ -235,7 +235,7 @@ def _resize_10(call: Call) -> Node:
 
 
 @lowering("Resize", since=11)
-def _resize(call: Call) -> Node:
+def _resize(call: OnnxCall) -> Node:
     x = call.node(0)
     given = call.attr("axes")
     axes = [call.axis(a, len(x.shape)) for a in given] if given else list(range(len(x.shape)))
@@ -264,10 +264,10 @@ def _resize(call: Call) -> Node:
     return resized(call, x, table, style)
 
 
-def _by_sizes(call: Call, shape: Sequence[Dim], axes: list[int], sizes: Sequence[Dim]) -> dict[int, OpenAxis]:
+def _by_sizes(call: OnnxCall, shape: Sequence[Dim], axes: list[int], sizes: Sequence[Dim]) -> dict[int, OpenAxis]:
     if len(sizes) != len(axes):
         raise call.error(f"{len(sizes)} sizes for {len(axes)} dimensions")
-    if any(not 0 < n < 1 << 31 for n in map(constant_dim, sizes) if n is not None):
+    if any(not 0 < n < 1 << 31 for n in map(static_size, sizes) if n is not None):
         raise call.error(f"the sizes {list(sizes)} are not positive")
     wanted = {d: OpenAxis(shape[d], n) for d, n in zip(axes, sizes, strict=True)}
     policy = call.attr("keep_aspect_ratio_policy", "stretch")

@@ -12,12 +12,12 @@ from fractions import Fraction
 from taskmap.graph.build import define, reindex, same_dim
 from taskmap.graph.importers.onnx.ops.resize_style import Style
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.resample import upsample_linear
 from taskmap.ir.construct import call as function
-from taskmap.ir.construct import cast, compare, const, constant_dim, index, load, maximum, minimum, select
+from taskmap.ir.construct import cast, compare, const, index, load, maximum, minimum, select, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import compute_type, f32, f64, i64
 
@@ -37,7 +37,7 @@ def scaled(size: Dim, scale: float) -> Dim:
     return size * factor.numerator // factor.denominator if factor.denominator > 1 else size * factor.numerator
 
 
-def resized_open(call: Call, x: Node, axes: Mapping[int, OpenAxis], style: Style) -> Node:
+def resized_open(call: OnnxCall, x: Node, axes: Mapping[int, OpenAxis], style: Style) -> Node:
     """``x`` resized along ``axes``. Raises SizeDecidesError for what needs to know the sizes."""
     changed = {d: a for d, a in axes.items() if not same_dim(a.size, a.target)}
     plain = style.transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
@@ -55,7 +55,7 @@ def resized_open(call: Call, x: Node, axes: Mapping[int, OpenAxis], style: Style
     return result if result.dtype == x.dtype else to_dtype(result, x.dtype)
 
 
-def _linear(call: Call, x: Node, changed: Mapping[int, OpenAxis], style: Style) -> Node | None:
+def _linear(call: OnnxCall, x: Node, changed: Mapping[int, OpenAxis], style: Style) -> Node | None:
     """Linear interpolation of all trailing dimensions at once, in the usual cases."""
     rank, first = len(x.shape), min(changed, default=0)
     if style.mode != "linear" or not x.dtype.is_float or not changed or first < 2 or rank - first > 3:
@@ -166,4 +166,4 @@ def _weights(share: Expr, style: Style) -> Sequence[tuple[int, Expr]]:
 
 def all_known(axes: Mapping[int, OpenAxis]) -> bool:
     """Whether no size among them is symbolic."""
-    return all(constant_dim(n) is not None for a in axes.values() for n in (a.size, a.target))
+    return all(static_size(n) is not None for a in axes.values() for n in (a.size, a.target))

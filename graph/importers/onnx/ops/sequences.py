@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from taskmap.graph.importers.onnx.ops.shapes import joined
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import OptionalValue, SequenceValue, Tensor, Value, of_array
 from taskmap.graph.ops.views import reshape, slice_, unsqueeze
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 
 INT64, BOOL = 7, 9
 LONGEST = 1 << 16
 
 
-def sequence(call: Call, index: int = 0) -> SequenceValue:
+def sequence(call: OnnxCall, index: int = 0) -> SequenceValue:
     """Input ``index``, which must be a sequence, or an optional that holds one."""
     value: Value | None = call.value(index)
     if isinstance(value, OptionalValue):
@@ -27,7 +27,7 @@ def sequence(call: Call, index: int = 0) -> SequenceValue:
     return value
 
 
-def _place(call: Call, index: int, size: int, last: int) -> int:
+def _place(call: OnnxCall, index: int, size: int, last: int) -> int:
     """A position in a sequence, which may count from the end."""
     at = int(call.number(index))
     if not -size <= at < last:
@@ -36,28 +36,28 @@ def _place(call: Call, index: int, size: int, last: int) -> int:
 
 
 @lowering("SequenceConstruct")
-def _construct(call: Call) -> SequenceValue:
+def _construct(call: OnnxCall) -> SequenceValue:
     return SequenceValue([call.value(i) for i in range(len(call.inputs))])
 
 
 @lowering("SequenceEmpty")
-def _empty(call: Call) -> SequenceValue:
+def _empty(call: OnnxCall) -> SequenceValue:
     return SequenceValue([], int(call.attr("dtype", 1)))
 
 
 @lowering("SequenceAt")
-def _at(call: Call) -> Value:
+def _at(call: OnnxCall) -> Value:
     items = sequence(call).items
     return items[_place(call, 1, len(items), len(items))]
 
 
 @lowering("SequenceLength")
-def _length(call: Call) -> Tensor:
+def _length(call: OnnxCall) -> Tensor:
     return of_array(np.array(len(sequence(call).items), np.int64), INT64)
 
 
 @lowering("SequenceInsert")
-def _insert(call: Call) -> SequenceValue:
+def _insert(call: OnnxCall) -> SequenceValue:
     items = list(sequence(call).items)
     at = _place(call, 2, len(items), len(items) + 1) if call.has(2) else len(items)
     items.insert(at, call.value(1))
@@ -65,7 +65,7 @@ def _insert(call: Call) -> SequenceValue:
 
 
 @lowering("SequenceErase")
-def _erase(call: Call) -> SequenceValue:
+def _erase(call: OnnxCall) -> SequenceValue:
     items = list(sequence(call).items)
     at = _place(call, 1, len(items), len(items)) if call.has(1) else len(items) - 1
     if not items:
@@ -75,7 +75,7 @@ def _erase(call: Call) -> SequenceValue:
 
 
 @lowering("ConcatFromSequence")
-def _concat(call: Call) -> Any:
+def _concat(call: OnnxCall) -> Any:
     tensors = [v for v in sequence(call).items if isinstance(v, Tensor)]
     if not tensors:
         raise call.error("nothing is to be concatenated")
@@ -88,10 +88,10 @@ def _concat(call: Call) -> Any:
 
 
 @lowering("SplitToSequence")
-def _split(call: Call) -> SequenceValue:
+def _split(call: OnnxCall) -> SequenceValue:
     x = call.tensor(0)
     axis = call.axis(call.attr("axis", 0), len(x.shape))
-    size = constant_dim(x.shape[axis])
+    size = static_size(x.shape[axis])
     if size is None:
         raise call.error("a symbolic size cannot be split into a sequence")
     keep = bool(call.attr("keepdims", 1)) or call.has(1)
@@ -122,19 +122,19 @@ def _split(call: Call) -> SequenceValue:
 
 
 @lowering("Optional")
-def _optional(call: Call) -> Value:
+def _optional(call: OnnxCall) -> Value:
     return call.value(0) if call.has(0) else OptionalValue(None)
 
 
 @lowering("OptionalHasElement")
-def _has_element(call: Call) -> Tensor:
+def _has_element(call: OnnxCall) -> Tensor:
     value = call.inputs[0] if call.inputs else None
     present = value is not None and not (isinstance(value, OptionalValue) and value.value is None)
     return of_array(np.array(present), BOOL)
 
 
 @lowering("OptionalGetElement")
-def _get_element(call: Call) -> Value:
+def _get_element(call: OnnxCall) -> Value:
     value: Value | None = call.value(0)
     if isinstance(value, OptionalValue):
         value = value.value

@@ -9,7 +9,7 @@ from typing import Any
 from taskmap.graph.build import broadcast_shapes, define, reindex
 from taskmap.graph.importers.onnx.ops.symbolic_padding import open_pad
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import STRING
 from taskmap.graph.importers.onnx.read.host import concrete
 from taskmap.graph.importers.onnx.read.table import lowering
@@ -24,11 +24,11 @@ from taskmap.graph.ops.views import split as split_node
 from taskmap.ir.construct import (
     ceil_div,
     compare,
-    constant_dim,
     index,
     load,
     product,
     select,
+    static_size,
 )
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr
@@ -39,27 +39,27 @@ MOST = (1 << 31) - 1
 
 
 @lowering("Reshape", since=5)
-def _reshape(call: Call) -> Any:
+def _reshape(call: OnnxCall) -> Any:
     sizes = call.dims(1)
     return reshaped(call, sizes, bool(call.attr("allowzero", 0)))
 
 
 @lowering("Reshape", until=4)
-def _reshape_by_attribute(call: Call) -> Any:
+def _reshape_by_attribute(call: OnnxCall) -> Any:
     return reshaped(call, list(call.attr("shape", [])), False)
 
 
-def reshaped(call: Call, sizes: list[Dim], allow_zero: bool) -> Any:
+def reshaped(call: OnnxCall, sizes: list[Dim], allow_zero: bool) -> Any:
     """Input 0 under another shape, in which 0 keeps a size and -1 is what is left."""
     x = call.tensor(0)
-    if sum(constant_dim(n) == -1 for n in sizes) > 1 or any((constant_dim(n) or 0) < -1 for n in sizes):
+    if sum(static_size(n) == -1 for n in sizes) > 1 or any((static_size(n) or 0) < -1 for n in sizes):
         raise call.error(f"the shape {sizes} is not one")
     if not allow_zero:
-        if any(constant_dim(n) == 0 and d >= len(x.shape) for d, n in enumerate(sizes)):
+        if any(static_size(n) == 0 and d >= len(x.shape) for d, n in enumerate(sizes)):
             raise call.error(f"the shape {sizes} keeps a size that the tensor, of rank {len(x.shape)}, does not have")
-        sizes = [x.shape[d] if constant_dim(n) == 0 else n for d, n in enumerate(sizes)]
-    total = constant_dim(product(x.shape))
-    given = [constant_dim(n) for n in sizes]
+        sizes = [x.shape[d] if static_size(n) == 0 else n for d, n in enumerate(sizes)]
+    total = static_size(product(x.shape))
+    given = [static_size(n) for n in sizes]
     if total is not None and None not in given:
         rest = math.prod(n for n in given if n is not None and n != -1)
         if (-1 in given and (rest == 0 or total % rest)) or (-1 not in given and rest != total):
@@ -74,7 +74,7 @@ def reshaped(call: Call, sizes: list[Dim], allow_zero: bool) -> Any:
 
 
 @lowering("Flatten")
-def _flatten(call: Call) -> Node:
+def _flatten(call: OnnxCall) -> Node:
     x = call.node(0)
     axis = call.attr("axis", 1)
     axis = axis + len(x.shape) if axis < 0 else axis
@@ -84,7 +84,7 @@ def _flatten(call: Call) -> Node:
 
 
 @lowering("Transpose")
-def _transpose(call: Call) -> Node:
+def _transpose(call: OnnxCall) -> Node:
     x = call.node(0)
     rank = len(x.shape)
     order = call.attr("perm") or list(range(rank))[::-1]
@@ -93,7 +93,7 @@ def _transpose(call: Call) -> Node:
     return permute(x, order)
 
 
-def axes_given(call: Call) -> list[int] | None:
+def axes_given(call: OnnxCall) -> list[int] | None:
     """The axes of Squeeze and Unsqueeze: an attribute, or since version 13 an input."""
     if call.version >= 13:
         return call.ints(1) if call.has(1) else None
@@ -102,7 +102,7 @@ def axes_given(call: Call) -> list[int] | None:
 
 
 @lowering("Squeeze")
-def _squeeze(call: Call) -> Node:
+def _squeeze(call: OnnxCall) -> Node:
     x = call.node(0)
     axes = axes_given(call)
     rank = len(x.shape)
@@ -111,15 +111,15 @@ def _squeeze(call: Call) -> Node:
     else:
         chosen = {call.axis(a, rank) for a in axes}
         for d in chosen:
-            if constant_dim(x.shape[d]) is None:
+            if static_size(x.shape[d]) is None:
                 call.same(x.shape[d], 1)
-    if any(constant_dim(x.shape[d]) not in (1, None) for d in chosen):
+    if any(static_size(x.shape[d]) not in (1, None) for d in chosen):
         raise call.error(f"a dimension of shape {list(x.shape)} that is not 1 cannot be squeezed")
     return reshape(x, [n for d, n in enumerate(x.shape) if d not in chosen], "squeeze")
 
 
 @lowering("Unsqueeze")
-def _unsqueeze(call: Call) -> Node:
+def _unsqueeze(call: OnnxCall) -> Node:
     x = call.node(0)
     axes = axes_given(call) or []
     rank = len(x.shape) + len(axes)
@@ -131,38 +131,38 @@ def _unsqueeze(call: Call) -> Node:
 
 
 @lowering("Shape", "Size")
-def _sizes(call: Call) -> Any:
+def _sizes(call: OnnxCall) -> Any:
     raise call.error("the sizes of something that is no tensor")
 
 
 @lowering("Identity")
-def _identity(call: Call) -> Any:
+def _identity(call: OnnxCall) -> Any:
     return call.value(0)
 
 
 @lowering("Expand")
-def _expand(call: Call) -> Node:
+def _expand(call: OnnxCall) -> Node:
     x = call.node(0)
     sizes = call.dims(1)
-    if any((constant_dim(n) or 0) < 0 for n in sizes):
+    if any((static_size(n) or 0) < 0 for n in sizes):
         raise call.error(f"the shape {sizes} has negative sizes")
     call.broadcasts(x.shape, sizes)
     return expand(x, broadcast_shapes(x.shape, sizes))
 
 
 @lowering("Tile", since=6)
-def _tile(call: Call) -> Node:
+def _tile(call: OnnxCall) -> Node:
     x = call.node(0)
     repeats = call.dims(1)
     if len(repeats) != len(x.shape):
         raise call.error(f"{len(repeats)} numbers of repetitions for {len(x.shape)} dimensions")
-    if any((constant_dim(n) or 0) < 0 for n in repeats):
+    if any((static_size(n) or 0) < 0 for n in repeats):
         raise call.error(f"negative repetitions {repeats}")
     return repeat(x, repeats)
 
 
 @lowering("Concat")
-def _concat(call: Call) -> Any:
+def _concat(call: OnnxCall) -> Any:
     tensors = [call.tensor(i) for i in range(len(call.inputs))]
     if any(t.elem == STRING for t in tensors):
         raise UnsupportedError("a concatenation of strings")
@@ -172,7 +172,7 @@ def _concat(call: Call) -> Any:
         if len(t.shape) != rank:
             raise call.error("tensors of different rank are concatenated")
         for d, (m, n) in enumerate(zip(t.shape, tensors[0].shape, strict=True)):
-            a, b = constant_dim(m), constant_dim(n)
+            a, b = static_size(m), static_size(n)
             if d != axis and a is not None and b is not None and a != b:
                 raise call.error(f"tensors of shape {list(t.shape)} and {list(tensors[0].shape)} are concatenated")
             if d != axis:
@@ -196,7 +196,7 @@ def joined(nodes: list[Node], axis: int) -> Node:
 
 
 @lowering("Split")
-def _split(call: Call) -> list[Node]:
+def _split(call: OnnxCall) -> list[Node]:
     x = call.node(0)
     axis = call.axis(call.attr("axis", 0), len(x.shape))
     given: list[Dim] | None
@@ -206,8 +206,8 @@ def _split(call: Call) -> list[Node]:
         given = call.attr("split")
     if given is None:
         given = _equal_parts(call, x.shape[axis], int(call.attr("num_outputs", call.outputs)))
-    known = [constant_dim(n) for n in given]
-    size = constant_dim(x.shape[axis])
+    known = [static_size(n) for n in given]
+    size = static_size(x.shape[axis])
     if (
         size is not None
         and None not in known
@@ -217,8 +217,8 @@ def _split(call: Call) -> list[Node]:
     return split_node(x, given, axis)
 
 
-def _equal_parts(call: Call, size: Dim, count: int) -> list[Dim]:
-    known = constant_dim(size)
+def _equal_parts(call: OnnxCall, size: Dim, count: int) -> list[Dim]:
+    known = static_size(size)
     if count != call.outputs or count < 1:
         raise call.error(f"a tensor is split into {count} parts, but the node has {call.outputs} outputs")
     if known is None:
@@ -230,7 +230,7 @@ def _equal_parts(call: Call, size: Dim, count: int) -> list[Dim]:
 
 
 @lowering("Slice")
-def _slice(call: Call) -> Any:
+def _slice(call: OnnxCall) -> Any:
     x = call.tensor(0)
     rank = len(x.shape)
     if call.version >= 10:
@@ -255,9 +255,9 @@ def _slice(call: Call) -> Any:
     return node
 
 
-def _from_start(call: Call, bound: Dim, size: Dim) -> Dim:
+def _from_start(call: OnnxCall, bound: Dim, size: Dim) -> Dim:
     """A symbolic bound of a slice counted from the start, known ones as they are."""
-    if constant_dim(bound) is not None or call.holds("ge", bound, 0, "Slice at a symbolic position"):
+    if static_size(bound) is not None or call.holds("ge", bound, 0, "Slice at a symbolic position"):
         return bound
     call.at_least(index(size) + bound, 0)
     return index(size) + bound
@@ -265,7 +265,7 @@ def _from_start(call: Call, bound: Dim, size: Dim) -> Dim:
 
 def _sliced(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
     big = 1 << 61
-    known = constant_dim(end)
+    known = static_size(end)
     if known is not None and known > big:
         end = 1 << 62
     return slice_(x, d, start, end, min(step, big))
@@ -273,7 +273,7 @@ def _sliced(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
 
 def _backward(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
     """A slice that runs from the end: mirrored, it runs from the start."""
-    size, first, last = constant_dim(x.shape[d]), constant_dim(start), constant_dim(end)
+    size, first, last = static_size(x.shape[d]), static_size(start), static_size(end)
     if first is not None and last is not None and (first == -1 or first >= MOST) and last <= -MOST:
         return slice_(flip(x, [d]), d, 0, None, -step)  # all of it, whatever its size
     if size is None or first is None or last is None:
@@ -287,7 +287,7 @@ def _backward(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
 
 
 @lowering("Pad")
-def _pad(call: Call) -> Node:
+def _pad(call: OnnxCall) -> Node:
     x = call.node(0)
     rank = len(x.shape)
     mode = call.attr("mode", "constant")
@@ -300,14 +300,14 @@ def _pad(call: Call) -> Node:
         axes, value = list(range(rank)), call.attr("value", 0.0)
     if len(pads) != 2 * len(axes):
         raise call.error(f"{len(pads)} paddings for {len(axes)} dimensions")
-    known = [constant_dim(p) for p in pads]
+    known = [static_size(p) for p in pads]
     if None in known:
         return _padded_open(call, x, axes, pads, mode, value)
     pairs = [(0, 0)] * rank
     for i, d in enumerate(axes):
         pairs[d] = (known[i] or 0, known[i + len(axes)] or 0)
     for d, (a, b) in enumerate(pairs):
-        size = constant_dim(x.shape[d])
+        size = static_size(x.shape[d])
         if size is not None and size + a + b < 0:
             raise call.error(f"a padding of {(a, b)} leaves nothing of {size} elements")
     if not any(any(p) for p in pairs):
@@ -319,7 +319,7 @@ def _pad(call: Call) -> Node:
     return _mirrored(call, x, pairs, mode)
 
 
-def _padded_open(call: Call, x: Node, axes: list[int], pads: Sequence[Dim], mode: str, value: Any) -> Node:
+def _padded_open(call: OnnxCall, x: Node, axes: list[int], pads: Sequence[Dim], mode: str, value: Any) -> Node:
     """Padding by symbolic amounts, which the example says not to be negative, with a constant."""
     if mode != "constant":
         raise decides(f"Pad by a symbolic amount in the mode {mode}", pads)
@@ -337,7 +337,7 @@ def _flat(pairs: list[tuple[int, int]]) -> list[int]:
     return [p for pair in reversed(pairs) for p in pair]
 
 
-def _mirrored(call: Call, x: Node, pairs: list[tuple[int, int]], mode: str) -> Node:
+def _mirrored(call: OnnxCall, x: Node, pairs: list[tuple[int, int]], mode: str) -> Node:
     negative = [(min(a, 0), min(b, 0)) for a, b in pairs]
     if any(any(p) for p in negative):
         x = constant_pad(x, _flat(negative), 0)
@@ -347,7 +347,7 @@ def _mirrored(call: Call, x: Node, pairs: list[tuple[int, int]], mode: str) -> N
     if mode == "edge":
         return replication_pad(x, _flat(pairs))
     for d, (a, b) in enumerate(pairs):
-        size = constant_dim(x.shape[d])
+        size = static_size(x.shape[d])
         while mode == "reflect" and size is not None and (a >= size or b >= size) and size > 1:
             here = (min(a, size - 1), min(b, size - 1))
             x = reflection_pad(x, _flat([here if k == d else (0, 0) for k in range(len(pairs))]))
@@ -368,11 +368,11 @@ def _wrapped(x: Node, pairs: list[tuple[int, int]]) -> Node:
 
 
 @lowering("DepthToSpace")
-def _depth_to_space(call: Call) -> Node:
+def _depth_to_space(call: OnnxCall) -> Node:
     x = call.node(0)
     n, c, h, w = x.shape
     b = int(call.required("blocksize"))
-    deep = constant_dim(c)
+    deep = static_size(c)
     if b < 1 or deep is None or deep % (b * b):
         raise call.error(f"{c} channels cannot become blocks of {b}")
     rest = deep // (b * b)
@@ -384,11 +384,11 @@ def _depth_to_space(call: Call) -> Node:
 
 
 @lowering("SpaceToDepth")
-def _space_to_depth(call: Call) -> Node:
+def _space_to_depth(call: OnnxCall) -> Node:
     x = call.node(0)
     n, c, h, w = x.shape
     b = int(call.required("blocksize"))
-    if b < 1 or any(known is not None and known % b for known in map(constant_dim, (h, w))):
+    if b < 1 or any(known is not None and known % b for known in map(static_size, (h, w))):
         raise call.error(f"{h} x {w} elements cannot be divided into blocks of {b}")
     tall, wide = h // b, w // b
     call.same(h, tall * b)
@@ -402,14 +402,14 @@ def _space_to_depth(call: Call) -> Node:
 
 
 @lowering("Trilu")
-def _trilu(call: Call) -> Node:
+def _trilu(call: OnnxCall) -> Node:
     x = call.node(0)
     k = int(call.number(1)) if call.has(1) else 0
     return triangle(x, k, not call.attr("upper", 1))
 
 
 @lowering("ReverseSequence")
-def _reverse_sequence(call: Call) -> Any:
+def _reverse_sequence(call: OnnxCall) -> Any:
     x = call.tensor(0)
     time, batch = int(call.attr("time_axis", 0)), int(call.attr("batch_axis", 1))
 
@@ -435,7 +435,7 @@ def _reverse_sequence(call: Call) -> Any:
 
 
 @lowering("CenterCropPad")
-def _center_crop_pad(call: Call) -> Node:
+def _center_crop_pad(call: OnnxCall) -> Node:
     x = call.node(0)
     rank = len(x.shape)
     targets = call.ints(1)

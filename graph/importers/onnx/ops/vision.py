@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 
 from taskmap.graph.importers.onnx.ops import numpy_vision, sampling
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import HELD, numpy_type
 from taskmap.graph.importers.onnx.read.host import concrete, on_host
 from taskmap.graph.importers.onnx.read.symbolic import all_known
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import of_array
 from taskmap.graph.ops.views import reshape
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 
 MOST_SAMPLES = 16
 """More samples along a side of a bin are taken on the host."""
 
 
 @lowering("GridSample")
-def _grid_sample(call: Call) -> Any:
+def _grid_sample(call: OnnxCall) -> Any:
     x, grid = call.tensor(0), call.tensor(1)
     mode = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}[
         call.attr("mode", "linear")
     ]
     padding, align = call.attr("padding_mode", "zeros"), bool(call.attr("align_corners", 0))
     rank = len(x.shape) - 2
-    if rank < 1 or len(grid.shape) != rank + 2 or constant_dim(grid.shape[-1]) != rank:
+    if rank < 1 or len(grid.shape) != rank + 2 or static_size(grid.shape[-1]) != rank:
         raise call.error(f"a grid of shape {list(grid.shape)} for a tensor of shape {list(x.shape)}")
     call.same(x.shape[0], grid.shape[0])
     if all_known(x.shape[2:]) and x.elem in HELD and (mode != "cubic" or rank <= 2):
@@ -44,13 +44,13 @@ def _grid_sample(call: Call) -> Any:
 
 
 @lowering("RoiAlign")
-def _roi_align(call: Call) -> Any:
+def _roi_align(call: OnnxCall) -> Any:
     x, rois = call.tensor(0), call.tensor(1)
     size = (int(call.attr("output_height", 1)), int(call.attr("output_width", 1)))
     half = call.version >= 16 and call.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     ratio, scale = int(call.attr("sampling_ratio", 0)), float(call.attr("spatial_scale", 1.0))
     largest = call.attr("mode", "avg") == "max"
-    if len(x.shape) != 4 or len(rois.shape) != 2 or constant_dim(rois.shape[1]) != 4:
+    if len(x.shape) != 4 or len(rois.shape) != 2 or static_size(rois.shape[1]) != 4:
         raise call.error(f"regions of shape {list(rois.shape)} in a tensor of shape {list(x.shape)}")
     if 0 < ratio <= MOST_SAMPLES and not largest and all_known(x.shape[2:]):
         return sampling.roi_align(call.node(0), call.node(1), call.node(2), size, ratio, scale, half)
@@ -63,7 +63,7 @@ def _roi_align(call: Call) -> Any:
 
 
 @lowering("Col2Im")
-def _col2im(call: Call) -> Any:
+def _col2im(call: OnnxCall) -> Any:
     x = call.tensor(0)
     image, block = call.ints(1), call.ints(2)
     rank = len(image)
@@ -94,7 +94,7 @@ def _complex(a: Any) -> Any:
 
 
 @lowering("DFT")
-def _dft(call: Call) -> Any:
+def _dft(call: OnnxCall) -> Any:
     x = call.tensor(0)
     rank = len(x.shape)
     if call.version >= 20:
@@ -124,7 +124,7 @@ def _dft(call: Call) -> Any:
 
 
 @lowering("STFT")
-def _stft(call: Call) -> Any:
+def _stft(call: OnnxCall) -> Any:
     x = call.tensor(0)
     batch, signal = concrete(x.shape, "STFT")[:2]
     hop = int(call.number(1))
@@ -149,7 +149,7 @@ def _stft(call: Call) -> Any:
 
 
 @lowering("MelWeightMatrix")
-def _mel(call: Call) -> Any:
+def _mel(call: OnnxCall) -> Any:
     bins, length, rate = (int(call.number(i)) for i in range(3))
     low, high = float(call.number(3)), float(call.number(4))
     elem = int(call.attr("output_datatype", 1))

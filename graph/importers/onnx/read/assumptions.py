@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.importers.onnx.read.size_names import SizeNames
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import compare, const, constant_dim, index, value_of
+from taskmap.ir.construct import compare, const, constant_value, index, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Binary, Dim, Expr, Var
 from taskmap.ir.visit import free_vars, substitute
@@ -61,7 +61,7 @@ class Assumptions:
 
     def value(self, size: Dim) -> int | None:
         """The size in the example; None where it says nothing of it."""
-        known = constant_dim(size)
+        known = static_size(size)
         if known is not None or not isinstance(size, Expr):
             return known
         known_here: dict[Var, Expr] = {}
@@ -71,7 +71,7 @@ class Assumptions:
                 known_here[v] = const(number, v.dtype)
         found = substitute(size, known_here)
         assert isinstance(found, Expr)
-        return constant_dim(found)
+        return static_size(found)
 
     def _variable(self, v: Var) -> int | None:
         form = self.names.forms.get(v) if self.names is not None else None
@@ -83,7 +83,7 @@ class Assumptions:
 
     def at_least(self, a: Dim, b: Dim) -> None:
         """Notes that a is at least b, unless that follows from sizes being positive."""
-        least, most = at_least(a), constant_dim(b)
+        least, most = at_least(a), static_size(b)
         if least is None or most is None or least < most:
             self._note(Check(a, b, at_least=True, node=self.node))
 
@@ -94,7 +94,7 @@ class Assumptions:
     def holds(self, op: str, a: Dim, b: Dim) -> bool | None:
         """Whether a comparison (eq, ne, lt, le, gt, ge) of sizes holds in the example; it is noted that it does, or
         does not. None where there is no example."""
-        known = value_of(compare(op, index(a), index(b)))
+        known = constant_value(compare(op, index(a), index(b)))
         if known is not None:
             return bool(known)
         x, y = self.value(a), self.value(b)
@@ -120,7 +120,7 @@ class Assumptions:
 
 def at_least(size: Dim) -> int | None:
     """A lower bound of a size whose variables are at least 1, where simple arithmetic gives one."""
-    known = constant_dim(size)
+    known = static_size(size)
     if known is not None:
         return known
     if isinstance(size, Var):
@@ -143,7 +143,7 @@ def at_least(size: Dim) -> int | None:
     if size.op == "mul" and a >= 0 and b >= 0:
         return a * b
     if size.op == "floordiv" and a >= 0 and b > 0:
-        divisor = constant_dim(size.b)
+        divisor = static_size(size.b)
         return a // divisor if divisor is not None else 0
     return None
 
@@ -151,7 +151,7 @@ def at_least(size: Dim) -> int | None:
 def decides(what: str, sizes: Sequence[Dim]) -> SizeDecidesError:
     """The error for ``what``, which needs to know the sizes."""
     error = SizeDecidesError(what)
-    error.sizes = tuple(n for n in sizes if constant_dim(n) is None)
+    error.sizes = tuple(n for n in sizes if static_size(n) is None)
     return error
 
 

@@ -12,11 +12,11 @@ from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from taskmap.graph.build import same_dim
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions, decides
-from taskmap.graph.importers.onnx.read.model import Library, described, name_of
+from taskmap.graph.importers.onnx.read.model import FunctionLibrary, described, name_of
 from taskmap.graph.importers.onnx.read.protos import array_of, shown, sparse_array
 from taskmap.graph.importers.onnx.read.values import Tensor, Value
 from taskmap.graph.nodes import Node, Origin
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ImportGraphError
 from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.printer import print_dim
@@ -51,7 +51,7 @@ def dims_text(shape: Sequence[Dim]) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class OnnxCall:
     """A call: ``version`` is that of the operator's definition, ``outputs`` tells which results are used."""
 
     proto: NodeProto
@@ -59,7 +59,7 @@ class Call:
     version: int
     inputs: list[Value | None]
     attributes: dict[str, Any]
-    library: Library
+    library: FunctionLibrary
     fold: Callable[[Tensor], Array | None]
     sizes: Assumptions = field(default_factory=Assumptions)
 
@@ -132,7 +132,7 @@ class Call:
         tensor = self.tensor(index)
         if tensor.is_symbolic:
             assert tensor.known is not None
-            known = [constant_dim(v) for v in tensor.known.reshape(-1)]
+            known = [static_size(v) for v in tensor.known.reshape(-1)]
             if None in known:
                 raise decides(f"{self.op} of a number that is a symbolic size", list(tensor.known.reshape(-1)))
             return np.array(known, np.int64).reshape(tensor.known.shape)
@@ -189,15 +189,15 @@ class Call:
 
     def same(self, a: Dim, b: Dim) -> None:
         """Notes that two sizes must be equal, where that is not known."""
-        if constant_dim(a) is None or constant_dim(b) is None:
+        if static_size(a) is None or static_size(b) is None:
             if not same_dim(a, b) and not same_dim(self.sizes.tidy(a), self.sizes.tidy(b)):
                 self.sizes.same(a, b)
-        elif constant_dim(a) != constant_dim(b):
+        elif static_size(a) != static_size(b):
             raise self.error(f"the sizes {a} and {b} differ", f"its inputs are {self._shapes()}.")
 
     def at_least(self, a: Dim, b: Dim) -> None:
         """Notes that ``a`` must not be less than ``b``, where that is not known."""
-        if constant_dim(a) is None or constant_dim(b) is None:
+        if static_size(a) is None or static_size(b) is None:
             self.sizes.at_least(a, b)
 
     def holds(self, op: str, a: Dim, b: Dim, what: str) -> bool:
@@ -216,7 +216,7 @@ class Call:
     def broadcasts(self, *shapes: Sequence[Dim]) -> None:
         """Notes what must hold for tensors of these shapes to broadcast as they do while they are read."""
         for place in range(1, max((len(s) for s in shapes), default=0) + 1):
-            sizes = [s[-place] for s in shapes if len(s) >= place and constant_dim(s[-place]) != 1]
+            sizes = [s[-place] for s in shapes if len(s) >= place and static_size(s[-place]) != 1]
             if len({self.sizes.value(n) for n in sizes}) > 1:
                 self._check_not_one(sizes)
             for size in sizes[1:]:
@@ -224,7 +224,7 @@ class Call:
 
     def _check_not_one(self, sizes: Sequence[Dim]) -> None:
         """Raises SizeDecidesError for a symbolic size that is 1 in the example: it would be repeated."""
-        ones = [n for n in sizes if constant_dim(n) is None and self.sizes.value(n) == 1]
+        ones = [n for n in sizes if static_size(n) is None and self.sizes.value(n) == 1]
         if ones:
             error = decides(f"{self.op} of sizes of which one is 1", ones)
             error.fixed = True

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import GraphProto
 
-from taskmap.graph.importers.onnx.read.call import Call, ValuesNeededError
+from taskmap.graph.importers.onnx.read.call import OnnxCall, ValuesNeededError
 from taskmap.graph.importers.onnx.read.elements import PLAIN
 from taskmap.graph.importers.onnx.read.frames import graph_frame
-from taskmap.graph.importers.onnx.read.model import Library, all_nodes
-from taskmap.graph.importers.onnx.read.state import Frame, Unrolled, lookup, names_read
+from taskmap.graph.importers.onnx.read.model import FunctionLibrary, all_nodes
+from taskmap.graph.importers.onnx.read.state import Scope, Unrolled, lookup, names_read
 from taskmap.graph.importers.onnx.read.values import Tensor, Value, constant_node, of_array
 from taskmap.graph.ops.join import cat
 from taskmap.graph.ops.views import select_, unsqueeze
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.types import i64
 
@@ -39,7 +39,7 @@ class ControlStep:
     """
 
     body: GraphProto
-    library: Library
+    library: FunctionLibrary
     trip: Tensor | None
     condition: Tensor | None
     carried: tuple[Value, ...]
@@ -61,7 +61,7 @@ class ControlStep:
         return "how often it runs depends on data, or is too often to be unrolled; its body is compiled"
 
 
-def begin(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
+def begin(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
     """Goes into the graph of a control-flow operator, or returns it as a step for the host."""
     if call.op == "If":
         _branch(reader, frame, call)
@@ -69,25 +69,25 @@ def begin(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
     return _loop(reader, frame, call) if call.op == "Loop" else _scan(reader, frame, call)
 
 
-def _branch(reader: Reader, frame: Frame, call: Call) -> None:
+def _branch(reader: Reader, frame: Scope, call: OnnxCall) -> None:
     chosen = call.required("then_branch" if bool(call.number(0)) else "else_branch")
     frame.at += 1
     reader.frames.append(_inner(chosen, frame, {}, list(call.proto.output)))
 
 
-def _inner(graph: GraphProto, frame: Frame, inputs: dict[str, Value | None], binds: list[str]) -> Frame:
+def _inner(graph: GraphProto, frame: Scope, inputs: dict[str, Value | None], binds: list[str]) -> Scope:
     from_graph = _stored(graph, frame.library)
     from_graph.update(inputs)
-    return Frame(
+    return Scope(
         graph.node, [o.name for o in graph.output], binds, from_graph, frame.library, True, attributes=frame.attributes
     )
 
 
-def _stored(graph: GraphProto, library: Library) -> dict[str, Value | None]:
+def _stored(graph: GraphProto, library: FunctionLibrary) -> dict[str, Value | None]:
     return graph_frame(graph, library, {}, (), True).values
 
 
-def _loop(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
+def _loop(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
     body: GraphProto = call.required("body")
     carried = [call.value(i) for i in range(2, len(call.inputs))]
     trip = call.maybe(0)
@@ -151,7 +151,7 @@ def captured(reader: Reader, body: GraphProto) -> tuple[tuple[str, Value], ...]:
     return tuple(found)
 
 
-def _scan(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
+def _scan(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
     body: GraphProto = call.required("body")
     count = int(call.required("num_scan_inputs"))
     first = 1 if call.version < 9 else 0
@@ -169,7 +169,7 @@ def _scan(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
     backward = [bool(d) for d in call.attr("scan_input_directions", [0] * count)]
     out_axes = tuple(int(a) for a in call.attr("scan_output_axes", [0] * scans))
     out_backward = tuple(bool(d) for d in call.attr("scan_output_directions", [0] * scans))
-    lengths = {constant_dim(t.shape[a]) for t, a in zip(tensors, axes, strict=True)}
+    lengths = {static_size(t.shape[a]) for t, a in zip(tensors, axes, strict=True)}
     if None in lengths:
         raise UnsupportedError("a scan of a symbolic size")
     if len(lengths) != 1:
@@ -202,12 +202,18 @@ def _scan(reader: Reader, frame: Frame, call: Call) -> ControlStep | None:
 
 
 def _batched_scan(
-    reader: Reader, frame: Frame, call: Call, body: GraphProto, carried: list[Value], tensors: list[Tensor], scans: int
+    reader: Reader,
+    frame: Scope,
+    call: OnnxCall,
+    body: GraphProto,
+    carried: list[Value],
+    tensors: list[Tensor],
+    scans: int,
 ) -> ControlStep:
     """Scan as it was in version 8: every tensor has a batch before the scanned dimension."""
     if call.has(0):
         raise UnsupportedError("a Scan of version 8 whose sequences differ in length")
-    length = constant_dim(tensors[0].shape[1])
+    length = static_size(tensors[0].shape[1])
     if length is None:
         raise UnsupportedError("a scan of a symbolic size")
     backward = tuple(bool(d) for d in call.attr("directions", [0] * len(tensors)))
@@ -234,7 +240,7 @@ def _slice(tensor: Tensor, axis: int, at: int) -> Tensor:
     return Tensor(tensor.elem, node.shape, made=node)
 
 
-def _start(reader: Reader, frame: Frame, call: Call, loop: Unrolled) -> None:
+def _start(reader: Reader, frame: Scope, call: OnnxCall, loop: Unrolled) -> None:
     frame.at += 1
     if loop.trip == 0:
         if loop.scans:
@@ -267,7 +273,7 @@ def _inputs(loop: Unrolled) -> dict[str, Value | None]:
     return dict(zip(names, [number, true, *loop.carried], strict=True))
 
 
-def next_iteration(reader: Reader, frame: Frame, outputs: list[Value | None]) -> list[Value | None] | None:
+def next_iteration(reader: Reader, frame: Scope, outputs: list[Value | None]) -> list[Value | None] | None:
     """Takes the results of an iteration. None when another begins, else the results of the loop."""
     loop = frame.loop
     assert loop is not None

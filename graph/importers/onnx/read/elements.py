@@ -72,7 +72,7 @@ PLAIN = {
 
 
 @dataclass(frozen=True, slots=True)
-class TensorType:
+class OnnxTensorType:
     """What a model says of a tensor: element type, and for each dimension a size, a name, or nothing."""
 
     elem: int

@@ -13,7 +13,7 @@ from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.elements import empty, from_torch, to_torch
 from taskmap.graph.importers.onnx.read.values import is_empty
 from taskmap.graph.nodes import Node, topological
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.interp.definitions import evaluate
 
 
@@ -39,7 +39,7 @@ class Empties:
 def _visit(node: Node, inputs: tuple[Node, ...]) -> Node:
     if node.op in ("input", "constant"):
         return node
-    shape = tuple(constant_dim(n) for n in node.shape)
+    shape = tuple(static_size(n) for n in node.shape)
     if is_empty(node.shape) and None not in shape and node.dtype.kind != "x":
         value = empty(tuple(n or 0 for n in shape), node.dtype)
         return Node("constant", (), node.shape, node.dtype, attrs={"value": value}, strides=tuple(value.stride()))

@@ -14,7 +14,7 @@ from taskmap.graph.importers.onnx.read.elements import STRING, from_held, from_t
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.graph.nodes import Node, topological
 from taskmap.graph.reference import node_value
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Expr
 from taskmap.ir.visit import free_vars
 
@@ -95,7 +95,7 @@ def _size(node: Node) -> int | None:
     """The number of elements, or None for a symbolic one."""
     count = 1
     for n in node.shape:
-        known = constant_dim(n)
+        known = static_size(n)
         if known is None:
             return None
         count *= known

@@ -8,14 +8,14 @@ from typing import Any
 from onnx import FunctionProto, TypeProto, helper
 
 from taskmap.graph.importers.onnx.microsoft.composition import composed_body
-from taskmap.graph.importers.onnx.read.call import Call
-from taskmap.graph.importers.onnx.read.model import Library, schema_of
+from taskmap.graph.importers.onnx.read.call import OnnxCall
+from taskmap.graph.importers.onnx.read.model import FunctionLibrary, schema_of
 from taskmap.graph.importers.onnx.read.values import OptionalValue, SequenceValue, Tensor, Value
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
 
 
-def body_of(call: Call) -> tuple[FunctionProto, Library]:
+def body_of(call: OnnxCall) -> tuple[FunctionProto, FunctionLibrary]:
     """The function that defines the call's operator, and what its nodes refer to.
 
     Raises UnsupportedError where the standard has none for this operator and these types.
@@ -65,7 +65,7 @@ def _type(value: Value | None) -> TypeProto:
     if value is None:
         return TypeProto()
     if isinstance(value, Tensor):
-        return helper.make_tensor_type_proto(value.elem, [constant_dim(n) for n in value.shape])
+        return helper.make_tensor_type_proto(value.elem, [static_size(n) for n in value.shape])
     if isinstance(value, SequenceValue):
         inner = _type(value.items[0]) if value.items else helper.make_tensor_type_proto(value.elem or 1, None)
         return helper.make_sequence_type_proto(inner)

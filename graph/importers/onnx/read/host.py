@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call, HostStep
+from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall
 from taskmap.graph.importers.onnx.read.elements import empty, from_held, from_torch, held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.read.model import described
 from taskmap.graph.importers.onnx.read.values import Tensor, constant_node, is_empty
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import DType
@@ -27,7 +27,7 @@ OPAQUE = DType("tuple", 0, "x")
 
 
 def on_host(
-    call: Call,
+    call: OnnxCall,
     function: Callable[..., Any],
     outputs: Sequence[tuple[int, Sequence[Dim]]],
     reason: str,
@@ -70,7 +70,7 @@ def on_host(
     return results
 
 
-def guarded(call: Call, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def guarded(call: OnnxCall, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Calls ``function``; what numpy refuses becomes an error that names the node."""
     try:
         with np.errstate(all="ignore"):
@@ -86,7 +86,7 @@ def guarded(call: Call, function: Callable[..., Any], arguments: Sequence[Any]) 
 
 
 def _tensor(elem: int, node: Node) -> Tensor:
-    sizes = tuple(constant_dim(n) for n in node.shape)
+    sizes = tuple(static_size(n) for n in node.shape)
     if is_empty(node.shape) and None not in sizes:
         made = constant_node(from_held(from_torch(empty(tuple(n or 0 for n in sizes), node.dtype)), elem), elem)
         return Tensor(elem, node.shape, made=made)
@@ -94,7 +94,7 @@ def _tensor(elem: int, node: Node) -> Tensor:
 
 
 def step(
-    call: Call, function: Callable[..., Any], *elems: int, shapes: tuple[tuple[int | None, ...], ...] = ()
+    call: OnnxCall, function: Callable[..., Any], *elems: int, shapes: tuple[tuple[int | None, ...], ...] = ()
 ) -> HostStep:
     """An operator whose results have sizes that depend on data; see HostStep."""
     return HostStep(lambda *arrays: guarded(call, function, arrays), tuple(call.inputs), elems, shapes=shapes)
@@ -102,7 +102,7 @@ def step(
 
 def concrete(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
     """A shape whose sizes are all known. Raises UnsupportedError otherwise."""
-    sizes = [constant_dim(n) for n in shape]
+    sizes = [static_size(n) for n in shape]
     if None in sizes:
         raise decides(f"{what} of a symbolic size", shape)
     return tuple(n for n in sizes if n is not None)

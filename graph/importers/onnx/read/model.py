@@ -13,7 +13,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, Va
 
 from taskmap.graph.importers.onnx.microsoft.contract import CONTRACTS, DEFINITIONS
 from taskmap.graph.importers.onnx.read.control_names import CONTROL
-from taskmap.graph.importers.onnx.read.elements import TensorType
+from taskmap.graph.importers.onnx.read.elements import OnnxTensorType
 from taskmap.graph.importers.onnx.read.lacking import Missing, lacking
 from taskmap.graph.importers.onnx.read.ordering import ordered
 from taskmap.graph.importers.onnx.read.protos import graphs_of, shown
@@ -27,7 +27,7 @@ FunctionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Library:
+class FunctionLibrary:
     """What nodes of one scope refer to: the versions of operator sets, functions, and the folder of external data."""
 
     opsets: Mapping[str, int]
@@ -74,7 +74,7 @@ class Port:
 
     name: str
     kind: str
-    type: TensorType | None
+    type: OnnxTensorType | None
 
     @property
     def is_tensor(self) -> bool:
@@ -88,7 +88,7 @@ class Model:
 
     proto: ModelProto
     graph: GraphProto
-    library: Library
+    library: FunctionLibrary
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
@@ -139,7 +139,7 @@ def checked(proto: ModelProto, folder: Path | None) -> Model:
     functions = {_key(f): f for f in proto.functions}
     if len(functions) != len(proto.functions):
         raise ImportGraphError("the model defines a function twice")
-    library = Library(opsets, functions, folder)
+    library = FunctionLibrary(opsets, functions, folder)
     missing: Missing = {}
     _check_graph(proto.graph, library, (), missing, 0)
     _check_functions(functions, library, missing)
@@ -166,7 +166,7 @@ def _check_versions(opsets: Mapping[str, int]) -> None:
 
 
 def _check_graph(
-    graph: GraphProto, library: Library, outer: tuple[set[str], ...], missing: Missing, depth: int
+    graph: GraphProto, library: FunctionLibrary, outer: tuple[set[str], ...], missing: Missing, depth: int
 ) -> None:
     if depth > DEEPEST:
         raise ImportGraphError("the graphs of the model are nested too deep")
@@ -192,7 +192,7 @@ def _check_graph(
 
 def _check_nodes(
     nodes: Sequence[NodeProto],
-    library: Library,
+    library: FunctionLibrary,
     own: set[str],
     define: Any,
     outer: tuple[set[str], ...],
@@ -231,7 +231,7 @@ def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> N
     raise ImportGraphError(f"{described(node)} reads {shown(name)}, which is not there", why=why)
 
 
-def _lacks(node: NodeProto, library: Library) -> str | None:
+def _lacks(node: NodeProto, library: FunctionLibrary) -> str | None:
     """The operator, if nothing can run it, with the reason where there is one."""
     domain = domain_of(node)
     if library.function(node) is not None:
@@ -249,7 +249,7 @@ def _lacks(node: NodeProto, library: Library) -> str | None:
     return None if is_composed or has_body(schema) else label
 
 
-def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Library, missing: Missing) -> None:
+def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: FunctionLibrary, missing: Missing) -> None:
     for function in functions.values():
         library = function_library(function, base)
         own: set[str] = set(function.input)
@@ -268,7 +268,7 @@ def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Libra
     _refuse_recursion(functions, base)
 
 
-def _refuse_recursion(functions: Mapping[FunctionKey, FunctionProto], base: Library) -> None:
+def _refuse_recursion(functions: Mapping[FunctionKey, FunctionProto], base: FunctionLibrary) -> None:
     depth: dict[FunctionKey, int] = {}
 
     def visit(key: FunctionKey, above: tuple[FunctionKey, ...]) -> int:
@@ -289,12 +289,12 @@ def _called(node: NodeProto) -> FunctionKey:
     return domain_of(node), node.op_type, getattr(node, "overload", "")
 
 
-def function_library(function: FunctionProto, base: Library) -> Library:
+def function_library(function: FunctionProto, base: FunctionLibrary) -> FunctionLibrary:
     """What the nodes of a function refer to; an operator set that it does not name is the model's."""
     opsets = dict(base.opsets)
     for entry in function.opset_import:
         opsets["" if entry.domain == "ai.onnx" else entry.domain] = int(entry.version)
-    return Library(opsets, base.functions, base.folder)
+    return FunctionLibrary(opsets, base.functions, base.folder)
 
 
 def all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
@@ -323,13 +323,13 @@ def _port(value: ValueInfoProto) -> Port:
     return Port(value.name, {"sequence_type": "sequence", "optional_type": "optional"}.get(kind, kind), None)
 
 
-def tensor_type(proto: TypeProto.Tensor) -> TensorType:
+def tensor_type(proto: TypeProto.Tensor) -> OnnxTensorType:
     """The element type and shape of a tensor's type; a size of -1 and a name that is none are of any size.
 
     Raises ImportGraphError for other negative sizes.
     """
     if not proto.HasField("shape"):
-        return TensorType(proto.elem_type, None)
+        return OnnxTensorType(proto.elem_type, None)
     sizes: list[int | str | None] = []
     for dim in proto.shape.dim:
         which = dim.WhichOneof("value")
@@ -339,7 +339,7 @@ def tensor_type(proto: TypeProto.Tensor) -> TensorType:
             sizes.append(None if dim.dim_value == -1 else dim.dim_value)
         else:
             sizes.append(dim.dim_param if _is_name(dim.dim_param) else None)
-    return TensorType(proto.elem_type, tuple(sizes))
+    return OnnxTensorType(proto.elem_type, tuple(sizes))
 
 
 def _is_name(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions
-from taskmap.ir.construct import binary, cast, const, constant_dim, index
+from taskmap.ir.construct import binary, cast, const, index, static_size
 from taskmap.ir.nodes import Expr
 from taskmap.ir.types import DType
 
@@ -57,7 +57,7 @@ def ratio(value: Any, elem: int, sizes: Assumptions) -> Ratio:
 
 
 def _made(top: Any, bottom: int, elem: int, sizes: Assumptions) -> Ratio:
-    if not isinstance(top, Expr) or constant_dim(top) is not None or bottom > EXACT[elem]:
+    if not isinstance(top, Expr) or static_size(top) is not None or bottom > EXACT[elem]:
         raise NotFoldedError
     sizes.at_least(EXACT[elem], top)
     sizes.at_least(top, 0)

@@ -15,24 +15,24 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 from onnx.defs import OpSchema
 
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions
-from taskmap.graph.importers.onnx.read.call import Call, HostStep, ValuesNeededError
+from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall, ValuesNeededError
 from taskmap.graph.importers.onnx.read.control import ControlStep, begin, next_iteration
 from taskmap.graph.importers.onnx.read.control_names import CONTROL
 from taskmap.graph.importers.onnx.read.elements import MASKS, PLAIN, elem_name, held_in
 from taskmap.graph.importers.onnx.read.empties import Empties
 from taskmap.graph.importers.onnx.read.folding import Folding
 from taskmap.graph.importers.onnx.read.function_bodies import body_of
-from taskmap.graph.importers.onnx.read.model import Library, described, domain_of, function_library
+from taskmap.graph.importers.onnx.read.model import FunctionLibrary, described, domain_of, function_library
 from taskmap.graph.importers.onnx.read.protos import attribute_value, shown
 from taskmap.graph.importers.onnx.read.shape_values import fold_symbolic
-from taskmap.graph.importers.onnx.read.state import Frame, lookup
+from taskmap.graph.importers.onnx.read.state import Scope, lookup
 from taskmap.graph.importers.onnx.read.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.read.table import find
 from taskmap.graph.importers.onnx.read.typing_rules import check_attributes, check_inputs, output_elem
 from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, Value
 from taskmap.graph.nodes import Node, Origin
 from taskmap.graph.ops.pointwise import pointwise
-from taskmap.ir.construct import binary, const, constant_dim
+from taskmap.ir.construct import binary, const, static_size
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
 from taskmap.ir.nodes import Dim
 
@@ -95,7 +95,7 @@ class Stopped:
 class Reader:
     """Reads on from ``frames``, which it changes. ``sizes``: what is assumed of symbolic sizes; it grows."""
 
-    def __init__(self, frames: list[Frame], sizes: Assumptions | None = None) -> None:
+    def __init__(self, frames: list[Scope], sizes: Assumptions | None = None) -> None:
         self.frames = frames
         self.sizes = sizes or Assumptions()
         self.folding = Folding()
@@ -133,7 +133,7 @@ class Reader:
             if stopped is not None:
                 return stopped
 
-    def _leave(self, frame: Frame) -> list[Value | None] | None:
+    def _leave(self, frame: Scope) -> list[Value | None] | None:
         """Ends a frame, or begins the next iteration of its loop; the results where it was the first."""
         outputs = [self._returned(frame, i, name) for i, name in enumerate(frame.outputs)]
         if frame.loop is not None:
@@ -153,7 +153,7 @@ class Reader:
             if name:
                 self.frames[-1].values[name] = value
 
-    def _returned(self, frame: Frame, index: int, name: str) -> Value | None:
+    def _returned(self, frame: Scope, index: int, name: str) -> Value | None:
         """A result of a frame; a function need not make one that its caller does not want."""
         inner = len(self.frames) > 1 and frame.loop is None
         if inner and not frame.sees and (index >= len(frame.binds) or not frame.binds[index]):
@@ -166,7 +166,7 @@ class Reader:
         except KeyError:
             raise ImportGraphError(f"the value {shown(name)} is read, but was never made") from None
 
-    def _read(self, frame: Frame, node: NodeProto) -> Stopped | None:
+    def _read(self, frame: Scope, node: NodeProto) -> Stopped | None:
         call = self._call(frame, node)
         if domain_of(node) == "" and node.op_type in CONTROL:
             check_attributes(call)
@@ -193,7 +193,7 @@ class Reader:
         self.bind(list(node.output), made)
         return None
 
-    def _call(self, frame: Frame, node: NodeProto) -> Call:
+    def _call(self, frame: Scope, node: NodeProto) -> OnnxCall:
         domain = domain_of(node)
         inputs = [self._value(name) if name else None for name in node.input]
         attributes: dict[str, Any] = {}
@@ -207,16 +207,16 @@ class Reader:
         version = schema.since_version if schema is not None else 0
         if any(a.ref_attr_name for a in node.attribute):
             node = _resolved(node, frame)
-        return Call(node, domain, version, inputs, attributes, frame.library, self.folding.fold, self.sizes)
+        return OnnxCall(node, domain, version, inputs, attributes, frame.library, self.folding.fold, self.sizes)
 
     def _enter(
         self,
-        frame: Frame,
-        call: Call,
+        frame: Scope,
+        call: OnnxCall,
         nodes: Sequence[NodeProto],
         inputs: Sequence[str],
         outputs: Sequence[str],
-        library: Library,
+        library: FunctionLibrary,
     ) -> None:
         """Goes into the body of a function."""
         if len(self.frames) > DEEPEST:
@@ -229,15 +229,15 @@ class Reader:
         inner = library if library is not frame.library else self._function_library(frame, call)
         frame.at += 1
         self.frames.append(
-            Frame(nodes, list(outputs), list(call.proto.output), values, inner, sees=False, attributes=attributes)
+            Scope(nodes, list(outputs), list(call.proto.output), values, inner, sees=False, attributes=attributes)
         )
 
-    def _function_library(self, frame: Frame, call: Call) -> Library:
+    def _function_library(self, frame: Scope, call: OnnxCall) -> FunctionLibrary:
         function = frame.library.function(call.proto)
         assert function is not None
         return function_library(function, frame.library)
 
-    def _lowered(self, call: Call) -> list[Value | None] | HostStep | None:
+    def _lowered(self, call: OnnxCall) -> list[Value | None] | HostStep | None:
         """The results by the operator's lowering; None where its function body must be read instead."""
         check_attributes(call)
         check_inputs(call)
@@ -260,11 +260,11 @@ class Reader:
             return None
         return made if isinstance(made, HostStep) else self._results(call, made)
 
-    def _results(self, call: Call, made: Any) -> list[Value | None]:
+    def _results(self, call: OnnxCall, made: Any) -> list[Value | None]:
         listed = list(made) if isinstance(made, (list, tuple)) else [made]
         return [None if m is None else self._result(call, i, m) for i, m in enumerate(listed)]
 
-    def _result(self, call: Call, index: int, made: Node | Value) -> Value:
+    def _result(self, call: OnnxCall, index: int, made: Node | Value) -> Value:
         if isinstance(made, PresentedValue):
             shown_as = self._result(call, index, made.tensor)
             assert isinstance(shown_as, Tensor)
@@ -291,14 +291,14 @@ class Reader:
         return Tensor(elem, node.shape, made=node)
 
 
-def _check_function_attributes(call: Call, function: FunctionProto) -> None:
+def _check_function_attributes(call: OnnxCall, function: FunctionProto) -> None:
     known = {*function.attribute, *(a.name for a in function.attribute_proto)}
     for name in call.attributes:
         if name not in known:
             raise call.error(f"it has the attribute {shown(name)}", "the function that it calls has none.")
 
 
-def _resolved(node: NodeProto, frame: Frame) -> NodeProto:
+def _resolved(node: NodeProto, frame: Scope) -> NodeProto:
     """The node with the values of the attributes that it takes from the function around it."""
     made = NodeProto()
     made.CopyFrom(node)
@@ -312,7 +312,7 @@ def _resolved(node: NodeProto, frame: Frame) -> NodeProto:
     return made
 
 
-def _attributes(frame: Frame, call: Call) -> dict[str, AttributeProto]:
+def _attributes(frame: Scope, call: OnnxCall) -> dict[str, AttributeProto]:
     """The attributes that the body of a function may refer to: those given, and the defaults."""
     found: dict[str, AttributeProto] = {}
     function = frame.library.function(call.proto)
@@ -326,8 +326,8 @@ def _attributes(frame: Frame, call: Call) -> dict[str, AttributeProto]:
     return found
 
 
-def _check_kept(call: Call, before: Sequence[Dim], after: Sequence[Dim]) -> None:
-    known = [(constant_dim(a), constant_dim(b)) for a, b in zip(before, after, strict=False)]
+def _check_kept(call: OnnxCall, before: Sequence[Dim], after: Sequence[Dim]) -> None:
+    known = [(static_size(a), static_size(b)) for a, b in zip(before, after, strict=False)]
     if len(before) != len(after) or any(a != b for a, b in known if a is not None and b is not None):
         raise call.error(f"its parameters do not fit a tensor of shape {list(before)}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import MASKS, NARROW_FLOATS, NARROW_INTEGERS, STRING, numpy_type
 from taskmap.graph.importers.onnx.read.ratios import (
     DOUBLE,
@@ -27,7 +27,7 @@ from taskmap.graph.importers.onnx.read.ratios import (
     whole,
 )
 from taskmap.graph.importers.onnx.read.values import Tensor
-from taskmap.ir.construct import binary, constant_dim, index, maximum, minimum, value_of
+from taskmap.ir.construct import binary, constant_value, index, maximum, minimum, static_size
 from taskmap.ir.nodes import Expr, Var
 from taskmap.ir.visit import substitute
 
@@ -36,7 +36,7 @@ INT64, INT32, BOOL = 7, 6, 9
 SMALL = 4096
 
 
-def fold_symbolic(call: Call) -> Tensor | None:
+def fold_symbolic(call: OnnxCall) -> Tensor | None:
     """The result, where all inputs are known, small, and integers or symbolic sizes; None where it is not folded.
 
     Results are those of the operator: integers wrap in 64 bits only where they are computed by numpy, so nothing that
@@ -74,7 +74,7 @@ def fold_symbolic(call: Call) -> Tensor | None:
     return Tensor(elem, tuple(array.shape), known=array)
 
 
-def _scales(call: Call, value: Tensor) -> bool:
+def _scales(call: OnnxCall, value: Tensor) -> bool:
     """Whether this is a float in arithmetic with sizes."""
     inputs = [v for v in call.inputs if isinstance(v, Tensor)]
     return value.elem in (FLOAT, DOUBLE) and any(v.is_symbolic for v in inputs)
@@ -84,7 +84,7 @@ def _plain(array: Array, elem: int) -> Array:
     """Without expressions where all are numbers, in the type that is meant."""
     if array.dtype != object:
         return array.astype(numpy_type(elem), copy=False)
-    values = [value_of(v) if isinstance(v, Expr) else v for v in array.reshape(-1)]
+    values = [constant_value(v) if isinstance(v, Expr) else v for v in array.reshape(-1)]
     if any(v is None or isinstance(v, Ratio) for v in values):
         if elem not in (INT64, INT32, FLOAT, DOUBLE):
             raise NotFoldedError
@@ -102,7 +102,7 @@ def with_sizes(tensor: Tensor, sizes: Mapping[Var, Expr]) -> Tensor:
         if isinstance(entry, Ratio):
             top = substitute(entry.top, sizes)
             assert isinstance(top, Expr)
-            known = value_of(top)
+            known = constant_value(top)
             return Ratio(top, entry.bottom) if known is None else known / entry.bottom
         return substitute(entry, sizes) if isinstance(entry, Expr) else entry
 
@@ -110,7 +110,7 @@ def with_sizes(tensor: Tensor, sizes: Mapping[Var, Expr]) -> Tensor:
     return Tensor(tensor.elem, tensor.shape, known=_plain(array, tensor.elem))
 
 
-def _sizes(call: Call) -> Tensor | None:
+def _sizes(call: OnnxCall) -> Tensor | None:
     value = call.value(0)
     if not isinstance(value, Tensor):
         return None
@@ -143,17 +143,17 @@ def _objects(values: Any) -> Array:
 Result = tuple[Any, int]
 
 
-def _elem(call: Call) -> int:
+def _elem(call: OnnxCall) -> int:
     return call.elem(0)
 
 
-Rule = Callable[[Call, list[Array]], Result | None]
+Rule = Callable[[OnnxCall, list[Array]], Result | None]
 
 
 def _each(function: Callable[..., Any]) -> Rule:
     """The rule that applies ``function`` to integers, element by element."""
 
-    def rule(call: Call, known: list[Array]) -> Result | None:
+    def rule(call: OnnxCall, known: list[Array]) -> Result | None:
         if call.elem(0) not in (INT64, INT32):
             return None
         arrays = np.broadcast_arrays(*(k.astype(object) for k in known))
@@ -175,7 +175,7 @@ def _refuse_overflow(values: list[Any], elem: int) -> None:
 
 
 def _compared(op: str) -> Rule:
-    def rule(call: Call, known: list[Array]) -> Result | None:
+    def rule(call: OnnxCall, known: list[Array]) -> Result | None:
         if any(call.elem(i) not in (INT64, INT32) for i in range(len(known))):
             return None
 
@@ -210,7 +210,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _quotient(call: Call, known: list[Array]) -> Result | None:
+def _quotient(call: OnnxCall, known: list[Array]) -> Result | None:
     """Integer division, which rounds toward zero: symbolic operands must be positive for it to round down."""
 
     def function(a: Any, b: Any) -> Any:
@@ -229,7 +229,7 @@ def _quotient(call: Call, known: list[Array]) -> Result | None:
 
 
 def _negative(value: Any, least: int) -> bool:
-    known = constant_dim(value) if isinstance(value, Expr) else int(value)
+    known = static_size(value) if isinstance(value, Expr) else int(value)
     return known is not None and known < least
 
 
@@ -239,7 +239,7 @@ def _remainder(a: Any, b: Any) -> Any:
     return binary("mod", index(a), index(b)) if isinstance(a, Expr) or isinstance(b, Expr) else int(a) % int(b)
 
 
-def _modulo(call: Call, known: list[Array]) -> Result | None:
+def _modulo(call: OnnxCall, known: list[Array]) -> Result | None:
     if call.attr("fmod", 0):
         return None
 
@@ -266,7 +266,7 @@ def _smallest(a: Any, *rest: Any) -> Any:
 def _scaled(function: Callable[..., Any], rule: Rule | None = None) -> Rule:
     """The rule that applies ``function`` to sizes in floating point, and ``rule`` to integers."""
 
-    def checked(call: Call, known: list[Array]) -> Result | None:
+    def checked(call: OnnxCall, known: list[Array]) -> Result | None:
         elem = call.elem(0)
         if elem not in (FLOAT, DOUBLE):
             return None if rule is None else rule(call, known)
@@ -279,7 +279,7 @@ def _scaled(function: Callable[..., Any], rule: Rule | None = None) -> Rule:
 def _rounded(function: Callable[[Any], Any]) -> Rule:
     """The rule for rounding sizes in floating point to integers, which are floats still."""
 
-    def rule(call: Call, known: list[Array]) -> Result | None:
+    def rule(call: OnnxCall, known: list[Array]) -> Result | None:
         elem = call.elem(0)
         if elem not in (FLOAT, DOUBLE):
             return None
@@ -293,22 +293,22 @@ def _rounded(function: Callable[[Any], Any]) -> Rule:
     return rule
 
 
-def _axes(call: Call, known: list[Array]) -> list[int]:
+def _axes(call: OnnxCall, known: list[Array]) -> list[int]:
     return [int(v) for v in known[1].reshape(-1)] if len(known) > 1 else list(call.attr("axes", []))
 
 
-def _unsqueeze(call: Call, known: list[Array]) -> Result:
+def _unsqueeze(call: OnnxCall, known: list[Array]) -> Result:
     axes = _axes(call, known)
     rank = known[0].ndim + len(axes)
     return np.expand_dims(known[0], tuple(call.axis(a, rank) for a in axes)), _elem(call)
 
 
-def _squeeze(call: Call, known: list[Array]) -> Result:
+def _squeeze(call: OnnxCall, known: list[Array]) -> Result:
     axes = _axes(call, known)
     return np.squeeze(known[0], tuple(axes) if axes else None), _elem(call)
 
 
-def _gather(call: Call, known: list[Array]) -> Result | None:
+def _gather(call: OnnxCall, known: list[Array]) -> Result | None:
     if known[1].dtype == object:
         return None
     axis = call.axis(call.attr("axis", 0), known[0].ndim)
@@ -318,7 +318,7 @@ def _gather(call: Call, known: list[Array]) -> Result | None:
     return np.take(known[0], known[1], axis), _elem(call)
 
 
-def _slice(call: Call, known: list[Array]) -> Result | None:
+def _slice(call: OnnxCall, known: list[Array]) -> Result | None:
     if any(k.dtype == object for k in known[1:]) or not call.has(1):
         return None
     if call.version < 10:
@@ -342,23 +342,23 @@ def _python_slice(start: int, end: int, step: int, size: int) -> slice:
     return slice(start, end, step)
 
 
-def _concat(call: Call, known: list[Array]) -> Result:
+def _concat(call: OnnxCall, known: list[Array]) -> Result:
     return np.concatenate([k.astype(object) for k in known], call.axis(call.required("axis"), known[0].ndim)), _elem(
         call
     )
 
 
-def _reshape(call: Call, known: list[Array]) -> Result | None:
+def _reshape(call: OnnxCall, known: list[Array]) -> Result | None:
     if len(known) < 2 or known[1].dtype == object or 0 in known[1]:
         return None
     return known[0].reshape([int(v) for v in known[1]]), _elem(call)
 
 
-def _transpose(call: Call, known: list[Array]) -> Result:
+def _transpose(call: OnnxCall, known: list[Array]) -> Result:
     return np.transpose(known[0], call.attr("perm") or None), _elem(call)
 
 
-def _cast(call: Call, known: list[Array]) -> Result | None:
+def _cast(call: OnnxCall, known: list[Array]) -> Result | None:
     to = int(call.required("to"))
     if known[0].dtype == object:
         return _cast_sizes(call, known[0], to)
@@ -369,7 +369,7 @@ def _cast(call: Call, known: list[Array]) -> Result | None:
     return known[0].astype(numpy_type(to)), to
 
 
-def _cast_sizes(call: Call, array: Array, to: int) -> Result | None:
+def _cast_sizes(call: OnnxCall, array: Array, to: int) -> Result | None:
     if to in (FLOAT, DOUBLE):
         return _each_any(lambda v: _as_float(v, to, call), [array])[0], to
     if to not in (INT64, INT32):
@@ -380,28 +380,28 @@ def _cast_sizes(call: Call, array: Array, to: int) -> Result | None:
     return made, to
 
 
-def _within_32_bits(call: Call, values: list[Any]) -> None:
+def _within_32_bits(call: OnnxCall, values: list[Any]) -> None:
     """Notes that symbolic sizes do not leave the range of int32."""
     for v in values:
         call.at_least((1 << 31) - 1, index(v))
         call.at_least(index(v), -(1 << 31))
 
 
-def _as_float(value: Any, elem: int, call: Call) -> Any:
+def _as_float(value: Any, elem: int, call: OnnxCall) -> Any:
     if isinstance(value, (Expr, Ratio)):
-        known = value_of(value) if isinstance(value, Expr) else None
+        known = constant_value(value) if isinstance(value, Expr) else None
         return ratio(value, elem, call.sizes) if known is None else float(known)
     return float(numpy_type(elem).type(value))
 
 
-def _where(call: Call, known: list[Array]) -> Result | None:
+def _where(call: OnnxCall, known: list[Array]) -> Result | None:
     if known[0].dtype == object:
         return None
     return np.where(known[0], known[1].astype(object), known[2].astype(object)), call.elem(1)
 
 
-def _reduce(function: Callable[[Array], Any]) -> Callable[[Call, list[Array]], Result | None]:
-    def rule(call: Call, known: list[Array]) -> Result | None:
+def _reduce(function: Callable[[Array], Any]) -> Callable[[OnnxCall, list[Array]], Result | None]:
+    def rule(call: OnnxCall, known: list[Array]) -> Result | None:
         if (
             known[0].ndim != 1
             or call.elem(0) not in (INT64, INT32)
@@ -417,7 +417,7 @@ def _reduce(function: Callable[[Array], Any]) -> Callable[[Call, list[Array]], R
     return rule
 
 
-def _range(call: Call, known: list[Array]) -> Result | None:
+def _range(call: OnnxCall, known: list[Array]) -> Result | None:
     if any(k.dtype == object for k in known) or int(known[2].item()) == 0:
         return None
     count = max(-(-(int(known[1].item()) - int(known[0].item())) // int(known[2].item())), 0)
@@ -426,18 +426,18 @@ def _range(call: Call, known: list[Array]) -> Result | None:
     return int(known[0].item()) + np.arange(count) * int(known[2].item()), _elem(call)
 
 
-def _identity(call: Call, known: list[Array]) -> Result:
+def _identity(call: OnnxCall, known: list[Array]) -> Result:
     return known[0], _elem(call)
 
 
-def _expand(call: Call, known: list[Array]) -> Result | None:
+def _expand(call: OnnxCall, known: list[Array]) -> Result | None:
     if known[1].dtype == object or math.prod(int(v) for v in known[1]) > SMALL:
         return None
     shape = np.broadcast_shapes(known[0].shape, tuple(int(v) for v in known[1]))
     return np.broadcast_to(known[0], shape), _elem(call)
 
 
-_RULES: dict[str, Callable[[Call, list[Array]], Result | None]] = {
+_RULES: dict[str, Callable[[OnnxCall, list[Array]], Result | None]] = {
     "Add": _scaled(plus, _each(lambda a, b: a + b)),
     "Sub": _each(lambda a, b: a - b),
     "Mul": _scaled(times, _each(lambda a, b: a * b)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.graph.analysis.size_forms import is_plain, normal
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import constant_dim, load
+from taskmap.ir.construct import load, static_size
 from taskmap.ir.nodes import Binary, Buffer, Dim, Expr, Load, Var
 from taskmap.ir.visit import expr_map, substitute
 
@@ -31,7 +31,7 @@ class SizeNames:
 
     def named(self, size: Dim) -> Dim:
         """The size as a number, a sum of a few sizes, a product of sizes, or a name."""
-        known = constant_dim(size)
+        known = static_size(size)
         if known is not None:
             return known
         if isinstance(size, Var) or not isinstance(size, Expr):
@@ -53,7 +53,7 @@ class SizeNames:
 
     def rename(self, node: Node) -> None:
         """The sizes in a new node, by name."""
-        if all(constant_dim(n) is not None for n in node.shape) and not _is_open(node):
+        if all(static_size(n) is not None for n in node.shape) and not _is_open(node):
             return
         node.shape = tuple(self.named(n) for n in node.shape)
         if node.strides is not None:
@@ -77,7 +77,7 @@ class SizeNames:
 
 
 def _is_open(node: Node) -> bool:
-    return any(constant_dim(n) is None for source in node.inputs for n in source.shape)
+    return any(static_size(n) is None for source in node.inputs for n in source.shape)
 
 
 def _count(e: Expr, most: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from taskmap.graph.importers.onnx.read.model import Library
+from taskmap.graph.importers.onnx.read.model import FunctionLibrary
 from taskmap.graph.importers.onnx.read.protos import graphs_of
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 
@@ -34,7 +34,7 @@ class Unrolled:
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
+class Scope:
     """A graph being read: ``at`` is the next of its nodes. When all are read, the values called ``outputs`` are bound
     to the names ``binds`` of the frame below, whose names are visible here if ``sees`` holds.
     """
@@ -43,14 +43,14 @@ class Frame:
     outputs: Sequence[str]
     binds: Sequence[str]
     values: dict[str, Value | None]
-    library: Library
+    library: FunctionLibrary
     sees: bool
     attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
     at: int = 0
     loop: Unrolled | None = None
 
 
-def lookup(frames: Sequence[Frame], name: str) -> Value | None:
+def lookup(frames: Sequence[Scope], name: str) -> Value | None:
     """The value of a name as the topmost frame sees it. Raises KeyError for one that has none."""
     for frame in reversed(frames):
         if name in frame.values:
@@ -78,12 +78,12 @@ def _certain(value: Value | None) -> Value:
     return value
 
 
-def copied(frames: Sequence[Frame], replace: Replace) -> list[Frame]:
+def copied(frames: Sequence[Scope], replace: Replace) -> list[Scope]:
     """The frames with every tensor replaced; the given ones stay as they are."""
     return [_frame(frame, replace) for frame in frames]
 
 
-def _frame(frame: Frame, replace: Replace) -> Frame:
+def _frame(frame: Scope, replace: Replace) -> Scope:
     loop = frame.loop
     if loop is not None:
         loop = Unrolled(
@@ -98,7 +98,7 @@ def _frame(frame: Frame, replace: Replace) -> Frame:
             loop.done,
         )
     values = {name: remapped(v, replace) for name, v in frame.values.items()}
-    return Frame(
+    return Scope(
         frame.nodes,
         frame.outputs,
         frame.binds,
@@ -111,7 +111,7 @@ def _frame(frame: Frame, replace: Replace) -> Frame:
     )
 
 
-def drop_dead(frames: Sequence[Frame]) -> None:
+def drop_dead(frames: Sequence[Scope]) -> None:
     """Forgets the values that nothing reads any more."""
     wanted: set[str] = set()
     for frame in reversed(frames):
@@ -123,7 +123,7 @@ def drop_dead(frames: Sequence[Frame]) -> None:
         wanted = rest if frame.sees else set()
 
 
-def _top(frames: Sequence[Frame]) -> Frame:
+def _top(frames: Sequence[Scope]) -> Scope:
     return frames[-1]
 
 
@@ -138,7 +138,7 @@ def names_read(nodes: Sequence[NodeProto]) -> set[str]:
     return names
 
 
-def tensors_of(frames: Sequence[Frame]) -> list[Tensor]:
+def tensors_of(frames: Sequence[Scope]) -> list[Tensor]:
     """Every tensor that the frames hold, once."""
     found: dict[Tensor, None] = {}
 

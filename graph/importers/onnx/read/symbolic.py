@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from taskmap.graph.importers.onnx.read.assumptions import decides
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.table import Lowering
 from taskmap.graph.importers.onnx.read.values import Tensor
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
 
 FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms", "recurrent"})
@@ -79,7 +79,7 @@ OPERATORS = frozenset(
 )
 
 
-def check_symbolic(call: Call, function: Lowering) -> None:
+def check_symbolic(call: OnnxCall, function: Lowering) -> None:
     """Raises UnsupportedError for an operator that is not known to work for every size of its tensors."""
     tensors = [v for v in call.inputs if isinstance(v, Tensor)]
     if not any(_is_symbolic(t) for t in tensors):
@@ -92,9 +92,9 @@ def check_symbolic(call: Call, function: Lowering) -> None:
 
 
 def _is_symbolic(tensor: Tensor) -> bool:
-    return tensor.is_symbolic or any(constant_dim(n) is None for n in tensor.shape)
+    return tensor.is_symbolic or any(static_size(n) is None for n in tensor.shape)
 
 
 def all_known(sizes: Sequence[Dim]) -> bool:
     """Whether no size is symbolic."""
-    return all(constant_dim(n) is not None for n in sizes)
+    return all(static_size(n) is not None for n in sizes)

@@ -1,6 +1,6 @@
 """The table of lowerings: operator and version of its definition to the function that builds its nodes.
 
-A lowering takes a ``Call`` and returns what the operator's outputs are: a node, a value, or a list of them with one
+A lowering takes a ``OnnxCall`` and returns what the operator's outputs are: a node, a value, or a list of them with one
 entry for each output. It raises UnsupportedError for what it cannot do, which lets the operator be run through its
 function body, if ONNX gives one.
 """
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from taskmap.ir.errors import GraphError
 
 if TYPE_CHECKING:
-    from taskmap.graph.importers.onnx.read.call import Call
+    from taskmap.graph.importers.onnx.read.call import OnnxCall
 
-Lowering = Callable[["Call"], Any]
+Lowering = Callable[["OnnxCall"], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 NEWEST = 1 << 30
 

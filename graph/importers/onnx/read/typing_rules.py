@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import AttributeProto, TensorProto, defs
 
-from taskmap.graph.importers.onnx.read.call import Call
+from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import elem_name
 from taskmap.graph.importers.onnx.read.model import schema_of
 from taskmap.graph.importers.onnx.read.protos import shown
@@ -93,7 +93,7 @@ def _parameters(name: str, version: int, domain: str) -> tuple[list[tuple[str, f
     return inputs, last and not schema.inputs[-1].is_homogeneous, schema.min_input, schema.max_input
 
 
-def check_attributes(call: Call) -> None:
+def check_attributes(call: OnnxCall) -> None:
     """Raises ImportGraphError for an attribute that the operator does not have, or has with another type."""
     known = _attributes(call.op, call.version, call.domain)
     for attribute in call.proto.attribute:
@@ -120,7 +120,7 @@ def _attributes(name: str, version: int, domain: str) -> dict[str, int]:
     return {n: int(a.type) for n, a in schema.attributes.items()}
 
 
-def check_inputs(call: Call) -> None:
+def check_inputs(call: OnnxCall) -> None:
     """Raises ImportGraphError when the number or the types of inputs are not those of the operator."""
     parameters, mixed, fewest, most = _parameters(call.op, call.version, call.domain)
     if not fewest <= len(call.inputs) <= most:
@@ -144,7 +144,7 @@ def check_inputs(call: Call) -> None:
             )
 
 
-def output_elem(call: Call, index: int) -> int | None:
+def output_elem(call: OnnxCall, index: int) -> int | None:
     """The element type of result ``index`` if it follows from the inputs, else None."""
     schema = _schema(call.op, call.version, call.domain)
     if not schema.outputs:
@@ -155,7 +155,7 @@ def output_elem(call: Call, index: int) -> int | None:
     return _bound(call, schema.inputs, variable)
 
 
-def _bound(call: Call, parameters: Sequence[defs.OpSchema.FormalParameter], variable: str) -> int | None:
+def _bound(call: OnnxCall, parameters: Sequence[defs.OpSchema.FormalParameter], variable: str) -> int | None:
     for place, value in enumerate(call.inputs):
         formal = parameters[min(place, len(parameters) - 1)]
         if formal.type_str == variable and isinstance(value, Tensor):

@@ -14,7 +14,7 @@ from taskmap.graph.importers.onnx.read.elements import STRING, held_in, to_held,
 from taskmap.graph.importers.onnx.read.ratios import Ratio
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
-from taskmap.ir.construct import constant_dim, eq, index, select
+from taskmap.ir.construct import eq, index, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
 
@@ -115,4 +115,4 @@ def of_array(array: Any, elem: int) -> Tensor:
 
 def is_empty(shape: tuple[Dim, ...]) -> bool:
     """Whether a tensor of this shape has no elements, as far as is known."""
-    return any(constant_dim(n) == 0 for n in shape)
+    return any(static_size(n) == 0 for n in shape)

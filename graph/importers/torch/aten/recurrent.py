@@ -11,7 +11,7 @@ from taskmap.graph.ops.join import cat, stack
 from taskmap.graph.ops.matmul import mm
 from taskmap.graph.ops.recurrent import LstmGates, Operands, gru, lstm, pad_units, rnn, whole_panels
 from taskmap.graph.ops.views import reshape, slice_, transpose
-from taskmap.ir.construct import call, constant_dim, maximum, product
+from taskmap.ir.construct import call, maximum, product, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Expr
 
@@ -35,7 +35,7 @@ def recurrent(kind: str, x: Node, states: Sequence[Node], weights: Sequence[Node
     """As the operator: all states [steps, batch, directions * hidden], and the last ones."""
     steps, batch, width = x.shape
     each = 4 if biased else 2
-    count, hidden = len(weights) // each, constant_dim(states[0].shape[2])
+    count, hidden = len(weights) // each, static_size(states[0].shape[2])
     if hidden is None:
         raise UnsupportedError("a recurrence of a symbolic number of units")
     of_input, of_state = weights[::each], weights[1::each]

@@ -8,7 +8,7 @@ from taskmap.graph.importers.torch.table import Out, lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import join, views
 from taskmap.graph.ops.pointwise import to_dtype
-from taskmap.ir.construct import constant_dim
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import DType
@@ -102,7 +102,7 @@ def split_with_sizes(x: Node, split_sizes: Sequence[Dim], dim: int = 0) -> list[
 
 @lowering("unbind.int", moves=True)
 def unbind(x: Node, dim: int = 0) -> list[Node]:
-    count = constant_dim(x.shape[dim])
+    count = static_size(x.shape[dim])
     if count is None:
         raise UnsupportedError("unbind of a dimension of symbolic size")
     return [views.select_(x, dim, i) for i in range(count)]
