@@ -26,6 +26,12 @@ def test_the_code_of_a_page_runs(page: str) -> None:
 def test_files_that_a_page_names_exist(page: str) -> None:
     """Paths in backticks that look like files of this repository do."""
     text = (DOCS / page).read_text(encoding="utf-8")
-    named = re.findall(r"`((?:ir|graph|schedules|backend|taskmap|tests|docs|examples)/[\w/.-]+\.\w+)`", text)
+    rooms = "ir|graph|schedules|backend|taskmap|tests|docs|examples"
+    named = re.findall(rf"(?:`|--)((?:{rooms})/[\w/.-]+\.\w+)(?:`|-)", text)
     missing = [n for n in named if not (DOCS.parent / n).exists()]
     assert missing == []
+
+
+def test_every_guide_is_in_the_index() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text(encoding="utf-8")))
+    assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
