@@ -11,6 +11,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.ir.util.lazy import lazily
+from taskmap.schedules.common.row_domain import find_rows
 from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.template import schedule_attention
@@ -19,7 +20,7 @@ from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlati
 from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.recurrence import schedule_recurrence
-from taskmap.schedules.cpu.rows import find_rows, schedule_rows
+from taskmap.schedules.cpu.rows import schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.cpu.scatter import schedule_scatter
 

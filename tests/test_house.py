@@ -110,6 +110,37 @@ def test_a_right_arrow_is_accepted(room: str, source: str) -> None:
     assert wrong_imports(source, room, f"taskmap.{room}") == []
 
 
+def between_devices(source: str, package: str) -> list[str]:
+    """The imports of one device's schedules by a file of the other's, or of either by what both share."""
+    folder = package.removeprefix("taskmap.schedules.").split(".")[0]
+    others = {"cpu": ("cuda",), "cuda": ("cpu",), "common": ("cpu", "cuda")}[folder]
+    barred = tuple(f"taskmap.schedules.{device}." for device in others)
+    return [name for name in imports(source, package) if f"{name}.".startswith(barred)]
+
+
+@pytest.mark.parametrize("folder", ["cpu", "cuda", "common"])
+def test_devices_share_schedules_through_common_only(folder: str) -> None:
+    found = {
+        str(path.relative_to(ROOT)): wrong
+        for path in files(f"schedules/{folder}")
+        if (wrong := between_devices(path.read_text(encoding="utf-8"), package_of(path)))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("folder", "source"),
+    [
+        ("cuda", "from taskmap.schedules.cpu.rows import schedule_rows"),
+        ("cuda.matmul", "from ...cpu import rows"),
+        ("cpu", "import taskmap.schedules.cuda"),
+        ("common", "from taskmap.schedules import cpu"),
+    ],
+)
+def test_an_import_between_devices_is_noticed(folder: str, source: str) -> None:
+    assert between_devices(source, f"taskmap.schedules.{folder}")
+
+
 def test_the_foundation_needs_only_the_standard_library_and_numpy() -> None:
     known = {*sys.stdlib_module_names, "numpy", "taskmap"}
     foreign = {

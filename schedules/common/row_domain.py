@@ -75,6 +75,16 @@ def find_frame(task: Task) -> Rows | None:
     return found
 
 
+def find_rows(task: Task) -> Rows | None:
+    """The rows of a task (``find_frame``) whose elements lie together in memory; None when it has none such."""
+    found = find_frame(task)
+    if found is None:
+        return None
+    steps = memory_order(task, found.wide)
+    inner = [d for d in steps if static_size(found.wide.shape[d]) != 1][-1:]
+    return found if inner and inner[0] in found.folded else None
+
+
 @dataclass(frozen=True, slots=True)
 class RowDomain:
     """A row task and its rows; ``at`` in every method is a position in ``rows.wide``."""

@@ -20,8 +20,9 @@ from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, r
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cpu.support.kernels import kernel_of
-from taskmap.schedules.cpu.transpose import emit_transpose, find_transpose
+from taskmap.schedules.cpu.transpose import emit_transpose
 
 _PARALLEL_ABOVE = 20_000
 _TASKS_PER_CORE = 8

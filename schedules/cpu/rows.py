@@ -24,14 +24,13 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import memory_order, require_count
+from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.loops import parallel_grid
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.row_domain import (
     RowDomain,
     Rows,
-    find_frame,
     is_exact,
     reductions_of,
     row_length,
@@ -44,16 +43,6 @@ from taskmap.schedules.cpu.support.kernels import kernel_of
 _PARALLEL_ABOVE = 20_000
 _ROW_BUFFER_BYTES = 128 << 10
 _LONG_ROW = 1 << 16
-
-
-def find_rows(task: Task) -> Rows | None:
-    """The rows of a task (``find_frame``) whose elements lie together in memory; None when it has none such."""
-    found = find_frame(task)
-    if found is None:
-        return None
-    steps = memory_order(task, found.wide)
-    inner = [d for d in steps if static_size(found.wide.shape[d]) != 1][-1:]
-    return found if inner and inner[0] in found.folded else None
 
 
 def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:

@@ -11,71 +11,20 @@ when the next vector needs them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
-from taskmap.ir.nodes import Buffer, Dim, Expr, Reduce, Var
+from taskmap.ir.construct import ceil_div, index, minimum, static_size
+from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.ir.target import Target
-from taskmap.ir.task import Task
-from taskmap.ir.visit import substitute, walk_exprs
+from taskmap.ir.visit import substitute
 from taskmap.schedules.common.access import MemoryStep
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, store_outputs
+from taskmap.schedules.common.transpose_domain import Transpose
 
 _LINE_BYTES = 128
 """How long a tile's side is: two lines of memory."""
-_SMALLEST = 4096
-_NARROWEST = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Transpose:
-    """``along`` is the run of axes that the outputs are written along, ``across`` the one that ``staged`` are read
-    along, each with its tensor's position in terms of ``axes``, the axes of the domain."""
-
-    axes: tuple[Var, ...]
-    along: int
-    across: int
-    staged: tuple[MemoryStep, ...]
-
-
-def find_transpose(
-    task: Task,
-    axes: tuple[Var, ...],
-    runs: Sequence[Sequence[int]],
-    extents: Sequence[Dim],
-    walks: Sequence[MemoryStep],
-) -> Transpose | None:
-    """The two runs of axes that conflict, or None. The first of ``walks`` are the stores of the task's outputs."""
-    if any(isinstance(e, Reduce) for s in task.stages for e in walk_exprs(s.body)):
-        return None
-    if (static_size(product(extents)) or _SMALLEST) < _SMALLEST:
-        return None
-    stores, loads = walks[: len(task.outputs)], walks[len(task.outputs) :]
-    wide = [r for r, n in enumerate(extents) if (static_size(n) or _NARROWEST) >= _NARROWEST]
-    along = next((r for r in wide if all(w.step(runs[r][-1]) == 1 for w in stores)), None)
-    if along is None:
-        return None
-    best: Transpose | None = None
-    for across in wide:
-        staged = tuple(w for w in loads if across != along and _conflicts(w, runs[along][-1], runs[across][-1]))
-        plain = tuple(w for w in staged if _is_plain(w, loads, {*axes, *task.dims}))
-        if plain and (best is None or len(plain) > len(best.staged)):
-            best = Transpose(axes, along, across, plain)
-    return best
-
-
-def _conflicts(walk: MemoryStep, along: int, across: int) -> bool:
-    return walk.step(across) == 1 and walk.steps[along] is not None and walk.step(along) not in (0, 1)
-
-
-def _is_plain(walk: MemoryStep, loads: Sequence[MemoryStep], known: set[Var]) -> bool:
-    """Whether the tensor is read in one place only, and where does not depend on data."""
-    if sum(w.buffer is walk.buffer for w in loads) != 1:
-        return False
-    return all(v in known for i in walk.indices for v in walk_exprs(i) if isinstance(v, Var))
 
 
 def emit_transpose(

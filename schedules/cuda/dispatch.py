@@ -8,8 +8,7 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import same_count
-from taskmap.schedules.common.row_domain import Rows, find_frame, reductions_of, row_length
-from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.common.row_domain import Rows, find_frame, find_rows, reductions_of, row_length
 from taskmap.schedules.cuda.attention.template import schedule_attention
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.pointwise import schedule_pointwise

@@ -22,7 +22,7 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_count, same_count, storage_order
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
-from taskmap.schedules.cpu.transpose import find_transpose
+from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cuda.support.launch import WARP, Launch
 from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes

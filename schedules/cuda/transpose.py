@@ -26,7 +26,7 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import MemoryStep
 from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.positions import position_of, store_outputs
-from taskmap.schedules.cpu.transpose import Transpose
+from taskmap.schedules.common.transpose_domain import Transpose
 from taskmap.schedules.cuda.support.launch import Launch
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 

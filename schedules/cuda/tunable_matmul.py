@@ -10,23 +10,21 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
+from taskmap.schedules.common.matmul_form import MatmulForm
 from taskmap.schedules.common.space import Config, unreadable
-from taskmap.schedules.cpu.matmul.problem import MatmulProblem, find_matmul, read_matmul
 from taskmap.schedules.cuda.dispatch import is_thin
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.select_matmul import Config as ProductConfig
 from taskmap.schedules.cuda.select_matmul import choose, estimate, schedule_config, space, why_not
 
-NAME = "cuda.matmul"
-
 
 @dataclass(frozen=True, slots=True)
-class CudaMatmulProblem(MatmulProblem):
-    """out[b, i, j] = sum over s of A[b, i, s] · B[b, s, j]; what the fields mean is the same as on the CPU."""
+class CudaMatmulProblem(MatmulForm):
+    """out[b, i, j] = sum over s of A[b, i, s] · B[b, s, j]; the fields are those of the form."""
 
-    template = NAME
+    template = "cuda.matmul"
 
-    def default(self, target: Target) -> ProductConfig:  # type: ignore[override]
+    def default(self, target: Target) -> ProductConfig:
         """The configuration that is used untuned."""
         return choose(_product(self), target)
 
@@ -42,7 +40,7 @@ class CudaMatmulProblem(MatmulProblem):
         """Seconds by the estimate."""
         return estimate(_product(self.likely), config, target)  # type: ignore[arg-type]
 
-    def read(self, text: str, target: Target) -> ProductConfig | None:  # type: ignore[override]
+    def read(self, text: str, target: Target) -> ProductConfig | None:
         """The configuration with this text, if it is valid here."""
         return next((c for c in self.configs(target) if str(c) == text), None)  # type: ignore[return-value]
 
@@ -58,7 +56,7 @@ class CudaMatmulProblem(MatmulProblem):
 
 
 @lru_cache(maxsize=64)
-def _product(p: MatmulProblem) -> Gemm:
+def _product(p: MatmulForm) -> Gemm:
     found = find_product(p.task())
     if found is None:
         raise ScheduleError(f"{p.shapes} {p.dtypes} {p.layout} is no product that the template takes")
@@ -66,23 +64,20 @@ def _product(p: MatmulProblem) -> Gemm:
 
 
 def find_cuda_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> CudaMatmulProblem | None:
-    """The product that anchors a task, as ``find_matmul`` finds it, where the template of products takes it."""
-    found = find_matmul(task, target, hints)
+    """The product that anchors a task, as ``MatmulForm.find`` says, if the GPU's matmul template takes it."""
+    found = CudaMatmulProblem.find(task, hints)
     product = None if found is None or found.packed else find_product(task)
-    if found is None or product is None or is_thin(product):
-        return None
-    return CudaMatmulProblem(found.batch, found.m, found.n, found.k, found.types, found.a, found.b, found.free)
+    return None if product is None or is_thin(product) else found
 
 
 def read_cuda_matmul(shapes: str, dtypes: str, layout: str) -> CudaMatmulProblem:
-    """The problem with these texts. Raises ScheduleError for texts that say none."""
-    found = read_matmul(shapes, dtypes, layout)
+    """The problem that these texts describe. Raises ScheduleError if they describe none."""
+    found = CudaMatmulProblem.parse(shapes, dtypes, layout)
     if found.packed:
-        raise unreadable(NAME, f"{shapes} {dtypes} {layout}")
-    made = CudaMatmulProblem(found.batch, found.m, found.n, found.k, found.types, found.a, found.b, found.free)
-    if is_thin(_product(made)):
+        raise unreadable(CudaMatmulProblem.template, f"{shapes} {dtypes} {layout}")
+    if is_thin(_product(found)):
         raise ScheduleError(
             f"a product of {shapes} has no configurations on a GPU",
             why="one of a single row or column is computed as reductions along rows.",
         )
-    return made
+    return found

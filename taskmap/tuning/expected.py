@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from taskmap.ir.types import DType
 from taskmap.schedules import Problem
+from taskmap.schedules.common.matmul_form import MatmulForm
 from taskmap.schedules.cpu.attention.problem import AttentionProblem
 from taskmap.schedules.cpu.convolution.problem import ConvolutionProblem
-from taskmap.schedules.cpu.matmul.problem import MatmulProblem
 
 Array = npt.NDArray[Any]
 Expected = tuple[Array, float]
@@ -36,7 +36,7 @@ def _allowed(terms: int, accumulate: DType, stored: DType, out: Array) -> float:
 
 
 def _matmul(problem: Problem, inputs: Sequence[Array]) -> Expected:
-    p = cast(MatmulProblem, problem)
+    p = cast(MatmulForm, problem)
     a, b = inputs
     if p.packed is not None:
         b = b.transpose(1, 0, 2).reshape(p.k, -1)[None, :, : p.n]

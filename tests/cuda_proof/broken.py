@@ -29,7 +29,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, i8, i32, i64
 from taskmap.schedules import schedule
-from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.common.row_domain import find_rows
 from taskmap.schedules.cuda.attention.products import AttentionConfig
 from taskmap.schedules.cuda.attention.template import schedule_attention
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig

@@ -35,7 +35,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from taskmap.schedules import schedule
-from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.common.row_domain import find_rows
 from taskmap.schedules.cuda.attention import template as attention_template
 from taskmap.schedules.cuda.attention.products import AttentionConfig
 from taskmap.schedules.cuda.hopper import attention as hopper_attention

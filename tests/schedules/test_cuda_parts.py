@@ -13,7 +13,7 @@ from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, boolean, f32, i64
 from taskmap.schedules import schedule
-from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.common.row_domain import find_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules import cuda_running
 from tests.schedules.graph_tasks import fused, tensor

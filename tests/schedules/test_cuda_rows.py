@@ -10,8 +10,7 @@ from taskmap.ir.errors import ScheduleError, UnsupportedError
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.schedules import schedule
-from taskmap.schedules.common.row_domain import find_frame
-from taskmap.schedules.cpu.rows import find_rows
+from taskmap.schedules.common.row_domain import find_frame, find_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules.cuda_running import check, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import channels_last, fused, layer_norm, tensor

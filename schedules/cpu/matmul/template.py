@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from taskmap.ir.analysis.contraction import Contraction, find_contraction
+from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Kernel, Load, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32
@@ -25,21 +25,12 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, parallel_grid
+from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _PARALLEL_ABOVE = 40_000
-
-
-def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
-    """The stage of a task that is a contraction, if it has one."""
-    stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
-    for stage in stages:
-        found = find_contraction(stage.axes, stage.shape, stage.body)
-        if found is not None:
-            return stage, found
-    return None
 
 
 def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
@@ -294,18 +285,6 @@ def unravel(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
         at = flat // product([e for _, e in axes[d + 1 :]])
         found[var] = at % extent if d else at
     return found
-
-
-def packed_panels(task: Task, c: Contraction) -> int | None:
-    """The width of the panels that B is packed in, where it is: reading beyond the last column then stays inside."""
-    b = c.b
-    while isinstance(b, Cast):
-        b = b.a
-    if not isinstance(b, Load) or len(c.n) != 1 or b.buffer in task.producers:
-        return None
-    width, column = static_size(b.buffer.shape[-1]), c.n[0][0]
-    packed = width is not None and b.indices[0] == column // width and b.indices[-1] == column % width
-    return width if packed else None
 
 
 def sizes_of(task: Task, c: Contraction) -> Sizes:
