@@ -16,13 +16,13 @@ import json
 import os
 import re
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from taskmap.backend.store.scratch import LEFTOVER_SECONDS
+from taskmap.ir.util.atomic_write import atomic_write
 
 _FORMAT = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -136,17 +136,7 @@ class StoreFolder:
                         self.remove(path)
 
     def _write(self, path: Path, data: bytes) -> None:
-        temporary = self.root / "tmp" / uuid.uuid4().hex
-        for folder in (temporary.parent, path.parent):
+        scratch = self.root / "tmp"
+        for folder in (scratch, path.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            with open(temporary, "xb", opener=_private) as file:
-                file.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            self.remove(temporary)
-            raise
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        atomic_write(path, data, scratch=scratch, mode=0o600)

@@ -1,1 +1,1 @@
-"""Two helpers that no package owns."""
+"""Helpers that no package owns: atomic writes, lazy imports, numbers in words."""

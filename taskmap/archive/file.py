@@ -6,23 +6,21 @@ it. Nothing in this module believes what a file says of itself: sizes and offset
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import io
 import os
 import re
 import struct
-import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from taskmap.archive.memory import FileWindow, in_memory
 from taskmap.ir.errors import ArchiveError, InputError
+from taskmap.ir.util.atomic_write import replaced
 
 SUFFIX = ".taskmap"
 MANIFEST, WEIGHTS = "manifest.json", "weights.bin"
@@ -166,7 +164,11 @@ def write_archive(
     Raises InputError when it cannot be written.
     """
     written = 0
-    with _explained(path), replaced(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        _explained(path),
+        replaced(path, durable=True) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
         archive.comment = _COMMENT + digest(manifest).encode()
         for entry in (ArchiveEntry(MANIFEST, len(manifest), [manifest]), *entries):
             with archive.open(_info(entry, file.tell()), "w", force_zip64=entry.size >= _LARGE) as target:
@@ -185,43 +187,6 @@ def check_writable(path: Path) -> None:
             raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}")
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(errno.EACCES, f"the folder {path.parent} cannot be written")
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of ``path`` when the block ends well. Until then nobody sees it, and where the
-    file system has files without names, not even a process that is killed leaves anything behind."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
-    file = _unnamed(path.parent) or open(temporary, "x+b")  # noqa: SIM115  closed below, before it takes its place
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            if not temporary.exists():
-                _give_name(file, temporary)
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-
-
-def _unnamed(folder: Path) -> BinaryIO | None:
-    flag = getattr(os, "O_TMPFILE", 0)
-    if not flag or not os.path.exists("/proc/self/fd"):
-        return None
-    try:
-        return open(os.open(folder, flag | os.O_RDWR | os.O_CLOEXEC, 0o666), "w+b")
-    except OSError:
-        return None
-
-
-def _give_name(file: BinaryIO, path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:  # with a folder Python calls linkat, which alone follows the link that stands for an open file
-        os.link(f"/proc/self/fd/{file.fileno()}", path.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
 
 
 @contextmanager

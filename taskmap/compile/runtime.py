@@ -61,11 +61,6 @@ class CompiledGraph:
         args.clear()
         return self.run(values, self.constants)
 
-    @property
-    def plain_results(self) -> Sequence[int] | None:
-        """The slots of the results, where each result is a whole slot."""
-        return self._specs.plain
-
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
         """The outputs, given all slots that are filled before the call and the addresses of the constants."""
         if self.device.type != "cuda":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from taskmap.backend.store import key as kernel_source
 from taskmap.backend.store.folder import StoreFolder
 from taskmap.compile.source_record import Source, record_of, source_from
 from taskmap.ir.target import Target
+from taskmap.ir.util.atomic_write import atomic_write
 
 _log = logging.getLogger(__name__)
 _FORMAT = 1
@@ -98,11 +98,9 @@ class TaskStore:
             _log.debug("cannot keep %s: %s", key, error)
             return
         path = self._path(key)
-        temporary = path.with_name(f".{uuid.uuid4().hex}")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"key": key, "check": _check(content), "content": content}), "utf-8")
-            os.replace(temporary, path)
+            atomic_write(path, json.dumps({"key": key, "check": _check(content), "content": content}))
         except OSError as error:
             _log.debug("cannot keep %s: %s", path, error)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from taskmap.ir.algebra.grid_picture import Drawing
+from taskmap.ir.util.atomic_write import write_output
 from taskmap.ir.util.lazy import lazily
 from taskmap.report.roofline import Peaks
 from taskmap.report.text import ledger, table
-from taskmap.util.atomic_write import atomic_write
 
 _page: Callable[[Report], str] = lazily("taskmap.report.html.page", "page")
 
@@ -332,5 +332,5 @@ class Report:
 
     def save_html(self, path: str | Path) -> Path:
         """Write the page, the whole file or none. Raises InputError where it cannot be written."""
-        atomic_write(Path(path), self.html(), "the page")
+        write_output(Path(path), self.html(), "the page")
         return Path(path)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shlex
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -17,6 +15,7 @@ from typing import Any
 import taskmap
 from taskmap.backend.cpu.toolchain import Safer, Toolchain
 from taskmap.compile.task_store import compiler_version, version_of
+from taskmap.ir.util.atomic_write import atomic_write
 
 _log = logging.getLogger(__name__)
 _FORMAT = 2
@@ -139,9 +138,7 @@ def keep_verdict(root: Path, key: str, toolchain: Toolchain, verdict: CompilerVe
     }
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(uuid.uuid4().hex)
-        temporary.write_text(json.dumps(record, indent=1))
-        os.replace(temporary, path)
+        atomic_write(path, json.dumps(record, indent=1))
     except OSError as error:
         _log.debug("cannot keep a compiler's verdict %s: %s", path, error)
 

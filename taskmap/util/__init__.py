@@ -1,1 +1,1 @@
-"""Helpers of the whole package: progress, dumps, atomic writes."""
+"""Helpers of the whole package: progress, dumps."""

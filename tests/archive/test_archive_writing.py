@@ -20,13 +20,15 @@ from onnx import helper
 
 import taskmap
 from taskmap.archive import file as archive_file
-from taskmap.archive.file import ArchiveEntry, ArchiveFile, replaced, write_archive
+from taskmap.archive.file import ArchiveEntry, ArchiveFile, write_archive
 from taskmap.archive.sizes import record_of, size_from
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.ir.construct import binary, cast, compare, minimum, select, unary
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.ir.nodes import Call, Dim, Expr, Var
 from taskmap.ir.types import f64, i64
+from taskmap.ir.util import atomic_write
+from taskmap.ir.util.atomic_write import replaced
 from tests.archive.archives import flags, host_operators, splits
 from tests.onnx.models import FLOAT, branch, detections, loop, mlp, model
 
@@ -50,7 +52,7 @@ def full(*_: object) -> None:
 def test_a_full_disk_leaves_what_was_there(target: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
     """On file systems that have files without names, and on those that have not."""
     if named:
-        monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
+        monkeypatch.setattr(atomic_write, "_unnamed", lambda *_: None)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="cannot be written") as caught:
         write_archive(target, b"{}", [ArchiveEntry("weights.bin", 3, [b"abc"])])
@@ -63,7 +65,7 @@ def test_a_full_disk_leaves_what_was_there(target: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("named", [False, True])
 def test_an_interrupt_leaves_what_was_there(target: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
     if named:
-        monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
+        monkeypatch.setattr(atomic_write, "_unnamed", lambda *_: None)
 
     def content() -> Iterator[bytes]:
         yield b"a"
@@ -97,9 +99,9 @@ def test_entries_of_more_than_four_gigabytes(target: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("after", [b"a", b"a" * 100_000])
 def test_kill_leaves_what_was_there(target: Path, after: bytes) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom taskmap.archive.file import Entry, write_archive\n"
+        "import sys, time\nfrom pathlib import Path\nfrom taskmap.archive.file import ArchiveEntry, write_archive\n"
         f"def content():\n    yield bytes({len(after)})\n    print('half', flush=True)\n    time.sleep(60)\n"
-        f"write_archive(Path({str(target)!r}), b'{{}}', [Entry('weights.bin', {len(after) + 1}, content())])"
+        f"write_archive(Path({str(target)!r}), b'{{}}', [ArchiveEntry('weights.bin', {len(after) + 1}, content())])"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -132,7 +134,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_replacing_a_file_on_another_kind_of_file_system(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_file, "_unnamed", lambda _: None)
+    monkeypatch.setattr(atomic_write, "_unnamed", lambda *_: None)
     with replaced(target) as file:
         file.write(b"new")
     assert target.read_bytes() == b"new"

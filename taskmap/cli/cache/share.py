@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import sys
-import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from taskmap.cli.cache.common import as_json, chosen, opened
 from taskmap.cli.output import duration, plain, print_json, table
 from taskmap.ir.errors import TuningError
+from taskmap.ir.util.atomic_write import atomic_write
 from taskmap.tuning.record import Record
 from taskmap.tuning.share import Taken, differences, export, merge, read_all, take
 
@@ -24,15 +24,12 @@ def export_records(a: argparse.Namespace) -> int:
     if a.output is None:
         export(records, sys.stdout)
         return 0
-    temporary = a.output.with_name(f".{a.output.name}.{uuid.uuid4().hex}")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            export(records, file)
-        os.replace(temporary, a.output)
+        lines = io.StringIO()
+        export(records, lines)
+        atomic_write(a.output, lines.getvalue())
     except OSError as error:
         raise TuningError("records cannot be written", where=str(a.output), why=f"{error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
     if a.json:
         print_json({"records": len(records), "file": str(a.output)})
     else:

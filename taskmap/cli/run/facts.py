@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taskmap.archive.file import replaced
 from taskmap.cli.output import duration, paint, plain, table
 from taskmap.cli.run.compare import Comparison
 from taskmap.ir.errors import InputError, TaskmapError
-from taskmap.util.atomic_write import atomic_write
+from taskmap.ir.util.atomic_write import replaced, write_output
 
 Array = NDArray[Any]
 
@@ -142,7 +141,7 @@ def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> No
         for name, took in steps:
             events.append({"name": name, "ph": "X", "pid": number, "tid": 0, "ts": now * 1e6, "dur": took * 1e6})
             now += took
-    atomic_write(path, json.dumps({"traceEvents": events}), "the trace")
+    write_output(path, json.dumps({"traceEvents": events}), "the trace")
 
 
 def save(path: Path, outputs: Mapping[str, Any]) -> None:
@@ -151,7 +150,7 @@ def save(path: Path, outputs: Mapping[str, Any]) -> None:
     Raises InputError where it cannot be written, and for what is no tensor of numbers.
     """
     try:
-        with replaced(path) as file, zipfile.ZipFile(file, "w") as archive:
+        with replaced(path, durable=True) as file, zipfile.ZipFile(file, "w") as archive:
             for name, x in outputs.items():  # not np.savez, which takes no array called "file"
                 for part, array in _parts(name, x):
                     with archive.open(f"{part}.npy", "w", force_zip64=True) as entry:

@@ -153,8 +153,3 @@ def decides(what: str, sizes: Sequence[Dim]) -> SizeDecidesError:
     error = SizeDecidesError(what)
     error.sizes = tuple(n for n in sizes if static_size(n) is None)
     return error
-
-
-def variables_of(sizes: Sequence[Dim]) -> set[Var]:
-    """The variables in sizes."""
-    return {v for n in sizes if isinstance(n, Expr) for v in free_vars(n)}
