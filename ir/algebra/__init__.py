@@ -1,1 +1,22 @@
-"""The algebra: who does which work in which order (mappings), and where an element lies (layouts)."""
+"""The algebra: task mappings say which worker does which tasks in which order, layouts say where an element lies.
+
+Both are built from mixed-radix digits, so one normal form decides equality, inverse, division and coalescing. In
+reading order:
+
+    mapping         task mappings: repeat, spatial, replicate, from_function and their composition
+    radix           mixed-radix arithmetic on ints and on symbolic expressions
+    digits          the normal form of compositions of repeat, spatial and replicate
+    table           the form of a mapping given by a function
+    inverse         from a task to its worker and slot
+    quotient        division: the outer factor of a mapping around a given inner one
+    loops           the tasks of one worker as a loop nest
+    layout          layouts: row-major, padded, blocked, swizzled, composed
+    modes           the digits of one dimension of a layout, each with its stride
+    swizzle         xor of address bits
+    shape_stride    CuTe's shape:stride notation
+    register_tile   a logical tile spread over the registers of many workers
+    certify         proofs: coverage, bounds, bank conflicts, coalescing
+    draw, grid_picture    pictures as text and SVG
+
+May import: ``ir.errors`` and ``ir.util``.
+"""

@@ -1,8 +1,8 @@
-"""Certificates: how a task mapping accesses a memory, proved or disproved by an example.
+"""Certificates: proofs, or counterexamples, of how a task mapping accesses a memory.
 
-Four claims. That each task is done once follows from the algebra. The other three are checked access by access, so they
-hold for every element, not for a sample: bounds, shared-memory bank conflicts, and coalescing of global memory. An
-access is what the hardware sees as one: one warp of 32 workers, each at the same slot of its list.
+There are four claims. That each task is done once follows from the algebra. The other three (bounds, shared-memory bank
+conflicts, coalescing of global memory) are checked access by access, so they hold for every element, not for a sample.
+An access is one transaction of the hardware: one warp of 32 workers, each at the same slot of its list.
 
 Banks (CUDA C++ programming guide, "Shared memory"): 32 banks of 4-byte words; lanes that touch different words of one
 bank wait for each other, lanes that touch the same word do not. Accesses of 8 or 16 bytes per lane are served for 16 or
@@ -31,13 +31,13 @@ WARP = 32
 BANKS = 32
 WORD = 4  # bytes of a bank's word
 SECTOR = 32  # bytes
-PHASE = BANKS * WORD  # bytes of shared memory that are served at a time
+PHASE = BANKS * WORD  # bytes of shared memory served at a time
 SCOPES = ("global", "shared", "register")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement, whether it holds, and the proof if it does or a counterexample if it does not."""
+    """A statement, its truth value, and the proof or counterexample."""
 
     name: str
     holds: bool
@@ -50,11 +50,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Certificate:
-    """What was found. Prints as one line; explain() adds the proofs.
+    """The result of ``certify``. Prints as one line; explain() adds the proofs.
 
     conflict_degree: the largest number of words that one bank must serve for one access (1: no conflict); None outside
-    shared memory. sectors, fewest_sectors: sectors that all accesses move together, and how few could hold the same
-    bytes; None outside global memory. accesses: how many times a warp accesses memory.
+    shared memory. sectors, fewest_sectors: sectors moved by all accesses, and the fewest that could hold the same
+    bytes; None outside global memory. accesses: number of accesses, each by one warp.
     """
 
     claims: tuple[Claim, ...]
@@ -65,7 +65,7 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether every claim holds."""
+        """True if every claim holds."""
         return all(claim.holds for claim in self.claims)
 
     def explain(self) -> str:
@@ -91,10 +91,10 @@ class WorkerAccess:
 
 
 def certify(mapping: TaskMapping, *, layout: Layout | None, scope: str, target: str, bytes: int) -> Certificate:
-    """Certify that the mapping does each task once and, given a layout, how it accesses a buffer laid out so.
+    """Certify that the mapping does each task once and, given a layout, how it accesses a buffer with that layout.
 
     scope: global, shared or register. target: banks and sectors are claimed for "cuda..." only. bytes: the size of an
-    element, 1 to 16. MappingError for other values, and for more than a million accesses.
+    element, 1, 2, 4, 8 or 16. Raises MappingError for other values, and for more than a million accesses.
     """
     _check_arguments(scope, bytes)
     coverage = _coverage(mapping)
@@ -133,7 +133,7 @@ def _coverage(mapping: TaskMapping) -> Claim:
 
 
 def _bounds(mapping: TaskMapping, layout: Layout) -> Claim:
-    """Every task is an element of the layout, and its address one that the layout spans."""
+    """Every task is an element of the layout, and its address lies within the layout's span."""
     shape = mapping.task_shape
     if len(shape) != layout.rank:
         reason = f"tasks have {len(shape)} dimensions, the layout {layout.rank}"
@@ -172,13 +172,13 @@ def _accesses(mapping: TaskMapping, layout: Layout) -> Iterator[WorkerAccess]:
 
 
 def _banks(accesses: list[WorkerAccess], bytes: int) -> tuple[int, Claim]:
-    """The worst bank over all accesses."""
+    """The largest number of words that one bank serves in one access, over all accesses."""
     degree, worst = 0, ""
     lanes_at_once = min(WARP, PHASE // bytes)
     for access in accesses:
         phases: dict[tuple[int, int], dict[int, int]] = defaultdict(
             dict
-        )  # (phase, bank) -> word -> a worker that wants it
+        )  # (phase, bank) -> word -> a worker that accesses it
         for worker, address in access.lanes:
             phase = worker % WARP // lanes_at_once
             for word in range(address * bytes // WORD, math.ceil((address + 1) * bytes / WORD)):
@@ -193,7 +193,7 @@ def _banks(accesses: list[WorkerAccess], bytes: int) -> tuple[int, Claim]:
 
 
 def _sectors(accesses: list[WorkerAccess], bytes: int) -> tuple[int, int, Claim]:
-    """Sectors moved, against the fewest that hold as many bytes, access by access."""
+    """Sectors moved, compared with the fewest that hold as many bytes, access by access."""
     moved = fewest = 0
     excess, worst = 0, ""
     for access in accesses:

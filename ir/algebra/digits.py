@@ -8,10 +8,10 @@ moves add up:
         worker = (8 along dim 0, stride 1) (4 along dim 1, stride 2)
         slot   = (2 along dim 0, stride 8) (2 along dim 1, stride 1)
 
-Neighbouring digits that together count in equal steps are one digit. What is then left is determined by the mapping as
-a function: the fastest digit's stride is the first step f(1) - f(0), its extent is how long the steps stay equal, and
-so on upwards from there. Hence two mappings do the same work exactly when their digits are equal, however they were
-written and however large they are.
+Neighbouring digits that together count in equal steps are merged into one. The digits that remain are determined by the
+mapping as a function: the fastest digit's stride is the first step f(1) - f(0), its extent is the length of the run of
+equal steps, and so on upwards. Hence two mappings do the same work exactly when their digits are equal, whatever their
+size and however they were written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Digit:
 
 
 def coalesce(digits: Iterable[Digit]) -> tuple[Digit, ...]:
-    """The same digits with neighbours joined where they count in equal steps, and those of extent 1 left out."""
+    """The same digits, with neighbours that count in equal steps merged and digits of extent 1 dropped."""
     result: list[Digit] = []
     for fast in digits:
         if fast.extent == 1:
@@ -53,7 +53,7 @@ def coalesce(digits: Iterable[Digit]) -> tuple[Digit, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DigitMap:
-    """Worker and slot digits, slowest first and coalesced. Those along one dimension are the digits of its index."""
+    """Worker and slot digits, slowest first and coalesced. The digits of one dimension make up its index."""
 
     task_shape: tuple[int, ...]
     workers: tuple[Digit, ...]
@@ -81,7 +81,7 @@ class DigitMap:
         return all(digit.stride for digit in self.workers)
 
     def count(self, worker: int) -> int:
-        """How many tasks the worker does: all do equally many."""
+        """The number of tasks of the worker, equal for all workers."""
         return self.num_slots
 
     def compose(self, inner: DigitMap) -> DigitMap:
@@ -147,7 +147,7 @@ class DigitMap:
         return [(first + sum(offsets), slot) for offsets in itertools.product(*shared)]
 
     def finder(self) -> DigitMap:
-        """What answers `locate` and `holders`: the digits themselves."""
+        """The object that implements `locate` and `holders`: this one."""
         return self
 
     def witness(self) -> Task | None:
@@ -157,6 +157,6 @@ class DigitMap:
 
 @lru_cache(maxsize=256)
 def _moves(mapping: DigitMap) -> tuple[Task, ...]:
-    """How far each slot lies from the first, which is as far for every worker."""
+    """The offset of each slot's task from that of slot 0, the same for every worker."""
     every_slot = itertools.product(*(range(digit.extent) for digit in mapping.slots))
     return tuple(mapping.indices(0, slot_digits) for slot_digits in every_slot)

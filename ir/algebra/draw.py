@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def draw(mapping: TaskMapping, *, slots: bool, limit: int) -> Drawing:
-    """One cell per task: its worker, or ``worker:slot``. "4+3": worker 4 and three more. "·": nobody.
+    """One cell per task: its worker, or ``worker:slot``. "4+3": worker 4 and three more. "·": no worker.
 
-    Mappings of more than two dimensions are drawn as a grid for each index of the leading ones; at most limit cells
-    along an axis, and about as many grids, are drawn. Only what is drawn is computed.
+    A mapping of more than two dimensions is drawn as one grid per index of the leading ones. At most `limit` cells per
+    axis, and about as many grids, are drawn; only those are computed.
     """
     holders_of = mapping.holders()
 

@@ -1,4 +1,4 @@
-"""Grids of labelled cells, as text for the terminal and as SVG: how mappings and layouts are pictured."""
+"""Grids of labelled cells, as terminal text and as SVG: the pictures of mappings and layouts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-GAP = -1  # stands for the rows or columns left out
+GAP = -1  # marks the omitted rows or columns
 CELL_HEIGHT = 22  # of the SVG, in pixels
 CHAR_WIDTH = 7.5
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A label, and a number for its colour: cells of equal number have the same one. None: no colour."""
+    """A label, and a number that selects its colour; cells with equal numbers share a colour. None: white."""
 
     label: str
     hue: int | None = None
@@ -23,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Two dimensions of the picture. rows and columns hold indices, or GAP where some are left out."""
+    """Two dimensions of the picture. rows and columns hold indices, or GAP in place of omitted ones."""
 
     caption: str
     rows: tuple[int, ...]
@@ -61,7 +61,7 @@ class Drawing:
         return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>"]) + "\n"
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """The representation that a notebook displays."""
         return self.svg()
 
     def save(self, path: str | Path) -> None:
@@ -70,9 +70,9 @@ class Drawing:
 
 
 def picture(title: str, shape: Sequence[int], cell: Callable[[tuple[int, ...]], Cell], limit: int) -> Drawing:
-    """Draw every index of shape as cell(index): the last two dimensions as a grid, a grid for each index of the others.
+    """Draw every index of shape as cell(index): the last two dimensions as a grid, one grid per index of the others.
 
-    Fewer dimensions make one row, or one cell. Where an axis is longer than limit its middle is left out, and so are
+    With fewer dimensions there is one row, or one cell. The middle of an axis longer than limit is omitted, and so are
     the grids between the first few and the last when there are many.
     """
     *outer, height, width = (1,) * (2 - len(shape)) + tuple(shape)
@@ -119,7 +119,7 @@ def _text(grid: Grid) -> str:
 
 
 def _svg_grid(grid: Grid, top: int) -> tuple[list[str], float, int]:
-    """The elements of one grid drawn below `top`, its width, and its height."""
+    """The SVG elements of one grid drawn below `top`, its width, and its height."""
     elements: list[str] = []
     begin = top
     if grid.caption:

@@ -21,7 +21,7 @@ Finder = DigitMap | TableFinder
 
 @dataclass(frozen=True, slots=True)
 class Inverse:
-    """task -> (worker, slot) of `mapping`. The finders answer the same question for each part of the composition.
+    """task -> (worker, slot) of `mapping`. Each finder does the lookup for one part of the composition.
 
     In f * g the task t is task t div d_g of f and t mod d_g of g; the worker is worker_f · n_g + worker_g, and the slot
     is slot_f · len(g(worker_g)) + slot_g.
@@ -33,8 +33,8 @@ class Inverse:
     def __call__(self, *task: Number) -> tuple[Number, Number]:
         """The worker and slot of a task; the first worker where several share it. Indices may be symbolic.
 
-        IndexOutOfRangeError for a task outside the task shape, or that nobody does. MappingError for a symbolic task of
-        a mapping given by a function.
+        Raises IndexOutOfRangeError for a task outside the task shape or without a worker, MappingError for a symbolic
+        task of a mapping given by a function.
         """
         worker: Number = 0
         slot: Number = 0
@@ -50,8 +50,8 @@ class Inverse:
         return worker, slot
 
     def all(self, *task: int) -> list[Holder]:
-        """Every (worker, slot) that does the task, in increasing order: none, or several where workers share it."""
-        found = [(0, 0, 1)]  # worker, slot, and how many slots that worker has, of the parts seen so far
+        """Every (worker, slot) of the task, in increasing order: empty for a task without a worker."""
+        found = [(0, 0, 1)]  # worker, slot, and the number of slots of that worker, over the parts seen so far
         workers = 1
         for part, finder, inner in reversed(
             list(zip(self.mapping.parts, self.finders, self._split(task), strict=True))
@@ -62,7 +62,7 @@ class Inverse:
         return sorted((worker, slot) for worker, slot, _ in found)
 
     def _split(self, task: Sequence[Number]) -> list[tuple[Number, ...]]:
-        """The task as one of each part: index t along a dimension is a mixed-radix number of the parts' extents."""
+        """The task as one task per part: each index is a mixed-radix number with one digit per part."""
         shape = self.mapping.task_shape
         outside = len(task) != len(shape) or any(
             isinstance(index, int) and not 0 <= index < extent for index, extent in zip(task, shape, strict=True)
@@ -77,7 +77,7 @@ class Inverse:
 
 
 def flaw(mapping: TaskMapping) -> str:
-    """Why the mapping is no partition: a task that is not done exactly once, and who does it. Empty for a partition."""
+    """A counterexample to the partition: a task not done exactly once, and its workers. Empty for a partition."""
     witnesses = [part.witness() for part in mapping.parts]
     if all(witness is None for witness in witnesses):
         return ""

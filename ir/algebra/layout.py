@@ -1,4 +1,4 @@
-"""Layouts: where a logical element lies in memory.
+"""Layouts: the address of each logical element.
 
 A layout maps coordinates below `shape` to an address, counted in elements from the start of the buffer:
 
@@ -7,8 +7,8 @@ A layout maps coordinates below `shape` to an address, counted in elements from 
     padded(64, 8, pad=1)                    row-major with rows 9 apart, against bank conflicts
     strided((64, 8), (1, 100))              any strides
     blocked("NCHW16c", 1, 64, 56, 56)       channels in blocks of 16, the block contiguous
-    row_major(64, 64).swizzled(3, 3, 3)     address bits exchanged by xor, against bank conflicts without padding
-    f * g                                   each element of f is a block laid out by g (as for task mappings)
+    row_major(64, 64).swizzled(3, 3, 3)     address bits mixed by xor, against bank conflicts without padding
+    f * g                                   each element of f becomes a block laid out by g (as for task mappings)
 
 Each index is a mixed-radix number, slowest digit first, and each digit has a stride: one digit for an ordinary
 dimension, two for a blocked one. Extents and strides may be symbolic (objects with ``+ * // %``) except inside blocks.
@@ -36,11 +36,11 @@ __all__ = ["Layout", "blocked", "column_major", "padded", "row_major", "strided"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Layout:
-    """A layout; made by row_major, column_major, strided, padded and blocked. Immutable, equal by meaning.
+    """A layout. Made by row_major, column_major, strided, padded and blocked; immutable, equal by meaning.
 
-    modes: for each dimension the digits of its index, each with the stride of its address, in normal form.
-    size: how many addresses it spans: all lie in [0, size). Includes padding.
-    text: how it was written.
+    modes: for each dimension the digits of its index, each with its address stride, in normal form.
+    size: the span: every address lies in [0, size). Includes padding.
+    text: the expression it was written as.
     """
 
     shape: tuple[Number, ...]
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def strides(self) -> tuple[Number, ...]:
-        """The stride of each dimension (0 where only one index exists). LayoutError if it is blocked or swizzled."""
+        """The stride of each dimension, 0 for an extent of 1. Raises LayoutError for a blocked or swizzled layout."""
         if self.swizzle or any(len(mode) > 1 for mode in self.modes):
             raise LayoutError(
                 f"{self} has no strides",
@@ -76,7 +76,7 @@ class Layout:
         return tuple(mode[0][1] if mode else 0 for mode in self.modes)
 
     def permute(self, *order: int) -> Layout:
-        """The same addresses with the dimensions renamed: dimension i of the result is dimension order[i] of this."""
+        """The same addresses with reordered dimensions: dimension i of the result is dimension order[i] of self."""
         if sorted(order) != list(range(self.rank)):
             raise LayoutError(
                 f"cannot permute {self} by {order}", why=f"each of its {self.rank} dimensions is named once."
@@ -90,7 +90,7 @@ class Layout:
         )
 
     def swizzled(self, bits: int, base: int, shift: int) -> Layout:
-        """The layout with its addresses swizzled; `size` is rounded up to whole blocks. LayoutError if it already is.
+        """The layout with swizzled addresses; `size` is rounded up to whole blocks. LayoutError if swizzled already.
 
         For rows of 128 bytes of f16 read 16 bytes at a time: swizzled(3, 3, 3). 8 rows then use all 32 banks.
         """
@@ -104,16 +104,16 @@ class Layout:
             )
         swizzle = Swizzle(bits, base, shift)
         if bits == 0 or (isinstance(self.size, int) and self.size <= 1 << base + shift):
-            # No address has the bits that would be mixed in.
+            # No address has any of the bits that would be mixed in.
             return Layout(self.shape, self.modes, self.size, None, text)
         size = radix.times(radix.ceil_div(self.size, swizzle.block), swizzle.block)
         return Layout(self.shape, self.modes, size, swizzle, text)
 
     def __mul__(self, inner: Layout) -> Layout:
-        """Blocks: index i is (i div d, i mod d) for inner's extent d, and the address outer * inner.size + inner.
+        """Blocks: index i becomes (i div d, i mod d) for inner's extent d, the address outer * inner.size + inner.
 
-        row_major(1, 4, 56, 56) * row_major(1, 16, 1, 1) is blocked("NCHW16c", 1, 64, 56, 56). LayoutError where inner
-        is symbolic or partly filled, or where a swizzle would mix addresses across blocks.
+        row_major(1, 4, 56, 56) * row_major(1, 16, 1, 1) is blocked("NCHW16c", 1, 64, 56, 56). Raises LayoutError if
+        inner is symbolic or partly filled, or if a swizzle would mix addresses across blocks.
         """
         if not isinstance(inner, Layout):
             return NotImplemented
@@ -131,10 +131,10 @@ class Layout:
 
     @property
     def is_injective(self) -> bool:
-        """Whether no two elements share an address. LayoutError for a symbolic layout."""
+        """True if no two elements share an address. LayoutError for a symbolic layout."""
         self._require_ints("tell whether elements share addresses in")
         digits = sorted((stride, extent) for mode in self.modes for extent, stride in mode)
-        reach = 0  # the largest address that the digits so far can make; a larger stride keeps everything apart
+        reach = 0  # the largest address that the digits so far can produce; a larger stride keeps all addresses apart
         for stride, extent in digits:
             if stride == 0:
                 return False
@@ -145,11 +145,11 @@ class Layout:
 
     @property
     def is_bijective(self) -> bool:
-        """Whether every address in [0, size) is that of exactly one element. LayoutError for a symbolic layout."""
+        """True if every address in [0, size) belongs to exactly one element. LayoutError for a symbolic layout."""
         return self.is_injective and bool(radix.product(self.shape) == self.size)
 
     def shape_stride(self) -> ShapeStride:
-        """The layout in shape:stride notation. LayoutError where it has none: swizzles and partly filled blocks."""
+        """The layout in shape:stride notation. LayoutError for swizzles and partly filled blocks."""
         return of_layout(self)
 
     def draw(self, *, limit: int = 32) -> Drawing:
@@ -158,7 +158,7 @@ class Layout:
         return picture(f"{self}        {self.size} addresses", self.shape, lambda at: Cell(str(self(*at))), limit)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both give each element the same address, and span as many, however they were written."""
+        """True if both give each element the same address and have the same size, however they were written."""
         if not isinstance(other, Layout):
             return NotImplemented
         if not (same(self.shape, other.shape) and same((self.size,), (other.size,))):
@@ -166,7 +166,7 @@ class Layout:
         if self.swizzle == other.swizzle:  # a bijection: addresses are equal after it exactly when they are before it
             return all(same(flat(a), flat(b)) for a, b in zip(self.modes, other.modes, strict=True))
         if not (self._has_ints and other._has_ints):
-            return False  # symbolic layouts are compared as they are written
+            return False  # symbolic layouts are compared structurally
         self._check_size("compare")
         return all(self(*at) == other(*at) for at in itertools.product(*map(range, self.shape)))
 
@@ -192,7 +192,7 @@ class Layout:
             )
 
     def _is_injective_by_listing(self) -> bool:
-        """Interleaved strides: list the addresses. A swizzle is a bijection and changes nothing."""
+        """Interleaved strides: enumerate the addresses. A swizzle is a bijection and does not matter here."""
         self._check_size("tell whether elements share addresses in")
         seen: set[int] = set()
         for at in itertools.product(*map(range, self.shape)):
@@ -225,17 +225,17 @@ class Layout:
             raise LayoutError(what, why="the inner layout is swizzled, and its blocks would be mixed with each other.")
         if self.swizzle and inner.size & (inner.size - 1):
             raise LayoutError(
-                what, why=f"the outer layout is swizzled, and the inner size {inner.size} is no power of two."
+                what, why=f"the outer layout is swizzled, and the inner size {inner.size} is not a power of two."
             )
 
 
 def row_major(*shape: Number) -> Layout:
-    """Contiguous, the last dimension fastest."""
+    """Contiguous, with the last dimension fastest."""
     return _compact(shape, range(len(shape)), f"row_major{_arguments(shape)}")
 
 
 def column_major(*shape: Number) -> Layout:
-    """Contiguous, the first dimension fastest."""
+    """Contiguous, with the first dimension fastest."""
     return _compact(shape, range(len(shape))[::-1], f"column_major{_arguments(shape)}")
 
 
@@ -258,7 +258,7 @@ def strided(shape: Sequence[Number], strides: Sequence[Number]) -> Layout:
     text = f"strided({shape}, {strides})"
     if len(shape) != len(strides) or any(isinstance(stride, int) and stride < 0 for stride in strides):
         raise LayoutError(
-            f"{text} is not a layout", why="it needs one stride for each dimension, none of them negative."
+            f"{text} is not a layout", why="it needs one stride for each dimension, and strides are not negative."
         )
     size: Number = 1
     for extent, stride in zip(shape, strides, strict=True):
@@ -268,11 +268,11 @@ def strided(shape: Sequence[Number], strides: Sequence[Number]) -> Layout:
 
 
 def blocked(tag: str, *shape: Number, logical: str | None = None) -> Layout:
-    """The layout that a tag such as "NCHW16c" names, as in oneDNN.
+    """The layout described by a tag such as "NCHW16c", as in oneDNN.
 
-    tag: memory order, slowest first. An uppercase letter is a dimension; a number and its lowercase letter is a block
-    of it, so index c lies in block c // 16 at c % 16. Blocks are padded to full size. logical: the order of the
-    coordinates and of shape, unless it is that of the uppercase letters: blocked("NHWC", 1, 3, 8, 8, logical="NCHW").
+    tag: memory order, slowest first. An uppercase letter is a dimension; a number with its lowercase letter is a block
+    of it, so index c lies in block c // 16 at c % 16. Blocks are padded to full size. logical: the dimension order of
+    the coordinates and of shape, by default that of the uppercase letters: blocked("NHWC", 1, 3, 8, 8, logical="NCHW").
     """
     outer = "".join(re.findall(r"[A-Z]", tag))
     names = outer if logical is None else logical
@@ -290,7 +290,7 @@ def blocked(tag: str, *shape: Number, logical: str | None = None) -> Layout:
     def outer_extent(name: str) -> Number:
         return radix.ceil_div(shape[names.index(name)], int(radix.product(n for block, n in blocks if block == name)))
 
-    # Memory order, slowest first: for each letter of the tag its dimension, its extent, and whether it is a block.
+    # Memory order, slowest first: for each letter of the tag its dimension, its extent, and a flag for blocks.
     places = [
         (letter.upper(), int(count) if count else outer_extent(letter), bool(count))
         for count, letter in re.findall(r"([0-9]*)([A-Za-z])", tag)
@@ -304,7 +304,7 @@ def blocked(tag: str, *shape: Number, logical: str | None = None) -> Layout:
 
 
 def _compact(shape: tuple[Number, ...], order: Sequence[int], text: str) -> Layout:
-    """Contiguous, dimensions in this order from slowest to fastest."""
+    """Contiguous, with the dimensions in this order from slowest to fastest."""
     weights = radix.weights([shape[dim] for dim in order])
     strides = [weights[order.index(dim)] for dim in range(len(shape))]
     return _layout(shape, _modes(shape, strides), radix.product(shape), text)
@@ -317,11 +317,11 @@ def _modes(shape: Sequence[Number], strides: Sequence[Number]) -> tuple[Mode, ..
 def _layout(
     shape: tuple[Number, ...], modes: tuple[Mode, ...], size: Number, text: str, swizzle: Swizzle | None = None
 ) -> Layout:
-    """A layout in normal form, after a check of its extents. Without elements there are no addresses to tell apart."""
+    """A layout in normal form, after a check of its extents. An empty layout has no addresses, so no modes either."""
     for extent in shape:
         if (isinstance(extent, int) and extent < 0) or isinstance(extent, float):
             raise LayoutError(
-                f"{text} is not a layout", why=f"{extent} is no extent: it is an int of at least 0, or symbolic."
+                f"{text} is not a layout", why=f"an extent is an int of at least 0, or symbolic, not {extent}."
             )
     if any(radix.is_int(extent, 0) for extent in shape):
         return Layout(shape, ((),) * len(shape), size, None, text)

@@ -1,4 +1,4 @@
-"""The tasks of one worker as a loop nest: repeats become loops, spatials become div and mod of the worker."""
+"""The tasks of one worker as a loop nest: repeats become loops, spatials become div and mod of the worker number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lowered(NamedTuple):
-    """``for var in range(extent)`` for each of loops, outermost first; inside them the task is `indices`."""
+    """``for var in range(extent)`` for each entry of loops, outermost first; inside them the task is `indices`."""
 
     loops: tuple[tuple[Number, int], ...]
     indices: tuple[Number, ...]
@@ -47,9 +47,9 @@ class OnWorker:
     def lower(self, worker: Number, fresh_var: Callable[[int], Number]) -> Lowered:
         """Loops and indices for `worker`, an int or any expression with ``+ * // %``, in [0, num_workers).
 
-        worker: usually self.worker; a front end passes what the worker became in its IR. fresh_var(extent): a new loop
-        variable in [0, extent). An index that does not vary is the int 0. MappingError for a part given by a function
-        whose workers do not do one task each.
+        worker: usually self.worker; a front end passes the expression of its own IR. fresh_var(extent): a new loop
+        variable in [0, extent). A constant index is the int 0. Raises MappingError for a part given by a function
+        whose workers do not do exactly one task each.
         """
         loops: list[tuple[Number, int]] = []
         indices: tuple[Number, ...] = (0,) * len(self.mapping.task_shape)

@@ -1,18 +1,18 @@
-"""Task mappings: which worker does which tasks, in which order.
+"""Task mappings: the assignment of tasks to workers, and the order in which each worker does its tasks.
 
 A task mapping has a task shape d, a number of workers n, and for each worker w in [0, n) an ordered list of tasks, each
-an index tuple below d. Three atoms, a function for the rest, and one operation:
+an index tuple below d. There are three atoms, a function for everything else, and one operation:
 
     repeat(*d)     one worker does every task, in row-major order
-    spatial(*d)    as many workers as tasks do one each, numbered row-major
-    replicate(n)   n workers all do the one same task
-    f * g          each task of f is a block of g's: task shape d_f ⊙ d_g, n_f · n_g workers, and
+    spatial(*d)    one worker per task, numbered row-major
+    replicate(n)   n workers all do the same single task
+    f * g          each task of f becomes a block of g's: task shape d_f ⊙ d_g, n_f · n_g workers, and
                    (f * g)(w) = [ t_f ⊙ d_g + t_g   for t_f in f(w div n_g)   for t_g in g(w mod n_g) ]
 
 ``*`` is associative, repeat(1, ..., 1) is its identity, and every composition of repeat and spatial is a partition:
-each task is done once. The same object says which thread loads an element, which lane holds an element of a register
-tile, and what an MMA instruction expects where. After: task mappings of Hidet (Ding et al., ASPLOS 2023, section 4);
-inverse, equality, sharing and certificates are added here.
+each task is done exactly once. The same object says which thread loads an element, which lane holds an element of a
+register tile, and where an MMA instruction expects each operand element. After: task mappings of Hidet (Ding et al.,
+ASPLOS 2023, section 4); inverse, equality, sharing and certificates are added here.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Part = DigitMap | TableMap
 class TaskMapping:
     """A task mapping. Made by repeat, spatial, replicate, from_function and ``*``; immutable, equal by meaning.
 
-    parts: the mapping as a composition, slowest first, in normal form: no two DigitMaps are neighbours.
-    text: how it was written.
+    parts: the mapping as a composition, slowest first, in normal form: no two neighbours are both DigitMaps.
+    text: the expression it was written as.
     """
 
     task_shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class TaskMapping:
 
     @property
     def num_workers(self) -> int:
-        """n: workers are numbered 0 .. n-1."""
+        """n; the workers are numbered 0 .. n-1."""
         return math.prod(part.num_workers for part in self.parts)
 
     @property
@@ -65,7 +65,7 @@ class TaskMapping:
 
     @property
     def tasks_per_worker(self) -> int:
-        """How many tasks each worker does. MappingError if that differs, as only a function can make it."""
+        """The number of tasks of each worker. MappingError if the lists differ in length, as from_function allows."""
         if not self._is_even:
             raise MappingError(
                 f"{self.text} has no single number of tasks per worker",
@@ -75,7 +75,7 @@ class TaskMapping:
         return self.num_slots
 
     def __call__(self, worker: int) -> list[Task]:
-        """The tasks of the worker, in order. IndexOutOfRangeError if there is no such worker."""
+        """The tasks of the worker, in order. IndexOutOfRangeError for a number outside [0, num_workers)."""
         worker = operator.index(worker)
         if not 0 <= worker < self.num_workers:
             raise IndexOutOfRangeError(f"{self.text} has no worker {worker}", why=f"it has {self.num_workers} workers.")
@@ -90,7 +90,7 @@ class TaskMapping:
         return tasks
 
     def __mul__(self, inner: TaskMapping) -> TaskMapping:
-        """The composition: a task of self is a block of inner's tasks, a worker of self a group of inner's workers."""
+        """The composition: a task of self becomes a block of inner's tasks, a worker of self a group of its workers."""
         if not isinstance(inner, TaskMapping):
             return NotImplemented
         if len(self.task_shape) != len(inner.task_shape):
@@ -103,7 +103,7 @@ class TaskMapping:
         return TaskMapping(shape, _normal((*self.parts, *inner.parts)), f"{self.text} * {inner.text}")
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same workers do the same tasks in the same order, however they were written."""
+        """True if in both the same workers do the same tasks in the same order, however they were written."""
         if not isinstance(other, TaskMapping):
             return NotImplemented
         if self.parts == other.parts:
@@ -119,16 +119,16 @@ class TaskMapping:
 
     @property
     def is_partition(self) -> bool:
-        """Whether each task is done by exactly one worker, once."""
+        """True if each task is done by exactly one worker, exactly once."""
         return all(part.is_partition for part in self.parts)
 
     @property
     def is_covering(self) -> bool:
-        """Whether each task is done by at least one worker."""
+        """True if each task is done by at least one worker."""
         return all(part.is_covering for part in self.parts)
 
     def inverse(self) -> Inverse:
-        """The function task -> (worker, slot). MappingError, naming a task, if the mapping is not a partition."""
+        """The function task -> (worker, slot). MappingError, with an example, if the mapping is not a partition."""
         if not self.is_partition:
             raise MappingError(
                 f"{self.text} has no inverse",
@@ -142,27 +142,27 @@ class TaskMapping:
         return Inverse(self, tuple(part.finder() for part in self.parts))
 
     def on(self, worker: Any) -> OnWorker:
-        """The tasks of one worker, to loop over: iterate if worker is an int, ``lower`` it if it is symbolic."""
+        """The tasks of one worker, for a loop: iterate if worker is an int, call ``lower`` if it is symbolic."""
         return OnWorker(self, worker)
 
     def draw(self, *, slots: bool = False, limit: int = 32) -> Drawing:
         """A picture: a grid of tasks with the worker in each cell (``worker:slot`` with slots=True).
 
-        Prints as text, and has ``.svg()`` and ``.save(path)``. Along each axis at most `limit` cells are drawn.
+        Prints as text, and has ``.svg()`` and ``.save(path)``. At most `limit` cells are drawn along each axis.
         """
         return draw(self, slots=slots, limit=limit)
 
     def certify(
         self, *, layout: Layout | None = None, scope: str = "global", target: str = "cuda:sm_80", bytes: int = 4
     ) -> Certificate:
-        """Prove, or disprove by example, how the mapping accesses a memory: see taskmap.ir.algebra.certify."""
+        """Prove or refute claims about how the mapping accesses a memory: see taskmap.ir.algebra.certify."""
         return certify(self, layout=layout, scope=scope, target=target, bytes=bytes)
 
     def shape_stride(self, layout: Layout | None = None) -> ShapeStride:
         """(workers, slots) -> address of the task in layout, in shape:stride notation (CuTe's thread-value layout).
 
-        layout: column-major over the task shape unless given. MappingError or LayoutError where the notation has no
-        form.
+        layout: column-major over the task shape by default. MappingError or LayoutError if the notation cannot
+        express it.
         """
         return of_mapping(self, layout or column_major(*self.task_shape))
 
@@ -182,11 +182,11 @@ class TaskMapping:
         return math.prod(part.num_pairs for part in self.parts) == self.num_workers * self.num_slots
 
     def _counts(self) -> tuple[tuple[int, ...], int, int]:
-        """What equal mappings share: the task shape, the workers, and the pairs of worker and task."""
+        """Numbers that equal mappings share: the task shape, the workers, and the (worker, task) pairs."""
         return self.task_shape, self.num_workers, math.prod(part.num_pairs for part in self.parts)
 
     def _lists_equal(self, other: TaskMapping) -> bool:
-        """Compare worker by worker: only mappings that hold a table, which is small, come here."""
+        """Compare worker by worker; only needed when one holds a table, and tables are small."""
         compared = 0
         for worker in range(self.num_workers):
             if compared > radix.LARGEST:
@@ -203,19 +203,19 @@ class TaskMapping:
 
 
 def repeat(*extents: int, order: Sequence[int] | None = None) -> TaskMapping:
-    """One worker does all tasks of shape `extents`, row-major or by `order`: dimensions from slowest to fastest."""
+    """One worker does all tasks of shape `extents`, row-major, or by `order`: the dimensions, slowest first."""
     digits = _box("repeat", extents, order)
     return TaskMapping(extents, (DigitMap(extents, (), digits),), _written("repeat", extents, order))
 
 
 def spatial(*extents: int, order: Sequence[int] | None = None) -> TaskMapping:
-    """A worker for each task of shape `extents`, row-major or by `order`: dimensions from slowest to fastest."""
+    """One worker per task of shape `extents`, row-major, or by `order`: the dimensions, slowest first."""
     digits = _box("spatial", extents, order)
     return TaskMapping(extents, (DigitMap(extents, digits, ()),), _written("spatial", extents, order))
 
 
 def replicate(workers: int, *, rank: int) -> TaskMapping:
-    """`workers` workers that all do the same, only task, of `rank` dimensions of extent 1.
+    """`workers` workers that all do the same single task, of `rank` dimensions of extent 1.
 
     For an operand that several lanes hold: in replicate(4, rank=2) * spatial(8, 4), workers w, w + 32, w + 64 and w +
     96 share their task; in spatial(8, 4) * replicate(4, rank=2), four neighbours do.
@@ -230,11 +230,11 @@ def replicate(workers: int, *, rank: int) -> TaskMapping:
 def from_function(
     tasks: Callable[[Any], Iterable[Any]], task_shape: Sequence[int], num_workers: int, *, name: str | None = None
 ) -> TaskMapping:
-    """The mapping whose worker w does tasks(w), a list of index tuples below task_shape.
+    """The mapping in which worker w does tasks(w), a list of index tuples below task_shape.
 
-    The function is called once per worker, here. If each worker does one task and the function is arithmetic (+ * //
-    %), the mapping can also be lowered for a symbolic worker. MappingError for tasks out of range, or more than a
-    million.
+    The function is called once per worker, when the mapping is made. If each worker does one task and the function is
+    pure arithmetic (+ * // %), the mapping can also be lowered for a symbolic worker. Raises MappingError for tasks out
+    of range, and for more than a million of them.
     """
     shape = tuple(task_shape)
     name = name or str(getattr(tasks, "__name__", "function"))
@@ -244,7 +244,7 @@ def from_function(
 
 
 def _normal(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Neighbouring digits composed and identities left out, so that most equal mappings have equal parts."""
+    """Compose neighbouring DigitMaps and drop identities, so that most equal mappings have equal parts."""
     result: list[Part] = []
     for part in parts:
         last = result[-1] if result else None
@@ -262,12 +262,12 @@ def _is_identity(part: Part) -> bool:
 
 
 def _box(atom: str, extents: tuple[int, ...], order: Sequence[int] | None) -> tuple[Digit, ...]:
-    """The digits of a number that counts through a box, along its dimensions in this order."""
+    """The digits of a number that counts through a box, with the dimensions in this order."""
     _check_extents(atom, extents)
     dims = range(len(extents)) if order is None else order
     if sorted(dims) != list(range(len(extents))):
         raise MappingError(
-            f"{_written(atom, extents, order)} has an order that is not one",
+            f"{_written(atom, extents, order)} has an invalid order",
             why=f"order lists each of the dimensions 0 to {len(extents) - 1} once, from slowest to fastest.",
         )
     return coalesce(Digit(extents[dim], dim, 1) for dim in dims)

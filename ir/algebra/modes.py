@@ -1,6 +1,6 @@
-"""Modes: the digits of one dimension's index in a layout, each with the stride of its address.
+"""Modes: the digits of one dimension's index in a layout, each with its address stride.
 
-An ordinary dimension has one digit, a blocked one has one for the block and one inside it: channel c of NCHW16c has the
+An ordinary dimension has one digit; a blocked one has one for the block and one inside it: channel c of NCHW16c has the
 digits (c div 16, stride 16·H·W) and (c mod 16, stride 1).
 """
 
@@ -16,10 +16,10 @@ Mode = tuple[tuple[Number, Number], ...]  # (extent, stride), slowest first
 
 
 def normal_mode(extent: Number, mode: Mode) -> Mode:
-    """The one way to write the mode of a dimension of this extent, as for the digits of a task mapping.
+    """The normal form of the mode of a dimension of this extent, as for the digits of a task mapping.
 
-    Digits that count in equal steps are joined; no digit is larger than the index can make it (10 channels in blocks of
-    16 are just 10 channels); digits that are always 0 are left out.
+    Digits that count in equal steps are merged; no digit is larger than the index can make it (10 channels in blocks of
+    16 are just 10 channels); digits that are always 0 are dropped.
     """
     return tuple((digit, stride) for digit, stride in _clamped(extent, _joined(mode)) if not radix.is_int(digit, 1))
 
@@ -46,7 +46,7 @@ def _clamped(extent: Number, mode: Mode) -> Mode:
 
 
 def mode_address(index: Number, mode: Mode) -> Number:
-    """The address of one index: its digits times their strides. Above the slowest digit nothing is left to cut off."""
+    """The address of one index: its digits times their strides. The slowest digit needs no modulo."""
     steps = radix.weights([extent for extent, _ in mode])
     return radix.combine(
         (radix.digit(index, step, extent if place else None), stride)
@@ -55,7 +55,7 @@ def mode_address(index: Number, mode: Mode) -> Number:
 
 
 def same(a: Sequence[Number], b: Sequence[Number]) -> bool:
-    """Element-wise equality that takes only True for equal: an expression's == may return another expression."""
+    """Element-wise equality in which only True counts as equal: an expression's == may return another expression."""
     return len(a) == len(b) and all(x is y or (x == y) is True for x, y in zip(a, b, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Division of task mappings: what a mapping is composed of around a given inner one."""
+"""Division of task mappings: the outer factor of a composition with a given inner one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskmap.ir.algebra.mapping import TaskMapping
 
 @lru_cache(maxsize=512)
 def quotient(mapping: TaskMapping, inner: TaskMapping) -> TaskMapping | None:
-    """The f with f * inner == mapping; None where there is none, or where either is given by a function."""
+    """The f with f * inner == mapping; None if it does not exist, or if either mapping is given by a function."""
     if len(mapping.parts) != 1 or len(inner.parts) != 1:
         return None
     whole, part = mapping.parts[0], inner.parts[0]
@@ -28,7 +28,7 @@ def quotient(mapping: TaskMapping, inner: TaskMapping) -> TaskMapping | None:
 
 
 def _without(digits: tuple[Digit, ...], inner: tuple[Digit, ...], shape: tuple[int, ...]) -> tuple[Digit, ...] | None:
-    """The digits before ``inner``, in units of the shape; a digit of which inner is the fast part is split."""
+    """The digits before ``inner``, in units of the shape. A digit whose fast part is a digit of inner is split."""
     rest = list(digits)
     for fast in reversed(inner):
         if not rest:
@@ -44,7 +44,7 @@ def _without(digits: tuple[Digit, ...], inner: tuple[Digit, ...], shape: tuple[i
 
 
 def along(mapping: TaskMapping, dim: int) -> TaskMapping | None:
-    """What remains of a mapping of two dimensions when only ``dim`` counts: workers that differ in the other share."""
+    """The mapping restricted to dimension ``dim`` of two: workers that differ only in the other share a task."""
     if len(mapping.parts) != 1 or not isinstance(mapping.parts[0], DigitMap):
         return None
     whole = mapping.parts[0]

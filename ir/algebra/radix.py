@@ -1,9 +1,9 @@
 """Mixed-radix numbers, on ints and on symbolic expressions alike.
 
-A worker number, a slot number, an index along a blocked dimension: each is a number whose digits mean something.
-Splitting it and joining it again is the only arithmetic that task mappings and layouts need, so it is written once,
-here. A value is an int or any object with ``+ * // %``; digits are listed slowest first; what is known to be 0 or 1 is
-folded away.
+A worker number, a slot number and an index along a blocked dimension are all numbers whose digits have a meaning.
+Splitting and joining digits is the only arithmetic that task mappings and layouts need, so it is written once, here. A
+value is an int or any object with ``+ * // %``; digits are listed slowest first; operations with a known 0 or 1 are
+simplified away.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-LARGEST = 1 << 20  # elements or tasks that are ever listed one by one: a few seconds
+LARGEST = 1 << 20  # the most elements or tasks that are ever enumerated one by one: a few seconds
 Number = Any  # an int, or an expression that supports + * // %
 
 
 def is_int(value: Number, expected: int) -> bool:
-    """Whether value is known to be `expected`. An expression is not asked: its ``==`` may build another expression."""
+    """True if value is known to be `expected`. Expressions are never compared: ``==`` may build another expression."""
     return isinstance(value, int) and value == expected
 
 
 def plus(a: Number, b: Number) -> Number:
-    """a + b, without the addition of a known 0."""
+    """a + b, simplified if one of them is a known 0."""
     if is_int(a, 0):
         return b
     if is_int(b, 0):
         return a
-    return b + a if isinstance(a, int) else a + b  # the expression stands on the left: it may lack __radd__
+    return b + a if isinstance(a, int) else a + b  # the expression comes first: it may lack __radd__
 
 
 def times(a: Number, b: Number) -> Number:
-    """a * b, without the multiplication by a known 0 or 1."""
+    """a * b, simplified if one of them is a known 0 or 1."""
     if is_int(a, 0) or is_int(b, 0):
         return 0
     if is_int(a, 1):
@@ -41,7 +41,7 @@ def times(a: Number, b: Number) -> Number:
 
 
 def product(factors: Iterable[Number]) -> Number:
-    """The product of the factors; 1 for none."""
+    """The product of the factors; 1 without factors."""
     result: Number = 1
     for factor in factors:
         result = times(result, factor)
@@ -54,7 +54,7 @@ def ceil_div(a: Number, b: int) -> Number:
 
 
 def weights(extents: Sequence[Number]) -> tuple[Number, ...]:
-    """What one step of each digit is worth, the product of the extents behind it: (32, 4, 1) for (2, 8, 4)."""
+    """The value of one step of each digit, the product of the faster extents: (32, 4, 1) for (2, 8, 4)."""
     result: list[Number] = []
     weight: Number = 1
     for extent in reversed(extents):
@@ -64,7 +64,7 @@ def weights(extents: Sequence[Number]) -> tuple[Number, ...]:
 
 
 def digit(number: Number, weight: int, extent: int | None) -> Number:
-    """(number // weight) % extent: one digit of a number; extent None for the slowest, which nothing lies above."""
+    """(number // weight) % extent: one digit of a number. extent None: the slowest digit, which needs no modulo."""
     if weight != 1:
         number = number // weight
     return number if extent is None else number % extent
@@ -90,5 +90,5 @@ def combine(terms: Iterable[tuple[Number, Number]]) -> Number:
 
 
 def join(digits: Sequence[Number], extents: Sequence[Number]) -> Number:
-    """The number that has these digits: the inverse of split."""
+    """The number with these digits: the inverse of split."""
     return combine(zip(digits, weights(extents), strict=True))

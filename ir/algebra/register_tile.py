@@ -1,7 +1,7 @@
 """Register tiles: a logical tile whose elements are spread over the registers of many workers.
 
-Code indexes the tile by logical coordinates; the owner, a task mapping, says which worker holds the element and in
-which slot, and the slot is the number of the register in that worker's own array. The accumulator of an m16n8 MMA is
+Code indexes the tile by logical coordinates. The owner, a task mapping, says which worker holds the element and in
+which slot; the slot is the register's number in that worker's own array. The accumulator of an m16n8 MMA is
 
     RegisterTile((16, 8), repeat(2, 1) * spatial(8, 4) * repeat(1, 2))       32 workers, 4 registers each
 """
@@ -21,15 +21,15 @@ __all__ = ["RegisterTile", "is_in_order"]
 
 
 def is_in_order(owner: TaskMapping) -> bool:
-    """Whether one worker holds every element of a tile, in row-major order: then the slot is the row-major position."""
+    """True if one worker holds every element of the tile in row-major order, so that slot and position coincide."""
     return owner.num_workers == 1 and owner == repeat(*owner.task_shape)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A tile of `shape` elements, held by the workers of `owner`. Workers may share elements; each needs a holder.
+    """A tile of `shape` elements, held by the workers of `owner`. Workers may share elements; every element has one.
 
-    MappingError if the owner has another shape, or leaves an element without a worker.
+    Raises MappingError if the owner has another shape, or leaves an element without a worker.
     """
 
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class RegisterTile:
 
     @property
     def num_workers(self) -> int:
-        """How many workers hold the tile together."""
+        """The number of workers that together hold the tile."""
         return self.owner.num_workers
 
     @property
@@ -61,7 +61,7 @@ class RegisterTile:
         return self.owner.num_slots
 
     def locate(self, *coords: Number) -> tuple[Number, Number]:
-        """(worker, slot) of the element; the first worker where several share it. Coordinates may be symbolic.
+        """(worker, slot) of the element; the first worker if several share it. Coordinates may be symbolic.
 
         IndexOutOfRangeError for coordinates outside the tile.
         """
@@ -72,5 +72,5 @@ class RegisterTile:
         return self._lookup.all(*coords)
 
     def tile(self, worker: int) -> list[Task]:
-        """The elements that the worker holds; the position in the list is the slot."""
+        """The elements held by the worker; the position in the list is the slot."""
         return self.owner(worker)

@@ -1,9 +1,9 @@
 """Shape:stride notation, as CuTe prints layouts: ((4,8),(2,2)):((32,1),(16,8)).
 
 Each mode takes one number, splits it into digits of the given extents, fastest first, and adds digit * stride. A layout
-has one mode for each dimension. A task mapping has two, worker and slot (a thread-value layout), and the result is the
-address of the task. The notation: NVIDIA CUTLASS documentation, "CuTe layouts". It cannot say xor, nor that a block is
-only partly filled.
+has one mode per dimension. A task mapping has two, worker and slot (a thread-value layout), and the result is the
+address of the task. The notation: NVIDIA CUTLASS documentation, "CuTe layouts". It can express neither xor nor partly
+filled blocks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ShapeStride:
         def nested(mode: Mode) -> str:
             entries = [str(digit[which]) for digit in reversed(mode)]
             if not entries:
-                return "10"[which]  # a mode without digits is 1:0
+                return "10"[which]  # a mode without digits prints as 1:0
             return entries[0] if len(entries) == 1 else f"({','.join(entries)})"
 
         return f"({','.join(map(nested, self.modes))})"
@@ -52,7 +52,7 @@ class ShapeStride:
 
 
 def of_layout(layout: Layout) -> ShapeStride:
-    """The layout's notation. LayoutError for a swizzle, and for a block that is only partly filled."""
+    """The layout in shape:stride notation. LayoutError for a swizzle, and for a partly filled block."""
     _refuse_swizzle(layout)
     for dim, (extent, mode) in enumerate(zip(layout.shape, layout.modes, strict=True)):
         covered = radix.product(digit for digit, _ in mode)
@@ -67,8 +67,8 @@ def of_layout(layout: Layout) -> ShapeStride:
 def of_mapping(mapping: TaskMapping, layout: Layout) -> ShapeStride:
     """(worker, slot) -> address of the task in layout.
 
-    MappingError for a mapping given by a function; LayoutError for a swizzled layout, one that is smaller than the
-    mapping's tasks, or one whose blocks a digit of the mapping crosses.
+    MappingError for a mapping given by a function; LayoutError for a swizzled layout, a layout smaller than the
+    mapping's tasks, or one with blocks that a digit of the mapping crosses.
     """
     (part, *others) = mapping.parts
     if others or not isinstance(part, DigitMap):
@@ -94,13 +94,13 @@ def of_mapping(mapping: TaskMapping, layout: Layout) -> ShapeStride:
 
 
 def _addresses(digit: Digit, layout: Layout) -> Mode:
-    """The digit's values as addresses, in pieces where it spans several digits of the layout's mode."""
+    """The digit's values as addresses, in pieces if it spans several digits of the layout's mode."""
     if digit.stride == 0:
         return ((digit.extent, 0),)
     begin, end = (
         digit.stride,
         digit.stride * digit.extent,
-    )  # along the dimension the digit counts in steps of begin below end
+    )  # the digit takes the values 0, begin, 2 * begin, ... below end along its dimension
     pieces: list[tuple[int, Any]] = []
     mode = layout.modes[digit.dim]
     steps = radix.weights([extent for extent, _ in mode])

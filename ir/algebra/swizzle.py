@@ -1,4 +1,4 @@
-"""Swizzles: address bits exchanged by xor, so that a column of a shared-memory tile is spread over all banks."""
+"""Swizzles: address bits mixed by xor, so that a column of a shared-memory tile is spread over all banks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Swizzle:
     """address ^ ((address >> base + shift) mod 2**bits << base): CuTe's Swizzle<bits, base, shift>.
 
     The low `base` bits stay, so that 2**base elements remain contiguous; the `bits` above them are mixed with as many
-    bits that lie `shift` higher. Since shift >= bits the latter stay, and the function is its own inverse.
+    bits that lie `shift` higher. Since shift >= bits, the latter do not change, and the function is its own inverse.
     """
 
     bits: int
@@ -29,10 +29,10 @@ class Swizzle:
 
     @property
     def block(self) -> int:
-        """Addresses move only inside aligned blocks of so many elements."""
+        """The number of elements in an aligned block; addresses only move within such blocks."""
         return 1 << self.base + self.bits
 
     @property
     def period(self) -> int:
-        """Adding a multiple of this to an address adds it to the swizzled one."""
+        """The number whose multiples commute with the swizzle: adding one to an address adds it to the swizzled one."""
         return 1 << self.base + self.shift + self.bits

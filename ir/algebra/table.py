@@ -1,7 +1,7 @@
-"""The form of a task mapping that is given by a function: a table, written down once and checked.
+"""The form of a task mapping given by a function: a table, computed once and checked.
 
-Writing the table down makes the mapping a value: it cannot change its mind later, it has an equality and a hash, and a
-task out of range is found where the mapping is made.
+The table makes the mapping a value: it cannot change later, it has an equality and a hash, and a task out of range is
+found where the mapping is made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskmap.ir.util.wording import by
 
 @dataclass(frozen=True, slots=True)
 class TableFinder:
-    """Where each task of a table is done, for looking up many."""
+    """The holders of each task of a table, for many lookups."""
 
     where: dict[Task, list[Holder]]
 
@@ -45,7 +45,7 @@ class TableFinder:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """table[worker] lists the worker's tasks. `rule` is the function that made it, to lower a symbolic worker."""
+    """table[worker] lists the worker's tasks. `rule` is the function behind it, kept to lower a symbolic worker."""
 
     task_shape: tuple[int, ...]
     table: tuple[tuple[Task, ...], ...]
@@ -58,7 +58,7 @@ class TableMap:
 
     @property
     def num_slots(self) -> int:
-        """The most tasks that one worker does."""
+        """The largest number of tasks of one worker."""
         return max(map(len, self.table))
 
     @property
@@ -75,7 +75,7 @@ class TableMap:
         return self.witness() is None
 
     def count(self, worker: int) -> int:
-        """How many tasks the worker does."""
+        """The number of tasks of the worker."""
         return len(self.table[worker])
 
     def tasks(self, worker: int) -> list[Task]:
@@ -85,18 +85,18 @@ class TableMap:
     def lower(
         self, worker: Number, fresh_var: Callable[[int], Number]
     ) -> tuple[tuple[tuple[Number, int], ...], tuple[Number, ...]]:
-        """No loops, and the function's own expression of the worker; only where each worker does one task."""
+        """No loops, and the function's own expression of the worker; only if each worker does exactly one task."""
         if any(len(tasks) != 1 for tasks in self.table):
             raise MappingError(
                 f"cannot lower {self.name!r} for a symbolic worker",
-                why="it is given by a function, and its workers do not do one task each: no loop gives the list.",
+                why="it is given by a function, and its workers do not do exactly one task each.",
                 hint="Compose a repeat with a function that gives one task.",
             )
         (task,) = self.rule(worker)
         return (), tuple(task)
 
     def finder(self) -> TableFinder:
-        """What answers `locate` and `holders`."""
+        """The object that implements `locate` and `holders`."""
         where: dict[Task, list[Holder]] = {}
         for worker, tasks in enumerate(self.table):
             for slot, task in enumerate(tasks):
@@ -104,7 +104,7 @@ class TableMap:
         return TableFinder(where)
 
     def witness(self) -> Task | None:
-        """A task that is not done exactly once, or None; one that nobody does, if there is one."""
+        """A task that is not done exactly once, preferably one without a worker; None for a partition."""
         holders = self.finder().holders
         missing = (task for task in self._every_task() if not holders(task))
         repeated = (task for task in self._every_task() if len(holders(task)) > 1)
@@ -117,7 +117,7 @@ class TableMap:
 def tabulate(
     rule: Callable[[Any], Iterable[Any]], task_shape: tuple[int, ...], num_workers: int, name: str
 ) -> TableMap:
-    """The table of rule(worker) for every worker. MappingError for a task that is no index into task_shape."""
+    """The table of rule(worker) for every worker. MappingError for a task that is not an index into task_shape."""
     table: list[tuple[Task, ...]] = []
     size = 0
     for worker in range(num_workers):
@@ -129,7 +129,7 @@ def tabulate(
         if size > radix.LARGEST:
             raise MappingError(
                 f"the mapping {name!r} is too large to be given by a function",
-                why=f"it has more than {radix.LARGEST} workers and tasks, and each is written down.",
+                why=f"its table would hold more than {radix.LARGEST} workers and tasks.",
                 hint="Compose a small function with repeat and spatial.",
             )
     return TableMap(task_shape, tuple(table), name, rule)

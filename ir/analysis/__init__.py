@@ -1,1 +1,14 @@
-"""What can be proved about an expression or a task."""
+"""Analyses: provable facts about expressions, tasks and kernels. None of them changes the IR.
+
+In reading order:
+
+    polynomial     integer expressions as polynomials, the normal form of index arithmetic
+    simplify       simplification under known ranges of variables
+    bounds         intervals, and proofs of inequalities with symbolic sizes
+    alignment      the largest power of two that divides an address
+    contraction    recognising a matmul, a batched one or a convolution in an expression
+    cost           the operations of a task and the bytes it must move
+    key            canonical text, by which equal tasks and kernels are found
+
+May import: the nodes of ``ir``, ``ir.algebra``, ``ir.errors``.
+"""

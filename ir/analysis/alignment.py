@@ -1,4 +1,4 @@
-"""What an address is certainly a multiple of."""
+"""Alignment: the largest power of two known to divide an address."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Multiples:
-    """What is known to divide expressions: ``known`` from conditions such as n % 8 == 0, and from values of names."""
+    """Known divisors of expressions. ``known`` holds those from conditions such as n % 8 == 0 and from Let values."""
 
     known: dict[Expr, int] = field(default_factory=dict)
 
     def define(self, var: Var, value: Expr) -> None:
-        """``var`` names ``value``: a fact that holds wherever it is in scope."""
+        """``var`` names ``value``, which holds wherever the name is in scope."""
         self.known[var] = self.of(value)
 
     def assume(self, cond: Expr) -> Multiples:
-        """What follows when ``cond`` holds."""
+        """The facts known where ``cond`` holds."""
         if isinstance(cond, Binary) and cond.op == "and":
             return self.assume(cond.a).assume(cond.b)
         if not isinstance(cond, Compare) or cond.op != "eq" or constant_value(cond.b) != 0:

@@ -1,8 +1,8 @@
 """Interval analysis of integer expressions, and proofs of inequalities between them.
 
 ``bounds`` gives the range of an expression from the ranges of its variables. ``Facts`` also knows symbolic limits
-(i < n) and conditions that hold, and proves a <= b on polynomials: it puts every variable at the end that makes a - b
-largest, or subtracts a condition known to hold, and looks at the range of what is left. Symbolic sizes are at least 0.
+(i < n) and conditions that hold, and proves a <= b on polynomials: it sets every variable to the end that maximises
+a - b, or subtracts a condition known to hold, and bounds the remainder. Symbolic sizes are at least 0.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Interval:
 
     @property
     def is_finite(self) -> bool:
-        """Whether both ends are finite."""
+        """True if both ends are finite."""
         return math.isfinite(self.lo) and math.isfinite(self.hi)
 
 
@@ -84,12 +84,12 @@ def type_range(dtype: DType) -> Interval:
 
 
 def bounds(expr: Expr, env: Mapping[Var, Interval]) -> Interval:
-    """An interval that holds every value of ``expr``, in every lane. A variable not in ``env`` has its type's range."""
+    """An interval with every value of ``expr``, in every lane. A variable not in ``env`` has the range of its type."""
     return node_bounds(expr, env, lambda e: bounds(e, env))
 
 
 def node_bounds(expr: Expr, env: Mapping[Var, Interval], of: Callable[[Expr], Interval]) -> Interval:
-    """``bounds`` of ``expr``, where ``of`` gives those of its operands: for a caller that remembers them."""
+    """``bounds`` of ``expr``, with ``of`` giving those of its operands, for callers that cache them."""
     known = type_range(expr.dtype)
     if isinstance(expr, Const):
         return Interval(int(expr.value), int(expr.value)) if not expr.dtype.is_float else EVERYTHING
@@ -146,7 +146,7 @@ def _conjunction(a: Interval, b: Interval) -> Interval:
 
 
 def _bits(a: Interval, b: Interval) -> Interval:
-    """or and xor of what is not negative set no bit above the highest of either."""
+    """or and xor of non-negative values set no bit above the highest of either."""
     if a.lo < 0 or b.lo < 0 or not (a.is_finite and b.is_finite):
         return EVERYTHING
     return Interval(0, (1 << max(int(a.hi).bit_length(), int(b.hi).bit_length())) - 1)
@@ -192,9 +192,9 @@ def _unary(op: str, a: Interval) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known at one place of a kernel. Each method that adds knowledge returns new facts.
+    """The facts known at one place of a kernel. Each method that adds knowledge returns new facts.
 
-    ranges: of variables. limits: variables that are below a symbolic size. values: what a Let names. nonpositive:
+    ranges: of variables. limits: variables below a symbolic size. values: the values that Lets name. nonpositive:
     polynomials that are at most 0 because a condition holds.
     """
 
@@ -249,7 +249,7 @@ class Facts:
         return Facts(self.ranges, self.limits, self.values, (*self.nonpositive, *new))
 
     def inline(self, expr: Expr) -> Expr:
-        """``expr`` with what Lets name in place of their names, and one variable in place of all lanes of a vector."""
+        """``expr`` with Let names replaced by their values, and one variable in place of all lanes of a vector."""
         scalar = map_expr(expr, self._one_lane) if expr.lanes in _LANE else expr
         return substitute(scalar, self.values) if self.values else scalar
 
@@ -268,11 +268,11 @@ class Facts:
         return bounds(self.inline(expr), {**self.ranges, **_LANE_RANGES})
 
     def at_most(self, a: Expr, b: Expr) -> bool:
-        """Whether a <= b is proved."""
+        """True if a <= b can be proved."""
         return self.is_nonpositive(poly.add(self.poly(a), self.poly(b), -1))
 
     def is_nonpositive(self, p: Poly, depth: int = 4) -> bool:
-        """Whether p <= 0 is proved. An extremum in p is followed into its operands, ``depth`` times."""
+        """True if p <= 0 can be proved. An extremum in p is expanded into its operands, up to ``depth`` times."""
         if self._largest(p) <= 0:
             return True
         if any(self._largest(poly.add(p, known, -1)) <= 0 for known in self.nonpositive):
@@ -280,7 +280,7 @@ class Facts:
         return depth > 0 and self._by_extrema(p, depth - 1)
 
     def _by_extrema(self, p: Poly, depth: int) -> bool:
-        """p <= 0 with a min or max in it: min(a, b) is at most either, so for c > 0 one side of c * min is enough."""
+        """Prove p <= 0 for p with a min or max: min(a, b) <= a and <= b, so for c > 0 one side of c * min suffices."""
         for monomial, coefficient in p.items():
             (e,) = monomial if len(monomial) == 1 else (None,)
             if not isinstance(e, Binary) or e.op not in ("min", "max"):
@@ -303,7 +303,7 @@ class Facts:
         return total
 
     def _largest(self, p: Poly) -> End:
-        """An upper bound of p: by interval arithmetic, or with limited variables at their ends, whichever is better."""
+        """The smaller of two upper bounds of p: by interval arithmetic, and with limited variables at their ends."""
         best = self.poly_range(p).hi
         for _ in range(_DEPTH):
             var = next((v for m, c in p.items() for v in m if c > 0 and v in self.limits), None)
@@ -336,10 +336,10 @@ class Facts:
 _NEGATION = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 _DEPTH = 8
-"""How often the limit of one variable may mention another."""
+"""The longest chain of limits that mention other limited variables."""
 
 _LANE = {1 << b: Var(f"lane{1 << b}") for b in range(1, 9)}
-"""For each usual number of lanes, a variable that stands for the lane."""
+"""A variable that stands for the lane, for each common number of lanes."""
 
 LANES = frozenset(_LANE.values())
 _LANE_RANGES = {var: Interval(0, lanes - 1) for lanes, var in _LANE.items()}

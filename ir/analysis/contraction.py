@@ -1,6 +1,6 @@
 """Recognising a contraction, out[b, m, n] = sum over k of A[b, m, k] * B[b, n, k], from its expression alone.
 
-An axis of the output belongs to the batch when both factors depend on it, to M when only the first does, to N when only
+An axis of the output is a batch axis if both factors depend on it, an M axis if only the first does, an N axis if only
 the second does. The factors may be any expressions: a convolution is a contraction whose first factor reads a window.
 """
 
@@ -15,7 +15,7 @@ from taskmap.ir.visit import walk_exprs
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """The parts of a contraction. ``reduce`` is its Reduce node; each axis stands with its extent."""
+    """The parts of a contraction. ``reduce`` is its Reduce node; each axis comes with its extent."""
 
     reduce: Reduce
     a: Expr
@@ -27,10 +27,10 @@ class Contraction:
 
 
 def find_contraction(axes: Sequence[Var], shape: Sequence[Dim], body: Expr) -> Contraction | None:
-    """The contraction that ``body`` computes for each point of ``axes``; None when it is none.
+    """The contraction that ``body`` computes at each point of ``axes``, or None if it is not a contraction.
 
-    Every summed axis must occur in both factors, and each factor must depend on an axis of the output that the other
-    does not depend on. The factors are exchanged if needed so that the first owns the axes that come first.
+    Every summed axis must occur in both factors, and each factor must depend on an output axis that the other does not
+    depend on.
     """
     while isinstance(body, Cast):
         body = body.a

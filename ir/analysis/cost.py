@@ -1,4 +1,4 @@
-"""What a task costs at least: the operations of its definitions and the bytes of its inputs and outputs.
+"""Lower bounds on a task's cost: the operations of its definitions and the bytes of its inputs and outputs.
 
 Both follow from the expressions alone, so they hold for every schedule: a schedule that computes or reads something
 twice does not change them, and their ratio to measured time says how good it is (the axes of the roofline model:
@@ -35,19 +35,19 @@ from taskmap.ir.visit import children, substitute
 
 Sizes = Mapping[Var, int]
 Axis = tuple[int, int]
-"""An axis by its extent and by its number among the axes of that extent that are in sight together."""
+"""An axis, by its extent and its number among the visible axes of that extent."""
 _ARITHMETIC = (Unary, Binary, Compare, Select, Call, Reduce)
 _FOLDS = (Reduce, Scatter, Recurrence)
 _NO_SIZES: Sizes = {}
 
 
 def operations(task: Task, sizes: Sizes = _NO_SIZES) -> int:
-    """The arithmetic operations of a task, where ``sizes`` are the values of its symbolic sizes.
+    """The arithmetic operations of a task; ``sizes`` are the values of its symbolic sizes.
 
-    A multiply-add is two; a comparison, a selection and a function of ``ir.functions`` are one each; conversions and
-    the arithmetic of indices, masks of padding included, are none. Within a stage equal parts count together, once for
-    each point of the axes that they depend on: the maximum in a softmax once a row, the scores of an attention once
-    although both the sum and the product with the values need them. Raises InputError for a size that is unknown.
+    A multiply-add counts as two; a comparison, a selection and a function of ``ir.functions`` as one each; conversions
+    and index arithmetic, masks of padding included, as zero. Within a stage equal subexpressions count together, once
+    per point of the axes that they depend on: the maximum in a softmax once per row, the scores of an attention once
+    although both the sum and the product with the values need them. Raises InputError for an unknown size.
     """
     return sum(stage_operations(stage, sizes) for stage in task.stages)
 
@@ -67,9 +67,9 @@ def stage_operations(stage: Stage, sizes: Sizes = _NO_SIZES) -> int:
 
 
 def bytes_moved(task: Task, sizes: Sizes = _NO_SIZES) -> int:
-    """The bytes that a task reads and writes at least: each element of its outputs, and of its inputs those it reads.
+    """The fewest bytes a task reads and writes: each element of its outputs, and the elements read of its inputs.
 
-    A slice or a gather reads no more elements than it has points. Raises InputError for a size that is unknown.
+    A slice or a gather reads no more elements than it has points. Raises InputError for an unknown size.
     """
     reads = dict.fromkeys(task.inputs, 0)
     for stage in task.stages:
@@ -92,7 +92,7 @@ def buffer_bytes(buffer: Buffer, sizes: Sizes = _NO_SIZES) -> int:
 
 
 def known_size(size: Dim, sizes: Sizes = _NO_SIZES) -> int:
-    """The value of a size. Raises InputError when it depends on more than ``sizes``."""
+    """The value of a size. Raises InputError if it depends on variables other than those in ``sizes``."""
     known = static_size(size)
     if known is None and isinstance(size, Expr):
         known = static_size(substitute(size, {v: index(n) for v, n in sizes.items()}))
@@ -105,7 +105,7 @@ class _Parts:
     """Facts about every part of a stage's body, by identity.
 
     ``number`` is equal for parts that compute the same function: axes are named by extent, not by variable, so the sum
-    over j of f(i, j) and the element f(i, k) share f. ``on_data``: a tensor is read for its value.
+    over j of f(i, j) and the element f(i, k) share f. ``on_data``: whether a part's value depends on tensor values.
     """
 
     def __init__(self, stage: Stage, sizes: Sizes) -> None:
@@ -113,12 +113,12 @@ class _Parts:
         self.number: dict[int, int] = {}
         self.on_data: dict[int, bool] = {}
         self._free: dict[int, frozenset[Var]] = {}
-        # A state differs from step to step.
+        # A recurrence's state changes from step to step.
         loops = [e for e in self.expressions if isinstance(e, Recurrence)]
         self._changing = {b: frozenset((e.step,)) for e in loops for b in e.own}
         for e in self.expressions:
             self._free[id(e)] = self._free_of(e)
-            # A mask of padding selects by indices: that the masked value is data makes it no operation.
+            # A padding mask selects by index: that the masked value is data does not make it an operation.
             asked = (e.cond,) if isinstance(e, Select) else children(e)
             self.on_data[id(e)] = isinstance(e, Load) or any(self.on_data[id(part)] for part in asked)
         self._axes: dict[Var, Axis] = {}
@@ -131,7 +131,7 @@ class _Parts:
             self.number[id(e)] = numbers.setdefault(self._key(e), len(numbers))
 
     def points(self, e: Expr, axes: Iterable[tuple[Var, Dim]] = ()) -> int:
-        """How many points the axes that ``e`` depends on have, ``axes`` included."""
+        """The number of points of the axes that ``e`` depends on, together with ``axes``."""
         used = {self._axes[v] for v in (*self._free[id(e)], *(v for v, _ in axes)) if v in self._axes}
         return prod(extent for extent, _ in used)
 
@@ -144,7 +144,7 @@ class _Parts:
         return found - {v for v, _ in _bound(e)} if isinstance(e, _FOLDS) else found
 
     def _name(self, axes: Iterable[tuple[Var, Dim]], taken: set[Axis], sizes: Sizes) -> None:
-        """Names axes that come into sight together; ``taken`` are the names of those that are in sight already."""
+        """Name axes that become visible together; ``taken`` holds the names of those already visible."""
         for v, size in axes:
             extent = known_size(size, sizes)
             self._axes[v] = next((extent, i) for i in count() if (extent, i) not in taken)
@@ -186,7 +186,7 @@ def _children_first(root: Expr) -> Iterator[Expr]:
 
 
 def _values(root: Expr) -> Iterator[Expr]:
-    """The parts of ``root`` that compute values: not the indices at which tensors are read."""
+    """The parts of ``root`` that compute values, as opposed to the indices at which tensors are read."""
     seen: set[int] = set()
     stack = [root]
     while stack:

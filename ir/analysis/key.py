@@ -1,13 +1,13 @@
-"""The canonical text of a task or a kernel: equal texts mean that one kernel serves both.
+"""The canonical text of a task or a kernel: with equal texts, one kernel serves both.
 
-Everything that can change the generated code is in it: types, shapes, strides, offsets, scopes, layouts, owners,
-bodies, labels, attributes, the anchor, the outputs, the launch. Names of variables, buffers and kernels, notes and
-source locations are not: variables and buffers are numbered in order of first appearance. Equal subexpressions are
-written once, so the text stays linear in the size of the DAG.
+The text contains everything that can change the generated code: types, shapes, strides, offsets, scopes, layouts,
+owners, bodies, labels, attributes, the anchor, the outputs, the launch. It leaves out names of variables, buffers and
+kernels, notes and source locations: variables and buffers are numbered in order of first appearance. Equal
+subexpressions are written once, so the text stays linear in the size of the DAG.
 
-A number stands for a variable only where something inside binds it: an axis, a loop, a Let, or the sizes that a task or
-a kernel takes as arguments. A *free* variable means what it means outside, so it counts by identity: texts that number
-``x / n`` and ``x / m`` alike are no reason to take one for the other.
+A number stands for a variable only if something inside binds it: an axis, a loop, a Let, or the sizes that a task or a
+kernel takes as arguments. A *free* variable has its meaning outside, so it counts by identity: ``x / n`` and ``x / m``
+get the same text and are still not interchangeable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskmap.ir.visit import children
 from taskmap.ir.workers import BLOCKS, THREAD
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
-# What a mapping and a layout mean; how they were written does not count.
+# The fields that determine the meaning of a mapping or a layout; the way they were written does not count.
 _MEANING: dict[type, tuple[str, ...]] = {
     TaskMapping: ("task_shape", "parts"),
     Layout: ("shape", "modes", "size", "swizzle"),
@@ -52,13 +52,13 @@ _BINDS: dict[type, Callable[[Any], Iterable[Var]]] = {
     Kernel: lambda k: k.dims,
 }
 _WORKERS = frozenset({THREAD, *BLOCKS})
-"""Variables that the launch defines, with one meaning everywhere."""
+"""Variables defined by the launch, with one meaning everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The canonical text of an item, and its free variables in the order of their numbers. Of two items in one scope,
-    each can stand for the other when both are equal."""
+    """The canonical text of an item, and its free variables in the order of their numbers. Two items in one scope are
+    interchangeable if both are equal."""
 
     text: str
     free: tuple[Var, ...]
@@ -71,12 +71,12 @@ class _Canon:
         self.lines: list[str] = []
         self.number: dict[str, int] = {}
         self.seen: dict[int, str] = {}
-        self.kept: list[object] = []  # keeps what is in seen alive, so that no id is given twice
+        self.kept: list[object] = []  # keeps the objects in `seen` alive, so that no id is reused
         self.used: dict[Var, None] = {}
         self.bound: set[Var] = set()
 
     def ref(self, item: Any) -> str:
-        """The text that stands for ``item`` inside another line."""
+        """The text that refers to ``item`` inside another line."""
         if isinstance(item, _PLAIN):
             return repr(item)
         if isinstance(item, DType):
@@ -141,13 +141,13 @@ class _Canon:
 
     @property
     def free(self) -> tuple[Var, ...]:
-        """The variables in what was written that nothing in it binds."""
+        """The variables in the text that nothing in it binds."""
         return tuple(v for v in self.used if v not in self.bound)
 
 
 def task_key(task: Task) -> str:
-    """The canonical text of a task. Raises TypeMismatchError for an attribute that has no canonical form, and
-    VerifyError for a symbolic size that is not one of the task's."""
+    """The canonical text of a task. Raises TypeMismatchError for an attribute without a canonical form, and VerifyError
+    for a symbolic size that is not one of the task's."""
     return _closed(task, f"the task {task.name!r}")
 
 
@@ -157,19 +157,19 @@ def kernel_key(kernel: Kernel) -> str:
 
 
 def structure(item: Expr | Stmt | tuple[Stmt, ...] | Task) -> Structure:
-    """The structure of an expression, of a body, or of a task that names sizes around it."""
+    """The structure of an expression, of a body, or of a task that refers to sizes defined outside it."""
     canon = _Canon()
     text = canon.text(item)
     return Structure(text, canon.free)
 
 
 def _closed(item: Task | Kernel, what: str) -> str:
-    """The text of an item that says all about itself: one text is then one meaning, in any process."""
+    """The text of a self-contained item: one text then has one meaning, in any process."""
     canon = _Canon()
     text = canon.text(item)
     if canon.free:
         raise VerifyError(
             f"{what} names {', '.join(v.name for v in canon.free)}, which it does not take",
-            why="its key would be equal to that of one which names other sizes",
+            why="its key would equal that of an item that names other sizes",
         )
     return text

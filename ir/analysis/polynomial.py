@@ -126,7 +126,7 @@ def to_expr(p: Poly) -> Expr:
 
 
 def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:
-    """(q, r) with p = d * q + r, where every term of p divisible by the one-term divisor d went into q."""
+    """(q, r) with p = d * q + r; every term of p divisible by the one-term divisor d goes into q."""
     if len(d) != 1:
         return ({ONE: 1}, {}) if p == d and p else ({}, dict(p))
     ((factors, scale),) = d.items()
@@ -156,9 +156,7 @@ def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
 
 
 def linear_coefficient(p: Poly, var: Var) -> int | None:
-    """The coefficient of ``var`` when p is linear in it and it occurs nowhere else with a symbolic factor; else
-    None.
-    """
+    """The coefficient of ``var`` if p is linear in it and no other term contains it; else None."""
     coefficient = 0
     for monomial, value in p.items():
         if var not in monomial:

@@ -11,7 +11,7 @@ Integer index arithmetic goes through a polynomial normal form; quotients and re
     min(i, 7), i < 8            ->  i, true            for i in [0, 8)
     (64*i + j) ^ k              ->  64*i + (j ^ k)     for k in [0, 64)
 
-Loop extents are taken to be at least one inside their loop, so a symbolic size counts as positive.
+A loop's extent is assumed to be at least one inside that loop, so a symbolic size counts as positive.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class _Reduced:
 
 @dataclass(slots=True)
 class Simplifier:
-    """Simplifies expressions; ``bind`` and ``bind_range`` say what is known of variables.
+    """Simplifies expressions; ``bind`` and ``bind_range`` add what is known about variables.
 
-    Results are remembered per expression, so one simplifier serves a whole kernel as long as each variable is bound
+    Results are cached per expression, so one simplifier serves a whole kernel as long as each variable is bound only
     once.
     """
 
@@ -75,7 +75,7 @@ class Simplifier:
     _ranges: dict[Expr, Range] = field(default_factory=dict)
 
     def bind(self, var: Var, extent: Dim) -> None:
-        """``var`` runs over [0, extent); sizes that the extent names, and of which nothing is known, are at least 1."""
+        """``var`` runs over [0, extent); sizes in the extent without a known range are at least 1."""
         size = static_size(extent)
         self.ranges[var] = (0, size - 1 if size is not None else math.inf)
         if size is None:
@@ -89,7 +89,7 @@ class Simplifier:
         self.ranges[var] = bounds
 
     def replace(self, var: Var, value: Expr) -> None:
-        """Every use of ``var`` becomes ``value``, which is simplified already."""
+        """Every use of ``var`` becomes ``value``, which must be simplified already."""
         self.values[var] = value
 
     def __call__(self, expr: Expr) -> Expr:
@@ -233,7 +233,7 @@ class Simplifier:
         return binary("mod", poly.to_expr(rest), poly.to_expr(d))
 
     def _exclusive_or(self, p: Poly, bits: Poly) -> Expr:
-        """p ^ bits: what of p is a multiple of a power of two above all bits is added afterwards."""
+        """p ^ bits. The terms of p that are multiples of a power of two above all the bits are added afterwards."""
         low, high = self.poly_range(bits)
         if low < 0 or math.isinf(high):
             return binary("xor", poly.to_expr(p), poly.to_expr(bits))
@@ -246,8 +246,8 @@ class Simplifier:
         return poly.to_expr(poly.add(above, poly.to_poly(mixed)))
 
     def _common_factor(self, rest: Poly, d: Poly) -> _Reduced | None:
-        """A factor, a number above 1 or a size, that the one-term divisor d > 0 shares with terms of ``rest``, where
-        the other terms together are less than it; or None."""
+        """A factor (a number above 1, or a size) that the one-term divisor d > 0 shares with terms of ``rest``, such
+        that the other terms together are less than it; None if there is no such factor."""
         if len(d) != 1:
             return None
         ((sizes, scale),) = d.items()
@@ -262,7 +262,7 @@ class Simplifier:
         return None
 
     def _joined(self, p: Poly) -> Poly:
-        """p with every c * (x // d) * d + c * (x % d) put back together as c * x; c may have sizes as factors."""
+        """p with every c * (x // d) * d + c * (x % d) replaced by c * x; c may contain sizes."""
         for monomial in [m for m in p if any(isinstance(a, Binary) and a.op == "mod" for a in m)]:
             for mod in dict.fromkeys(a for a in monomial if isinstance(a, Binary) and a.op == "mod"):
                 if monomial not in p:
@@ -279,7 +279,7 @@ class Simplifier:
         return p
 
     def _below(self, rest: Poly, d: Poly) -> bool:
-        """Whether 0 <= rest < d is proved."""
+        """True if 0 <= rest < d can be proved."""
         if not rest:
             return True
         low, high = self.poly_range(rest)
@@ -330,7 +330,7 @@ class Simplifier:
         return low, high
 
     def range(self, e: Expr) -> Range:
-        """The closed range in which an integer expression lies; symbolic sizes are at least 1."""
+        """The closed range of an integer expression; symbolic sizes are at least 1."""
         if isinstance(e, Const):
             return (e.value, e.value) if not isinstance(e.value, bool) else (int(e.value), int(e.value))
         if isinstance(e, Var):
@@ -380,7 +380,7 @@ class Simplifier:
         return binary(op, a, b)
 
     def _at_most(self, a: Expr, b: Expr) -> bool:
-        """Whether a <= b follows from symbolic extents."""
+        """True if a <= b follows from symbolic extents."""
         top = self._symbolic_top(poly.to_poly(a))
         return self.poly_range(poly.add(poly.to_poly(b), top, -1))[0] >= 0
 

@@ -1,4 +1,4 @@
-"""Functions that a GPU has one instruction for, nearly exact. PTX ISA, "ex2", "rcp"."""
+"""Functions that a GPU computes approximately in one instruction. PTX ISA, "ex2", "rcp"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of an entry of the instruction table: ``Instruction``, what it takes, and which targets have it."""
+"""The form of an entry of the instruction table: ``Instruction``, its parameters, and the targets that have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.types import DType
 
 CPU_ISAS = ("generic", "avx2", "avx512")
-"""The CPU instruction sets of ``Target.isa``, each with all that the ones before it have."""
+"""The CPU instruction sets of ``Target.isa``; each includes the ones before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class AtLeast:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Exactly the GPUs of these instruction sets: what an "a" at the end of a name adds, later ones need not have."""
+    """Exactly the GPUs with these instruction sets: later ones need not have the additions of a name ending in "a"."""
 
     isas: tuple[str, ...]
     kind: str = "cuda"
@@ -45,9 +45,9 @@ class Only:
 
 
 def at_least(isa: str) -> AtLeast:
-    """The targets that have what ``isa`` has: a CPU's "generic", "avx2", "avx512", or a GPU's "sm_80", "sm_90", ...
+    """The targets that include ``isa``: a CPU's "generic", "avx2", "avx512", or a GPU's "sm_80", "sm_90", ...
 
-    Raises InputError for "sm_90a" and its like, whose additions no newer target needs to have: ``only`` names those.
+    Raises InputError for "sm_90a" and the like, whose additions newer targets need not have; use ``only`` for those.
     """
     if re.fullmatch(r"sm_\d+[af]", isa):
         raise InputError(f"no target is newer than {isa}", why="its additions are its own.", hint=f"only({isa!r})")
@@ -55,17 +55,17 @@ def at_least(isa: str) -> AtLeast:
 
 
 def only(*isas: str) -> Only:
-    """Exactly the GPUs whose instruction set is one of ``isas``: only("sm_90a")."""
+    """Exactly the GPUs with an instruction set among ``isas``: only("sm_90a")."""
     return Only(isas)
 
 
 def _rank(isa: str) -> int:
-    """Where an instruction set stands among those of its kind."""
+    """The position of an instruction set among those of its kind."""
     return CPU_ISAS.index(isa) if isa in CPU_ISAS else int(re.sub(r"\D", "", isa) or 0)
 
 
 class Place(Enum):
-    """Where an operand is. MEMORY is shared or global. A CONSTANT is known when the kernel is compiled."""
+    """The location of an operand. MEMORY is shared or global. A CONSTANT is known when the kernel is compiled."""
 
     REGISTERS = "registers"
     SHARED = "shared"
@@ -78,12 +78,12 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An operand of a GPU's instruction, as its device function takes it.
+    """An operand of a GPU instruction, as its device function takes it.
 
-    effect: "r", "w" or "rw", what the instruction does to it. dtypes: element types that it may have; none given: any.
-    count: of registers, the slots of one worker; of a value, its lanes; 0 where a constant says it. bytes: of memory,
-    how many behind one worker's address; 0 where other operands say it. owner: which worker has which element (of
-    memory: holds its address). choices: of a constant, the values that it may have; none given: any.
+    effect: "r", "w" or "rw", whether the instruction reads or writes it. dtypes: the allowed element types; empty: any.
+    count: of registers, the slots of one worker; of a value, its lanes; 0 if a constant operand gives it. bytes: of
+    memory, the number accessed behind one worker's address; 0 if other operands give it. owner: which worker has which
+    element (of memory: holds its address). choices: of a constant, the allowed values; empty: any.
     """
 
     name: str
@@ -103,20 +103,21 @@ class Parameter:
 class Instruction:
     """One entry of the table, equal only to itself.
 
-    spec: what it does. workers: how many do it together. owner_c, owner_a, owner_b: for each operand of a MatMul, who
-    holds which element in which slot; what is moved is owned by owner_c, and the memory's side of it by owner_a; None
-    for what is in memory, or no tile. targets: those that have it. alignment: what the address of an operand in memory
-    must be a multiple of, in bytes.
+    spec: the operation. workers: the number of workers that execute it together. owner_c, owner_a, owner_b: for each
+    operand of a MatMul, the worker and slot of every element; of a move, owner_c is the owner of the data in registers
+    and owner_a that of the addresses; None for operands in memory, and for instructions without tiles. targets: those
+    that have it. alignment: of the address of an operand in memory, in bytes.
 
-    text: how it is written. For a CPU, a C expression for the new c; {a}, {b} and {c} are the operands' registers, a
-    vector of slots, or a scalar for a single slot; the C prelude's types and functions may be used. Empty for what
-    tensor IR says itself: a Move is a load or a store of a ramp. For a GPU, the name of the device function, which
-    ``backend/cuda/device/<family>.cuh`` defines and ``parameters`` describe: constants are its template arguments.
-    result: the type of what it returns; the name of a parameter stands for that one's element type; None: nothing.
+    text: the call to write. For a CPU, a C expression for the new c: {a}, {b} and {c} are the operands' registers, a
+    vector of slots, or a scalar for a single slot; the C prelude's types and functions may be used. Empty for an
+    operation that tensor IR has itself: a Move is a load or a store of a ramp. For a GPU, the name of the device
+    function, defined in ``backend/cuda/device/<family>.cuh`` and described by ``parameters``: constants are its
+    template arguments. result: the type it returns; the name of a parameter means that parameter's element type; None:
+    it returns nothing.
 
-    completes: by what the end of an asynchronous instruction is known, "cp_async", "bulk" or "wgmma" for groups,
-    "mbarrier"; "" for one that is over when it is done. opaque: which element a slot of a fragment holds is not told;
-    the owners are then ours, and only instructions of the family may touch the fragment.
+    completes: the mechanism that signals the completion of an asynchronous instruction: "cp_async", "bulk" or "wgmma"
+    for groups, "mbarrier"; "" for a synchronous one. opaque: the ISA does not document which element a slot of a
+    fragment holds, so the owners here are our own choice, and only instructions of the family may touch the fragment.
     """
 
     name: str
@@ -136,7 +137,7 @@ class Instruction:
 
     @property
     def work(self) -> int:
-        """Multiply-adds, or elements moved, in one instruction; 0 for one that does neither."""
+        """Multiply-adds, or elements moved, per instruction; 0 for other instructions."""
         spec = self.spec
         if isinstance(spec, MatMulSpec):
             return spec.m * spec.n * spec.k
@@ -144,12 +145,12 @@ class Instruction:
 
     @property
     def columns(self) -> int:
-        """n of a MatMul or a Move: how many neighbours it works on; 0 for other instructions."""
+        """The n of a MatMul or a Move, the number of neighbours it processes; 0 for other instructions."""
         return self.spec.n if isinstance(self.spec, MatMulSpec | MoveSpec) else 0
 
     @property
     def operands(self) -> tuple[tuple[DType, TaskMapping], ...]:
-        """Element type and owner of c, a and b of a MatMul, of what a Move moves: of those that are in registers."""
+        """Element type and owner of those operands that are in registers: of c, a and b, or of the data moved."""
         spec = self.spec
         if isinstance(spec, MatMulSpec):
             held = ((spec.c, self.owner_c), (spec.a, self.owner_a), (spec.b, self.owner_b))
@@ -161,7 +162,7 @@ class Instruction:
 
     @property
     def effects(self) -> tuple[Parameter, ...]:
-        """The parameters that it writes."""
+        """The parameters that the instruction writes."""
         return tuple(p for p in self.parameters if "w" in p.effect)
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""Rounding to the floats of tensor instructions, whose values are kept in float32.
+"""Rounding to the float types of tensor instructions; the values are kept as float32.
 
-tf32: f32 with 10 bits of mantissa, ties away from 0, as cvt.rna.tf32.f32. e4m3 and e5m2: floats of 8 bits with
-subnormals, ties to even, too large a magnitude (also an infinite one) becoming the largest, as cvt.rn.satfinite (PTX
-ISA, "cvt"; Micikevicius et al., "FP8 formats for deep learning"). As PyTorch converts them (``convert_float8``), what
-is too large for e5m2, which has infinities, is one.
+tf32: f32 with 10 bits of mantissa, ties away from 0, as cvt.rna.tf32.f32. e4m3 and e5m2: 8-bit floats with subnormals,
+ties to even; magnitudes that are too large (infinity included) become the largest finite one, as cvt.rn.satfinite (PTX
+ISA, "cvt"; Micikevicius et al., "FP8 formats for deep learning"). PyTorch's conversion (``convert_float8``) differs for
+e5m2, which has infinities: there such a value becomes infinite.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ def round_operand(x: Array, dtype: DType) -> Array:
         return _round_tf32(values)
     if dtype in _FP8:
         return _round_fp8(values, *_FP8[dtype])
-    raise TypeMismatchError(f"{dtype} is no type that only tensor instructions have")
+    raise TypeMismatchError(f"{dtype} is not a type that only tensor instructions have")
 
 
 def convert_float8(x: Array, dtype: DType) -> Array:
-    """``x`` as Tensor.to(float8) rounds it, as float32."""
+    """``x`` rounded as Tensor.to(float8) does it, as float32."""
     values = np.asarray(x, dtype=np.float32)
     rounded = round_operand(values, dtype)
     if dtype != e5m2:
         return rounded
-    beyond = np.abs(values) >= 61440.0  # halfway between the largest, whose last digit is odd, and what would be next
+    beyond = np.abs(values) >= 61440.0  # halfway between the largest value, with an odd last digit, and the next step
     return np.asarray(np.where(beyond, np.copysign(np.float32(np.inf), values), rounded), np.float32)
 
 
 def _round_tf32(x: Array) -> Array:
     bits = np.ascontiguousarray(x).view(np.uint32)
-    # Half of the last place is added to the magnitude; a carry into the exponent is right.
+    # Adds half of the last place to the magnitude; a carry into the exponent is correct.
     rounded = ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32).reshape(x.shape)
     return np.asarray(np.where(np.isfinite(x), rounded, x), np.float32)
 

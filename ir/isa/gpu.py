@@ -1,4 +1,4 @@
-"""The instructions of GPUs, all families together."""
+"""All entries for GPUs, across the families."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What Hopper adds: the copy engine (TMA), products by a warpgroup (wgmma), registers that move between warpgroups.
+"""Hopper's additions: TMA, warpgroup products (wgmma), and registers reallocated between warpgroups (setmaxnreg).
 
 Fragments: NVIDIA, "Parallel Thread Execution ISA", section "Asynchronous Warpgroup Level Matrix Register Layouts". Each
-of the four warps has 16 rows of c and a, spread over its lanes as for mma.sync.
+of the four warps holds 16 rows of c and a, spread over its lanes as for mma.sync.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskmap.ir.types import DType, bf16, e4m3, e5m2, f16, f32, i8, i32, i64, tf
 
 WARPGROUP = 128
 SWIZZLES = (0, 32, 64, 128)
-"""In bytes: over how many the 16-byte chunks of a row are mixed."""
+"""In bytes: the span within which a swizzle mixes the 16-byte chunks of a row."""
 
 _HOPPER = only("sm_90a")
 _MOVES_REGISTERS = only("sm_90a", "sm_100a", "sm_103a", "sm_120a")
@@ -38,7 +38,7 @@ def _value(name: str) -> Parameter:
     return Parameter(name, Place.VALUE, dtypes=(i32,))
 
 
-# ---- The copy engine
+# ---- TMA
 
 
 def _tensor(rank: int, kind: str, *, multicast: bool = False) -> Instruction:
@@ -103,25 +103,25 @@ _TMA = (
     _tma("prefetch_tensor_map", PrefetchSpec("tensor_map"), Parameter("map", Place.TENSOR_MAP)),
 )
 
-# ---- Products by a warpgroup
+# ---- wgmma
 
 
 @lru_cache(maxsize=64)
 def accumulator(n: int) -> TaskMapping:
-    """Who holds the 64×n result: warp w rows 16·w to 16·w + 15, eight columns after the other."""
+    """The owner of the 64×n result: warp w holds rows 16·w to 16·w + 15, in blocks of eight columns."""
     return repeat(1, n // 8) * spatial(4, 1) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
 
 
 @lru_cache(maxsize=8)
 def _left(dtype: DType) -> TaskMapping:
-    """Who holds the 64×k left operand in registers: k is 32 bytes of it."""
+    """The owner of the 64×k left operand in registers, where k spans 32 bytes."""
     return spatial(4, 1) * repeat(2, 2, order=(1, 0)) * spatial(8, 4) * repeat(1, 4 // dtype.bytes)
 
 
 def _product(n: int, a: DType, b: DType, c: DType, *, left_in_registers: bool) -> Instruction:
-    """d = a @ b, or d += a @ b where ``accumulate`` is not 0. Operands in shared memory are given by descriptors.
+    """d = a @ b, or d += a @ b if ``accumulate`` is not 0. Operands in shared memory are given by descriptors.
 
-    Only of 16-bit elements may an operand lie with m or n, not k, contiguous: the constants say which do.
+    Operands of 16-bit elements may also be stored with m or n contiguous instead of k; constants select that.
     """
     k = 32 // a.bytes
     types = types_text(a, b, c)
@@ -150,7 +150,7 @@ def _product(n: int, a: DType, b: DType, c: DType, *, left_in_registers: bool) -
 
 
 def _columns(dtype: DType) -> tuple[int, ...]:
-    """The n that there are: multiples of 8, for integers above 24 of 16."""
+    """The supported n: multiples of 8; for integers above 24, multiples of 16."""
     every = range(8, _LARGEST_N + 1, 8)
     return tuple(n for n in every if not dtype.is_int or n <= 24 or n % 16 == 0)
 

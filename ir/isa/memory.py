@@ -1,4 +1,4 @@
-"""How a thread or a warp moves data: matrices of shared memory, asynchronous copies, cached accesses, atomics."""
+"""Data movement by a thread or a warp: ldmatrix and stmatrix, asynchronous copies, cached accesses, atomics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskmap.ir.types import ALL_DTYPES, DType, bf16, e4m3, e5m2, f16, f32, f64,
 _OF_SIZE = {size: tuple(t for t in (*ALL_DTYPES, tf32, e4m3, e5m2) if t.bytes == size) for size in (1, 2, 4, 8)}
 
 COUNT = Parameter("pending", Place.CONSTANT)
-"""How many groups may be unfinished."""
+"""The number of groups that may still be unfinished."""
 
 
 def mbarrier() -> Parameter:
@@ -27,8 +27,8 @@ def mbarrier() -> Parameter:
 
 
 def _matrices(count: int, bytes: int, *, transposed: bool = False, store: bool = False) -> Instruction:
-    """Row r of matrix i is behind the address of lane 8·i + r. A register holds 4 bytes of a row: lane l has those at
-    column l mod 4 of row l / 4; transposed, of elements of 2 bytes, two rows of column l / 4."""
+    """The address of lane 8·i + r points at row r of matrix i. A register holds 4 bytes of a row: lane l has those at
+    column l mod 4 of row l / 4; transposed (for elements of 2 bytes), two rows of column l / 4."""
     columns, packed = 16 // bytes, 4 // bytes
     held = spatial(4, 8, order=(1, 0)) * repeat(2, 1) if transposed else spatial(8, 4) * repeat(1, packed)
     owner, rows = repeat(count, 1) * held, spatial(8 * count, 1) * repeat(1, columns)
@@ -82,7 +82,7 @@ def _group(name: str, action: str, *parameters: Parameter) -> Instruction:
 
 
 def _cached(cache: str, *, store: bool = False) -> Instruction:
-    """A load of ``lanes`` elements, or a store; together they are 1, 2, 4, 8 or 16 bytes, and aligned to that."""
+    """A load or a store of ``lanes`` elements, 1, 2, 4, 8 or 16 bytes in all and aligned to that size."""
     name = f"{'store' if store else 'load'}_{cache}"
     memory = Parameter("memory", Place.GLOBAL, "w" if store else "r")
     lanes = Parameter("lanes", Place.CONSTANT, choices=(1, 2, 4, 8, 16))
@@ -111,7 +111,7 @@ def _prefetch(level: str) -> Instruction:
 def _atomic(
     op: str, dtype: DType, lanes: int = 1, *, shared: bool = False, returns: bool = True, isa: str = "sm_75"
 ) -> Instruction:
-    """``lanes`` neighbours, aligned to them all."""
+    """An atomic on ``lanes`` neighbours, aligned to their total size."""
     many = "" if lanes == 1 else f"x{lanes}"
     name = f"{'atomic' if returns else 'red'}_{op}_{dtype}{many}{'_shared' if shared else ''}"
     size = dtype.bytes * lanes
@@ -131,7 +131,7 @@ def _atomic(
     )
 
 
-# Operations, element types and neighbours of an atomic on global memory; those of sm_90 are not for shared memory.
+# Operation, element type and number of neighbours of atomics; those that need sm_90 are for global memory only.
 _ADDED = (
     (f32, 1, "sm_75"),
     (f64, 1, "sm_75"),

@@ -1,8 +1,8 @@
-"""Products by one warp's tensor cores, whose fragments the documentation tells (mma.sync), and a thread's dot products.
+"""Warp-level tensor core products with documented fragments (mma.sync), and a thread's dot products (dp4a).
 
-Which lane holds which element: NVIDIA, "Parallel Thread Execution ISA", section "Matrix Fragments for mma.m16n8k16
-with floating point type" and its neighbours. There groupID = lane / 4 and threadID_in_group = lane mod 4, which is what
-spatial(8, 4) says; a register of several elements is a fastest repeat.
+Fragment owners: NVIDIA, "Parallel Thread Execution ISA", section "Matrix Fragments for mma.m16n8k16 with floating point
+type" and its neighbours. There groupID = lane / 4 and threadID_in_group = lane mod 4, which is spatial(8, 4) here; a
+register of several elements is a fastest repeat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Specs: what one instruction does, without saying how it is written or who holds what.
+"""Specs: the operation of one instruction, independent of its notation and of the placement of its operands.
 
     values        MatMulSpec ConvertSpec ApproximationSpec ShuffleSpec VoteSpec WarpReduceSpec AtomicSpec
     data          MoveSpec CachedMoveSpec MatrixMoveSpec FragmentMoveSpec AsyncCopySpec BulkCopySpec TensorMoveSpec
@@ -6,7 +6,7 @@
     order         BarrierSpec MbarrierSpec FenceSpec GroupSpec GridSpec
     the rest      DescriptorSpec PeerSpec RegisterLimitSpec RegisterHoldSpec
 
-Those of values and data have a meaning in numpy (``taskmap.ir.interp.instructions``). Source of what the GPU's do:
+The values and data specs have a meaning in numpy (``taskmap.ir.interp.instructions``). Source for the GPU instructions:
 NVIDIA, "Parallel Thread Execution ISA", version 9.0.
 """
 
@@ -45,7 +45,7 @@ class MoveSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConvertSpec:
-    """One value rounded to the nearest of ``to``; ``ties`` says which of two that are equally near, even or away."""
+    """One value rounded to the nearest value of ``to``; ``ties`` breaks ties to "even" or "away" from 0."""
 
     of: DType
     to: DType
@@ -57,8 +57,8 @@ class ConvertSpec:
 
 @dataclass(frozen=True, slots=True)
 class ApproximationSpec:
-    """A function of ``taskmap.ir.functions`` of one f32, with a relative error of at most ``error``. Subnormal numbers,
-    among the arguments and among the results, count as 0."""
+    """A function of ``taskmap.ir.functions`` of one f32, with a relative error of at most ``error``. Subnormal
+    arguments and results count as 0."""
 
     function: str
     error: float
@@ -69,7 +69,7 @@ class ApproximationSpec:
 
 @dataclass(frozen=True, slots=True)
 class CachedMoveSpec:
-    """Neighbouring elements copied between global memory and registers, told how to use the caches.
+    """Neighbouring elements copied between global memory and registers, with a cache hint.
 
     cache: "nc" read-only data, "no_allocate" not kept in L1, "nc_no_allocate" both, "cs" likely used once, "cg" in L2
     only, "wt" written through L2. store: from registers to memory.
@@ -86,8 +86,8 @@ class CachedMoveSpec:
 class MatrixMoveSpec:
     """``count`` matrices of 8 rows of 16 bytes copied between shared memory and the registers of a warp.
 
-    bytes: of an element. transposed: the registers hold each matrix transposed. store: from registers to memory. Row r
-    of matrix i is where the address of lane 8·i + r points.
+    bytes: of an element. transposed: the registers hold each matrix transposed. store: from registers to memory. The
+    address of lane 8·i + r points at row r of matrix i.
     """
 
     count: int
@@ -108,7 +108,7 @@ class MatrixMoveSpec:
 
 @dataclass(frozen=True, slots=True)
 class FragmentMoveSpec:
-    """A matrix, whose rows (or columns) lie a stride apart, copied between memory and an opaque fragment of a warp.
+    """A matrix with rows (or columns) a stride apart, copied between memory and an opaque fragment of a warp.
 
     operand: "a" of m×k, "b" of k×n, "c" of m×n elements. store: from the fragment to memory.
     """
@@ -133,9 +133,9 @@ class FragmentMoveSpec:
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopySpec:
-    """``bytes`` copied from global to shared memory behind the thread's back; complete once its group is waited for.
+    """An asynchronous copy of ``bytes`` from global to shared memory; complete once its group has been waited for.
 
-    zero_fill: only the first of them, as many as an operand says, are copied, and the others become 0.
+    zero_fill: an operand says how many of the bytes are copied; the rest become 0.
     """
 
     bytes: int
@@ -147,8 +147,8 @@ class AsyncCopySpec:
 
 @dataclass(frozen=True, slots=True)
 class BulkCopySpec:
-    """A number of bytes, a multiple of 16, copied by the copy engine. A load counts them on an mbarrier, a store is
-    waited for in a bulk group."""
+    """A TMA copy of a multiple of 16 bytes. An mbarrier counts the bytes of a load; a store is waited for in a bulk
+    group."""
 
     store: bool = False
 
@@ -158,12 +158,12 @@ class BulkCopySpec:
 
 @dataclass(frozen=True, slots=True)
 class TensorMoveSpec:
-    """The box of a tensor map at given coordinates copied by the copy engine; coordinates are innermost first.
+    """A TMA copy of the box of a tensor map at given coordinates, innermost first.
 
-    kind: "load" to shared memory, "store" from it, "add" from it onto what is there. Elements beyond the tensor are
-    loaded as 0 and not stored. In shared memory the box is dense, innermost dimension fastest, its 16-byte chunks
-    swizzled as the map says. A load counts its bytes on an mbarrier, the others are waited for in a bulk group.
-    multicast: the box, and the count, arrive at the same offset in every block of the cluster that a mask names.
+    kind: "load" to shared memory, "store" from it, "add" from it to the values in global memory. Elements outside the
+    tensor are loaded as 0 and not stored. In shared memory the box is dense, innermost dimension fastest, with its
+    16-byte chunks swizzled as the map says. An mbarrier counts the bytes of a load; the others are waited for in a bulk
+    group. multicast: the box, and the count, arrive at the same offset in every block of the cluster that a mask names.
     """
 
     rank: int
@@ -176,7 +176,7 @@ class TensorMoveSpec:
 
 @dataclass(frozen=True, slots=True)
 class PrefetchSpec:
-    """A hint that what an address points to will be used; level: "l1", "l2", "tensor_map"."""
+    """A hint that the memory behind an address will be used; level: "l1", "l2", "tensor_map"."""
 
     level: str
 
@@ -186,10 +186,11 @@ class PrefetchSpec:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSpec:
-    """Each lane of a warp reads a value of another: the lane with a given number ("idx"), so many lower ("up"), so many
-    higher ("down"), or whose number differs by xor ("xor"), in segments of ``width`` lanes, a constant operand.
+    """Each lane of a warp reads a value of another: the lane with a given number ("idx"), a number lower ("up") or
+    higher ("down") by a given delta, or a number that differs by xor ("xor"), in segments of ``width`` lanes, a
+    constant operand.
 
-    A lane that would read beyond its segment reads its own.
+    A lane whose source lies outside its segment reads its own value.
     """
 
     how: str
@@ -200,7 +201,7 @@ class ShuffleSpec:
 
 @dataclass(frozen=True, slots=True)
 class VoteSpec:
-    """What the lanes of a warp agree on: "any", "all", "ballot" (bit i is lane i's vote), "elect" (true in one)."""
+    """A vote of the lanes of a warp: "any", "all", "ballot" (bit i is lane i's vote), "elect" (true in one lane)."""
 
     how: str
 
@@ -221,10 +222,10 @@ class WarpReduceSpec:
 
 @dataclass(frozen=True, slots=True)
 class AtomicSpec:
-    """memory = op(memory, value) as one step, relaxed; ``lanes`` neighbours, each an atom of its own.
+    """memory = op(memory, value) as one relaxed atomic step; of several ``lanes``, each is atomic on its own.
 
-    op: add, min, max, and, or, xor, exch, cas (the value is stored where memory equals what is expected). returns: the
-    value that was there is given. shared: the memory is shared, and the scope the block; else global, and the GPU.
+    op: add, min, max, and, or, xor, exch, cas (stores the value if memory equals the expected one). returns: the
+    previous value is returned. shared: the memory is shared, and the scope is the block; else global, and the GPU.
     """
 
     op: str
@@ -240,10 +241,10 @@ class AtomicSpec:
 
 @dataclass(frozen=True, slots=True)
 class BarrierSpec:
-    """Threads meet. among: "warp", "threads" (a given number, at one of 16 barriers), "cluster".
+    """A barrier. among: "warp", "threads" (a given number, at one of 16 barriers), "cluster".
 
-    action: "sync" arrives and waits, "arrive" only arrives, "arrive_relaxed" without ordering memory, "wait" waits for
-    the others after an arrive.
+    action: "sync" arrives and waits, "arrive" only arrives, "arrive_relaxed" arrives without ordering memory, "wait"
+    waits for the others after an arrive.
     """
 
     among: str
@@ -257,11 +258,11 @@ class BarrierSpec:
 class MbarrierSpec:
     """A step of an mbarrier: 8 bytes of shared memory that count pending arrivals and pending bytes of a phase.
 
-    A phase completes when both are 0; the next begins with the expected count that init gave. action: init,
-    invalidate, arrive, expect_tx (more bytes are pending), arrive_expect_tx, arrive_copies (an arrival, of those that
-    init counted, as soon as the thread's cp.async have landed), test_wait and try_wait (whether the phase of a parity
-    has completed; the second may block for a while), wait (until it has). remote: the barrier at the same offset in
-    another block of the cluster.
+    A phase completes when both are 0; the next begins with the expected count given by init. action: init, invalidate,
+    arrive, expect_tx (adds pending bytes), arrive_expect_tx, arrive_copies (an arrival, one of those that init counted,
+    as soon as the thread's cp.async have landed), test_wait and try_wait (whether the phase of a parity has completed;
+    the second may block for a while), wait (until it has). remote: the barrier at the same offset in another block of
+    the cluster.
     """
 
     action: str
@@ -273,10 +274,10 @@ class MbarrierSpec:
 
 @dataclass(frozen=True, slots=True)
 class FenceSpec:
-    """Memory accesses before it are seen before those after it, by "block", "cluster", "gpu" or "system".
+    """Memory accesses before the fence become visible before those after it, to "block", "cluster", "gpu" or "system".
 
     of: "memory"; "mbarrier_init": only initialisations of mbarriers; "async_shared", "async_global": between ordinary
-    accesses and those of the copy engine and of wgmma, to that memory.
+    accesses and those of TMA and wgmma, to that memory.
     """
 
     scope: str
@@ -290,7 +291,7 @@ class FenceSpec:
 class GroupSpec:
     """Groups of asynchronous work: of "cp_async", "bulk" or "wgmma".
 
-    action: "commit" closes a group; "wait" waits until at most so many, a constant operand, of the latest are
+    action: "commit" closes a group; "wait" waits until at most a given number, a constant operand, of the latest are
     unfinished; "wait_all"; "wait_read" waits until their source may be overwritten; "begin" orders wgmma after accesses
     to its registers.
     """
@@ -304,7 +305,7 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class GridSpec:
-    """Dependent launches: "wait" for the grids before this one, or "launch" what may start before this one ends."""
+    """Dependent launches: "wait" for the grids before this one, or "launch" the next grid before this one ends."""
 
     action: str
 
@@ -332,7 +333,7 @@ class PeerSpec:
 
 @dataclass(frozen=True, slots=True)
 class RegisterLimitSpec:
-    """The registers that each thread of a warpgroup may use become more (grow) or fewer: a constant operand."""
+    """Raise (``grow``) or lower the register limit per thread of a warpgroup, to a constant operand."""
 
     grow: bool
 
@@ -342,7 +343,7 @@ class RegisterLimitSpec:
 
 @dataclass(frozen=True, slots=True)
 class RegisterHoldSpec:
-    """No instruction: the compiler keeps reads and writes of registers on their side of it."""
+    """Not an instruction: a compiler fence that keeps reads and writes of registers on their side of it."""
 
     def __str__(self) -> str:
         return "order of accesses to registers"
@@ -374,4 +375,4 @@ Spec = (
     | RegisterLimitSpec
     | RegisterHoldSpec
 )
-"""What an instruction can do."""
+"""The operation of an instruction."""

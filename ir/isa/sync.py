@@ -1,4 +1,4 @@
-"""What orders the work of threads: barriers, mbarriers, fences, clusters, dependent grids."""
+"""Synchronisation and ordering of threads: barriers, mbarriers, fences, clusters, dependent grids."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _plain(
 def _mbarrier(
     action: str, *values: str, isa: str = "sm_90", remote: bool = False, result: DType | None = None
 ) -> Instruction:
-    """A remote one takes the block's number after the barrier."""
+    """A step of an mbarrier. A remote one takes the block's number after the barrier."""
     given = (("block",) if remote else ()) + values
     name = f"mbarrier_{action}{'_remote' if remote else ''}"
     spec = MbarrierSpec(action, remote)

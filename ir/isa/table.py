@@ -1,17 +1,15 @@
-"""The instruction table: what the hardware does in one step, as data.
+"""The instruction table: the hardware's operations, as data.
 
-An instruction is one entry: what it computes (its spec), which worker holds which element of each operand in which slot
-(its owners, task mappings), which targets have it, how its operands must be aligned, and how it is written. Lowering,
-the interpreter and code generation know nothing else about it, so a new instruction is a new entry and nothing more;
+An instruction is one entry: the operation (its spec), the worker and slot of every operand element (its owners, task
+mappings), the targets that have it, the alignment of its operands, and the text that calls it. Lowering, the
+interpreter and code generation know nothing else about it, so a new instruction is a new entry and nothing more;
 docs/add-an-instruction.md shows one.
 
-    fma_f32x16              c[0, j] += a[0, 0] * b[0, j], j < 16      one worker, whose slots are the lanes of a
-    register
-    mma_m16n8k16_f16_f32    c[i, j] += a[i, k] * b[k, j]              the 32 lanes of a warp, each with its
-    registers
+    fma_f32x16              c[0, j] += a[0, 0] * b[0, j], j < 16      one worker, its slots are the lanes of a register
+    mma_m16n8k16_f16_f32    c[i, j] += a[i, k] * b[k, j]              the 32 lanes of a warp, each with its registers
     ldmatrix_x4             four 8×8 matrices, memory to registers    32 lanes, each with the address of a row
 
-Entries for CPUs are here, those for GPUs in instructions_*.py beside this file.
+Entries for CPUs are here; those for GPUs are in the files that ``gpu`` lists.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ __all__ = [
 
 
 def _fma(dtype: DType, lanes: int, isa: str) -> Instruction:
-    """A row of an outer product, fused where the target can."""
+    """A row of an outer product, fused if the target has a fused multiply-add."""
     return Instruction(
         name=f"fma_{dtype}x{lanes}",
         spec=MatMulSpec(1, lanes, 1, dtype, dtype, dtype),
@@ -82,7 +80,7 @@ _gpu_instructions: Callable[[], tuple[Instruction, ...]] = lazily("taskmap.ir.is
 
 if TYPE_CHECKING:
     INSTRUCTIONS: tuple[Instruction, ...]
-    """Every instruction that taskmap knows. Those of GPUs load when it is first looked at."""
+    """Every instruction that taskmap knows. Those of GPUs load on first use."""
 
 
 def __getattr__(name: str) -> tuple[Instruction, ...]:
@@ -102,12 +100,12 @@ def _by_name() -> dict[str, Instruction]:
 
 
 def table_of(target: Target) -> tuple[Instruction, ...]:
-    """The entries for the kind of device that ``target`` is."""
+    """The entries for the device kind of ``target``."""
     return CPU_INSTRUCTIONS if target.kind == "cpu" else _all()
 
 
 def instruction_named(name: str) -> Instruction:
-    """The entry of the table called ``name``. Raises InputError for an unknown one."""
+    """The entry of the table with this name. Raises InputError for an unknown one."""
     known = _by_name()
     if name in known:
         return known[name]
@@ -117,21 +115,21 @@ def instruction_named(name: str) -> Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look-up found: instructions, the best first, or the reason why there is none."""
+    """The result of a look-up: instructions, best first, or the reason why there are none."""
 
     instructions: tuple[Instruction, ...]
     reason: str = ""
 
 
 def instructions_for(target: Target, spec: MatMulSpec | MoveSpec, table: Iterable[Instruction] | None = None) -> Found:
-    """The instructions of ``target`` of which ``spec`` can be made, those that do most at once first.
+    """The instructions of ``target`` that ``spec`` can be built from, those that do the most work first.
 
-    An instruction fits when it does the same to elements of the same types and is nowhere larger than the spec; the
-    spec need not be a multiple of it. Those with opaque fragments, of which lowering knows less, come last.
+    An instruction fits if it has the same operation and element types and is no larger than the spec in any extent; the
+    spec need not be a multiple of it. Instructions with opaque fragments, which lowering can do less with, come last.
     """
     alike = _alike(spec, table_of(target) if table is None else table)
     if not alike and table is None:
-        alike = _alike(spec, _all())  # that another kind of device has it is worth saying
+        alike = _alike(spec, _all())  # for the message: another kind of device has it
     if not alike:
         return Found((), f"no instruction does {_kind(spec)}.")
     on_target = [i for i in alike if i.targets(target)]
@@ -150,7 +148,7 @@ def _alike(spec: MatMulSpec | MoveSpec, table: Iterable[Instruction]) -> list[In
 
 
 def _types(spec: Spec) -> tuple[DType, ...]:
-    """What is multiplied into what, or moved: three types or one."""
+    """The element types: three of a MatMul (a, b, c), one of a Move."""
     if isinstance(spec, MatMulSpec):
         return spec.a, spec.b, spec.c
     return (spec.dtype,) if isinstance(spec, MoveSpec) else ()

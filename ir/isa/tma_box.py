@@ -1,7 +1,7 @@
-"""What the copy engine does: a box of a tensor, elements beyond the tensor as 0, its chunks of 16 bytes swizzled.
+"""The semantics of a TMA copy: a box of a tensor, 0 outside the tensor, its 16-byte chunks swizzled.
 
 Boxes and tensors are numpy arrays, outermost dimension first; coordinates are innermost first, as instructions take
-them. Shared memory is seen from an address that is a multiple of 1024 bytes. After: PTX ISA, "Tensors", "Swizzling
+them. Addresses in shared memory are relative to a multiple of 1024 bytes. After: PTX ISA, "Tensors", "Swizzling
 Modes".
 """
 
@@ -20,9 +20,9 @@ Array = NDArray[Any]
 
 
 def load_box(tensor: Array, box: Sequence[int], coordinates: Sequence[int], bytes: int, swizzle: int = 0) -> Array:
-    """The elements of a box in shared memory, one after the other. bytes: of an element.
+    """The elements of a box in the order of shared memory. bytes: of an element.
 
-    Raises InputError for a box that the engine cannot copy.
+    Raises InputError for a box that TMA cannot copy.
     """
     _check(tensor.shape, box, coordinates, bytes, swizzle)
     whole = np.zeros(tuple(box), tensor.dtype)
@@ -43,7 +43,7 @@ def store_box(
     *,
     add: bool = False,
 ) -> Array:
-    """The tensor after a box from shared memory was stored to it, or added."""
+    """The tensor after a box from shared memory has been stored to it, or added."""
     _check(tensor.shape, box, coordinates, bytes, swizzle)
     whole = shared[_places(shared.size, bytes, swizzle)].reshape(tuple(box))
     inside, there = _overlap(tensor.shape, box, coordinates)
@@ -55,7 +55,7 @@ def store_box(
 def _overlap(
     shape: Sequence[int], box: Sequence[int], coordinates: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The part of the box that lies in the tensor: where in the box, and where in the tensor."""
+    """The part of the box inside the tensor, as slices of the box and of the tensor."""
     inside, there = [], []
     for size, extent, at in zip(shape, box, reversed(coordinates), strict=True):
         first, last = max(at, 0), max(min(at + extent, size), 0)
@@ -66,12 +66,12 @@ def _overlap(
 
 
 def _places(count: int, bytes: int, swizzle: int) -> Array:
-    """Where each element of a dense box lies."""
+    """The position in shared memory of each element of a dense box."""
     return np.array([swizzled(i * bytes, swizzle) // bytes for i in range(count)])
 
 
 def _check(shape: Sequence[int], box: Sequence[int], coordinates: Sequence[int], bytes: int, swizzle: int) -> None:
-    what = f"the copy engine cannot copy a box {tuple(box)} of elements of {bytes} bytes"
+    what = f"TMA cannot copy a box {tuple(box)} of elements of {bytes} bytes"
     if not len(shape) == len(box) == len(coordinates) or not 1 <= len(box) <= 5:
         raise InputError(
             what, why=f"the tensor is {tuple(shape)}, the coordinates {tuple(coordinates)}: 1 to 5 of each."
@@ -80,6 +80,6 @@ def _check(shape: Sequence[int], box: Sequence[int], coordinates: Sequence[int],
         raise InputError(what, why="each extent is 1 to 256.")
     inner = box[-1] * bytes
     if inner % 16:
-        raise InputError(what, why=f"its rows are of {inner} bytes, not of a multiple of 16.")
+        raise InputError(what, why=f"its rows have {inner} bytes, which is not a multiple of 16.")
     if swizzle and inner != swizzle:
-        raise InputError(what, why=f"its rows are of {inner} bytes, and swizzled over {swizzle}.")
+        raise InputError(what, why=f"its rows have {inner} bytes, but the swizzle spans {swizzle}.")

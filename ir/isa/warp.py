@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange without memory: shuffles, votes, reductions. All 32 lanes take part."""
+"""Exchanges between the lanes of a warp without memory: shuffles, votes, reductions. All 32 lanes take part."""
 
 from __future__ import annotations
 

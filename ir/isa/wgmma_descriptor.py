@@ -1,7 +1,7 @@
-"""Where the elements of a wgmma operand lie in shared memory, and the descriptor that says so.
+"""The addresses of a wgmma operand's elements in shared memory, and the descriptor that encodes them.
 
-An operand is stored as chunks of 16 bytes, neighbours along its contiguous dimension: k, or, where it is transposed,
-the rows of a (columns of b). Eight lines of chunks make a swizzled atom; two offsets, in bytes, lead to the next ones:
+An operand is stored as chunks of 16 bytes, neighbours along its contiguous dimension: k, or, if it is transposed, the
+rows of a (columns of b). Eight lines of chunks make a swizzled atom; two offsets, in bytes, lead to the next atoms:
 
     k contiguous    eight rows, `swizzle` (or 16) bytes apart; the next eight rows are `stride` bytes on. A product
                     takes 32 bytes of k: two chunks side by side, or, without swizzle, `leading` bytes apart.
@@ -22,17 +22,16 @@ from taskmap.ir.errors import InputError
 CHUNK = 16
 LINES = 8
 SHARED_BYTES = 1 << 18
-"""What the 14 bits of an address or an offset, in chunks, can say."""
+"""The limit of an address or an offset: 14 bits, in chunks."""
 
 _MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 _BITS = {32: 1, 64: 2, 128: 3}
 
 
 def swizzled(address: int, swizzle: int) -> int:
-    """The address at which the copy engine and wgmma find what would be at ``address`` without a swizzle of so many
-    bytes (0, 32, 64 or 128).
+    """The swizzled address: TMA and wgmma find there the data that would be at ``address`` without a swizzle.
 
-    Raises InputError for another swizzle.
+    swizzle: its span in bytes, 0, 32, 64 or 128. Raises InputError for another one.
     """
     if swizzle == 0:
         return address
@@ -65,12 +64,12 @@ class Descriptor:
                 )
 
     def encode(self) -> int:
-        """The 64 bits that the instruction takes."""
+        """The 64 bits that the instruction takes as its operand."""
         fields = ((self.start // CHUNK, 0), (self.leading // CHUNK, 16), (self.stride // CHUNK, 32))
         return sum(value << place for value, place in fields) | _MODES[self.swizzle] << 62
 
     def address(self, row: int, k: int, bytes: int, *, transposed: bool = False) -> int:
-        """Where element (row, k) of an operand lies, of elements of so many bytes; of b, ``row`` is the column.
+        """The address of element (row, k) of an operand; of b, ``row`` is the column. bytes: of an element.
 
         transposed: rows, not k, are contiguous.
         """
@@ -88,7 +87,7 @@ class Descriptor:
 
 
 def decode(bits: int) -> Descriptor:
-    """The descriptor that 64 bits say."""
+    """The descriptor that the 64 bits encode."""
     swizzle = next(size for size, mode in _MODES.items() if mode == bits >> 62 & 3)
     start, leading, stride = ((bits >> place & 0x3FFF) * CHUNK for place in (0, 16, 32))
     return Descriptor(start, leading, stride, swizzle)

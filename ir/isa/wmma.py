@@ -1,8 +1,8 @@
-"""Products by one warp's tensor cores with opaque fragments (WMMA): loaded, multiplied and stored, never looked into.
+"""Warp-level tensor core products with opaque fragments (WMMA): loaded, multiplied and stored, never inspected.
 
-The documentation tells how many elements each lane holds, not which (PTX ISA, "wmma.load"). The owners here are one
-possible answer, used consistently by the interpreter and the simulator. A constant "layout":
-0 row-major, 1 column-major.
+The documentation says how many elements each lane holds, not which (PTX ISA, "wmma.load"). The owners here are one
+possible answer, used consistently by the interpreter and the simulator. The constant operand "layout": 0 row-major,
+1 column-major.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from taskmap.ir.isa.specs import FragmentMoveSpec, MatMulSpec
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i32, u8
 
 SHAPES = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
-"""m, n, k."""
+"""(m, n, k)."""
 
 _LAYOUTS = (0, 1)
 _STRIDE = Parameter("stride", Place.VALUE, dtypes=(i32,))
@@ -25,7 +25,7 @@ def _isa(dtype: DType) -> str:
 
 
 def _fragment(operand: str, shape: tuple[int, int, int], dtype: DType) -> TaskMapping:
-    """Runs along k, or along n of c. Fragments of f16 operands have 16 slots, so that some lanes hold the same."""
+    """The owner of a fragment. Slots run along k, or along n of c; f16 operands have 16, so lanes share elements."""
     m, n, k = shape
     rows, columns = {"a": (m, k), "b": (n, k), "c": (m, n)}[operand]
     slots = 16 if dtype == f16 and operand != "c" else rows * columns // 32

@@ -1,4 +1,4 @@
-"""Expressions of script: whatever Python knows is computed now, whatever depends on the kernel's data becomes IR."""
+"""Expressions of script: Python values are computed while building; values known only at run time become IR."""
 
 from __future__ import annotations
 
@@ -72,10 +72,11 @@ class _At:
 
 @dataclass(slots=True)
 class Setting:
-    """What all functions read into one kernel share.
+    """The state shared by all functions read into one kernel.
 
-    what: the header of errors. facts: what is known of variables where reading stands. threads: in a block.
-    has_workers: whether thread and block mean something. predicated: the buffers whose edges are. depth: of calls.
+    what: the headline of errors. facts: what is known about variables at the current place. threads: per block.
+    has_workers: True if `thread` and `block` have a value. predicated: buffers with predicated accesses. depth: of
+    nested calls.
     """
 
     what: str
@@ -88,10 +89,10 @@ class Setting:
 
 
 class Inlinable:
-    """A function whose call is replaced by what it reads into the kernel."""
+    """A function whose call is replaced by its body."""
 
     def inline(self, setting: Setting, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Read the function's body with these arguments; the value that it returns."""
+        """Read the function's body with these arguments; returns its value."""
         raise NotImplementedError
 
 
@@ -102,7 +103,7 @@ class Evaluator:
         self.source = source
         self.names = names
         self.setting = setting
-        self.outer_facts: Facts | None = None  # inside a select: what holds whether or not its condition does
+        self.outer_facts: Facts | None = None  # inside a select: the facts that hold whatever its condition is
 
     def fail(self, node: ast.AST, why: str, hint: str = "") -> ScriptError:
         """An error at ``node``."""
@@ -113,7 +114,7 @@ class Evaluator:
         raise self.fail(node, why, hint)
 
     def run(self, node: ast.AST, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call Python; what it raises is placed at ``node``."""
+        """Call a Python function; an exception is reported at ``node``."""
         try:
             return function(*args, **kwargs)
         except TaskmapError as error:
@@ -126,7 +127,7 @@ class Evaluator:
             raise self.fail(node, text if text.endswith(".") else f"{text}.") from error
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression: a Python object, or IR."""
+        """The value of an expression: a Python object or IR."""
         method = _TABLE.get(type(node))
         if method is None:
             why, hint = _REFUSED.get(type(node), (f"script has no {type(node).__name__}.", ""))
@@ -134,7 +135,7 @@ class Evaluator:
         return method(self, node)
 
     def scalar(self, node: ast.expr) -> Any:
-        """The value of an operand: a number or an expression, not a whole tensor."""
+        """The value of an operand: a number or an expression, never a whole tensor."""
         value = self.value(node)
         if isinstance(value, Buffer):
             self.refuse(node, f"{value.name} is a whole tensor.", f"Index an element: {value.name}[{_indices(value)}].")
@@ -213,7 +214,7 @@ class Evaluator:
         return self.run(node, call, "pow", *(e if isinstance(e, Expr) else float(e) for e in (a, b)))
 
     def truth(self, node: ast.expr, value: Any) -> Expr:
-        """``value``, IR, as a condition."""
+        """``value``, which is IR, as a condition."""
         if not isinstance(value, Expr):
             self.refuse(node, f"{_kind(value)} is not a condition.")
         if not value.dtype.is_bool:
@@ -221,7 +222,7 @@ class Evaluator:
         return value
 
     def boolean(self, node: ast.BoolOp) -> Any:
-        """and, or. The operands that come after IR are evaluated whatever it is, so their loads are kept in bounds."""
+        """and, or. Operands after an IR operand are evaluated in any case, so their loads are kept in bounds."""
         is_and = isinstance(node.op, ast.And)
         total: Expr | None = None
         value: Any = None
@@ -237,7 +238,7 @@ class Evaluator:
 
     @contextmanager
     def discardable(self, cond: Expr | None, holds: bool = True) -> Iterator[None]:
-        """What is evaluated inside counts only where ``cond`` holds (or does not), but is always computed."""
+        """Expressions evaluated inside count only if ``cond`` holds (or does not hold), but are always computed."""
         if cond is None:
             yield
             return
@@ -275,7 +276,7 @@ class Evaluator:
         return self.run(node, compare, _COMPARE[type(op)][0], a, b)
 
     def conditional(self, node: ast.IfExp) -> Any:
-        """a if cond else b: one of them where cond is known, else a select whose loads are kept in bounds."""
+        """a if cond else b: one of the two if cond is known, else a select with its loads kept in bounds."""
         cond = self.scalar(node.test)
         if not isinstance(cond, Expr):
             return self.value(node.body if cond else node.orelse)
@@ -296,7 +297,7 @@ class Evaluator:
         return {self.value(k): self.value(v) for k, v in zip(node.keys, node.values, strict=True) if k is not None}
 
     def comprehension(self, node: _Comprehension) -> list[Any]:
-        """Run while building: its iterables are Python's, and range counts in ints."""
+        """Executed while building: its iterables are Python's, and range yields ints."""
         results: list[Any] = []
         self._generate(node, list(node.generators), results)
         return results
@@ -312,7 +313,7 @@ class Evaluator:
                 conditions = [self.value(c) for c in left[0].ifs]
                 for c, value in zip(left[0].ifs, conditions, strict=True):
                     if isinstance(value, Expr):
-                        self.refuse(c, "a comprehension is run while building, and this is not known then.")
+                        self.refuse(c, "a comprehension is run while building, and this value is not known then.")
                 if all(conditions):
                     self._generate(node, left[1:], results)
 
@@ -324,7 +325,7 @@ class Evaluator:
                 return list(self.run(node, range, *args))
         value = self.value(node)
         if isinstance(value, (Expr, Buffer, words.Loop)):
-            self.refuse(node, "a comprehension runs over what is known while building.", "Write a loop.")
+            self.refuse(node, "a comprehension runs over values known while building.", "Write a loop.")
         return list(self.run(node, iter, value))
 
     def bind_target(self, target: ast.expr, value: Any) -> None:
@@ -382,7 +383,7 @@ class Evaluator:
         return result
 
     def load(self, node: ast.AST, buffer: Buffer, indices: Sequence[Expr]) -> Expr:
-        """buffer[indices], kept in bounds inside a select, and predicated if the buffer's edges are."""
+        """buffer[indices], kept in bounds inside a select, and predicated if the buffer is."""
         self.check_rank(node, buffer, indices)
         facts = self.outer_facts or self.setting.facts
         if buffer in self.setting.predicated:
@@ -392,7 +393,7 @@ class Evaluator:
         return Load(buffer, tuple(indices), buffer.dtype, max((i.lanes for i in indices), default=1))
 
     def predicated(self, node: ast.AST, buffer: Buffer, indices: Sequence[Expr], otherwise: Any) -> Expr:
-        """buffer[indices] inside the buffer, and ``otherwise`` outside."""
+        """buffer[indices] inside the buffer, ``otherwise`` outside."""
         facts = self.outer_facts or self.setting.facts
         self.check_rank(node, buffer, indices)
         inside = self.inside(buffer, indices, facts)
@@ -407,7 +408,7 @@ class Evaluator:
         return result
 
     def inside(self, buffer: Buffer, indices: Sequence[Expr], facts: Facts) -> Expr | None:
-        """The condition that an element is in the buffer, as far as it is not proved; None when it is."""
+        """The part of the condition "the element is in the buffer" that is not proved; None if all of it is proved."""
         conditions = []
         for i, size in zip(indices, buffer.shape, strict=True):
             n = index(size)
@@ -425,7 +426,7 @@ class Evaluator:
             self.refuse(node, f"{buffer!r} has {buffer.rank} dimensions, but is indexed with {len(indices)}.")
 
     def called(self, node: ast.Call) -> Any:
-        """A call: a word of script, a type, a function of mathematics, or any Python function, which is called now."""
+        """A call of a word of script, a type, a math function, or any Python function, which is executed now."""
         function = self.value(node.func)
         if any(isinstance(a, ast.Starred) for a in node.args):
             args = [v for a in node.args for v in self._spread(a)]
@@ -453,7 +454,7 @@ class Evaluator:
         return self.call_python(node, function, args, kwargs)
 
     def call_python(self, node: ast.Call, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a Python function; those that would ask for the value of IR are replaced by what they mean."""
+        """Call a Python function; builtins that need the value of an IR argument are replaced by IR equivalents."""
         if function is range:
             return self.run(node, words.serial, *args, **kwargs)
         if any(isinstance(a, Expr) for a in args):
@@ -489,7 +490,7 @@ def _literal(value: float, dtype: DType) -> Expr:
 
 
 def shorter(i: Expr) -> Expr:
-    """An index with the terms of its sums collected where that is shorter: i + 2 - 1 is i + 1."""
+    """An index with the terms of its sums collected, if that is shorter: i + 2 - 1 becomes i + 1."""
     return map_expr(i, _collected)
 
 

@@ -6,8 +6,8 @@
             y[i] = x[i] * factor
 
 Python values around the function are compile-time parameters: an ``if`` on one is decided, a loop over a list is
-written out, any Python function may be called. What depends on the kernel's data or sizes becomes IR. A name is
-assigned once; a value that changes lives in a buffer. docs/write-a-kernel.md tells the rest.
+unrolled, any Python function may be called. Values that depend on the kernel's data or sizes become IR. A name is
+assigned once; a value that changes lives in a buffer. docs/write-a-kernel.md describes the rest.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def kernel(
     Each parameter is annotated with its type: f32[m, k] for a tensor, with sizes that are ints or dim("m"), or i64 for
     a size. The parameters that the body writes are the kernel's outputs.
 
-    grid, threads: for a GPU kernel, how many blocks (up to three numbers, symbolic or not) and threads in each.
-    predicated: parameters may be accessed out of range: such a read gives 0, such a write is left out. What is proved
-    to be in range costs nothing. By default only in a GPU kernel. name: by default the function's. cluster, min_blocks:
+    grid, threads: of a GPU kernel, the number of blocks (up to three numbers, symbolic or not) and of threads in each.
+    predicated: parameters may be accessed out of range: such a read gives 0, such a write is skipped. Accesses proved
+    to be in range cost nothing. By default only in a GPU kernel. name: by default the function's. cluster, min_blocks:
     see ``Kernel``.
 
-    Raises ScriptError at the user's line for what script does not have, VerifyError for a kernel that breaks a rule.
+    Raises ScriptError at the user's line for unsupported Python, VerifyError for a kernel that violates a rule.
     """
     frame_locals = dict(sys._getframe(1).f_locals)
 
@@ -113,10 +113,10 @@ def script(function: Function) -> Script:
 
 
 def build(function: Function | Script, *args: Any, **kwargs: Any) -> Body:
-    """The statements of a script function with its parameters given: a template filled in.
+    """The statements of a script function with its parameters bound: an instantiated template.
 
-    args, kwargs: buffers, numbers, expressions, or functions that return expressions or are script themselves.
-    Raises ScriptError at the user's line, and when the function returns something: statements have no value.
+    args, kwargs: buffers, numbers, expressions, functions that return expressions, and script functions.
+    Raises ScriptError at the user's line, and if the function returns a value: statements have none.
     """
     helper = function if isinstance(function, Script) else Script(function)
     out = Builder()
@@ -184,13 +184,13 @@ class _KernelReader:
         )
 
     def arguments(self) -> list[ast.arg]:
-        """The parameters. Raises ScriptError for kinds that a kernel does not have."""
+        """The parameters. Raises ScriptError for kinds that a kernel cannot have."""
         given = self.source.tree.args
         for extra in (given.vararg, given.kwarg, *given.kwonlyargs):
             if extra is not None:
                 self.refuse(extra, "a kernel has only plain parameters.", "Give each a name and a type.")
         if given.defaults:
-            hint = "Use a variable outside the function for what is known when the kernel is built."
+            hint = "Use a variable outside the function for a value known when the kernel is built."
             self.refuse(given.defaults[0], "a parameter of a kernel has no default.", hint)
         return [*given.posonlyargs, *given.args]
 
@@ -198,7 +198,7 @@ class _KernelReader:
         raise ScriptError(self.what, where=self.source.at(node), why=why, hint=hint)
 
     def parameter(self, arg: ast.arg) -> Buffer | Var:
-        """The tensor, or the size, that a parameter is."""
+        """The tensor or the size that a parameter stands for."""
         kind = self.annotation(arg)
         if kind == i64:
             return Var(arg.arg)
@@ -210,7 +210,7 @@ class _KernelReader:
         return Buffer(arg.arg, kind.dtype, kind.shape, strides=kind.strides)
 
     def annotation(self, arg: ast.arg) -> Any:
-        """What a parameter is annotated with; a string, also one made by ``from __future__``, is evaluated here."""
+        """The annotation of a parameter; a string (also one made by ``from __future__``) is evaluated here."""
         known = self.function.__annotations__.get(arg.arg)
         if not isinstance(known, str) or arg.annotation is None:
             return known

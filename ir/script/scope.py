@@ -1,4 +1,4 @@
-"""The names that a script sees: its own, block by block, then its surroundings', then Python's builtins."""
+"""The scopes of a script: its own names, block by block, then the enclosing Python scopes, then builtins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Names:
-    """A name is bound once, lives to the end of its block, and is not seen in the blocks beside it."""
+    """A name is bound once, lives to the end of its block, and is not visible in sibling blocks."""
 
     def __init__(self, outside: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
         self.outside = outside
@@ -19,7 +19,7 @@ class Names:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """A block: what is bound in it ends with it."""
+        """A block: names bound in it end with it."""
         self.blocks.append({})
         try:
             yield
@@ -28,7 +28,7 @@ class Names:
                 self.ended[name] = self.line.get(name, 0)
 
     def bound(self, name: str) -> bool:
-        """Whether the script itself has bound ``name`` in a block that is still open."""
+        """True if the script itself has bound ``name`` in a block that is still open."""
         return any(name in block for block in self.blocks)
 
     def bind(self, name: str, value: Any, line: int) -> None:
@@ -37,7 +37,7 @@ class Names:
         self.line[name] = line
 
     def look_up(self, name: str) -> Any:
-        """The value of a name. Raises KeyError when nothing has it."""
+        """The value of a name. Raises KeyError for an unknown one."""
         for block in reversed(self.blocks):
             if name in block:
                 return block[name]
@@ -47,7 +47,7 @@ class Names:
 
 
 def surroundings(function: Callable[..., Any], frame_locals: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function sees from outside: globals, the locals of the frame that decorates it, and its closure.
+    """The names a function sees from outside: globals, the locals of the frame that decorates it, its closure.
 
     The frame is needed because a name that only an annotation uses is not part of the closure.
     """

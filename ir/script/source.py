@@ -1,4 +1,4 @@
-"""Reading a Python function: its syntax tree, and the place of each node in the user's file."""
+"""Reading a Python function: its syntax tree, and the location of each node in the user's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskmap.ir.source import SourceLocation
 
 @dataclass(frozen=True, slots=True)
 class ScriptSource:
-    """A function's syntax tree. first: the line of the file that ``lines`` begin with."""
+    """A function's syntax tree. first: the file's line number of ``lines[0]``."""
 
     name: str
     file: str
@@ -23,7 +23,7 @@ class ScriptSource:
     tree: ast.FunctionDef
 
     def at(self, node: ast.AST) -> SourceLocation:
-        """The place of a node; a node of several lines is shown to the end of its first."""
+        """The location of a node; a node of several lines is shown to the end of its first line."""
         line: int = getattr(node, "lineno", self.tree.lineno)
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
         start = _column(text, getattr(node, "col_offset", 0))
@@ -38,7 +38,7 @@ def _column(text: str, utf8: int) -> int:
 
 
 def read_source(function: Callable[..., Any]) -> ScriptSource:
-    """The source of a function. Raises ScriptError for what is not a plain function, or has no source."""
+    """The source of a function. Raises ScriptError for anything but a plain function, and without a source."""
     name = getattr(function, "__name__", repr(function))
     if not inspect.isfunction(function) or name == "<lambda>":
         raise ScriptError(
@@ -61,7 +61,7 @@ def read_source(function: Callable[..., Any]) -> ScriptSource:
 
 
 def _parse(lines: list[str]) -> ast.stmt:
-    """The first statement of the lines, which may be indented; columns stay those of the file."""
+    """The first statement of the lines, which may be indented; columns remain those of the file."""
     if not lines[0][:1].isspace():
         return ast.parse("".join(lines)).body[0]
     block = ast.parse("if True:\n" + "".join(lines)).body[0]

@@ -1,4 +1,4 @@
-"""Statements of script: each becomes IR in the builder, or is carried out now when all of it is known."""
+"""Statements of script: each becomes IR in the builder, or is executed now if all of it is known."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _REGISTER_HINT = "A value that changes lives in a register: {0} = register(f32[1
 
 _REFUSED: dict[type, tuple[str, str]] = {
     ast.While: ("script has no while loops.", "Use for ... in range(n), with an if inside."),
-    ast.Break: ("script has no break.", "Put what follows under an if."),
-    ast.Continue: ("script has no continue.", "Put what follows under an if."),
+    ast.Break: ("script has no break.", "Put the rest of the body under an if."),
+    ast.Continue: ("script has no continue.", "Put the rest of the body under an if."),
     ast.Try: ("script has no try.", "Check the condition with if."),
     ast.With: ("script has no with.", ""),
     ast.Raise: ("a kernel cannot raise.", "Check while building with assert."),
@@ -51,7 +51,7 @@ class StatementReader(Evaluator):
         self.result: Any = None
 
     def read(self) -> Any:
-        """Read the function's body; the value that a helper returns, else None."""
+        """Read the function's body; returns the value of a helper, else None."""
         self.body(self.source.tree.body)
         return self.result
 
@@ -69,7 +69,7 @@ class StatementReader(Evaluator):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """A block of IR: names and facts of it end with it."""
+        """A block of IR: its names and facts end with it."""
         facts = self.setting.facts
         self.blocks += 1
         try:
@@ -87,7 +87,7 @@ class StatementReader(Evaluator):
             self.setting.builder.evaluate(value)
             return
         if isinstance(value, Expr) or not isinstance(node.value, ast.Call):
-            self.refuse(node, "the value is not used.", "Assign it, or leave the line out.")
+            self.refuse(node, "the value is not used.", "Assign it, or remove the line.")
 
     def nothing(self, node: ast.Pass) -> None:
         """pass."""
@@ -95,7 +95,7 @@ class StatementReader(Evaluator):
     def assertion(self, node: ast.Assert) -> None:
         test = self.scalar(node.test)
         if isinstance(test, Expr):
-            self.refuse(node, "a kernel cannot check this while it runs.", "Assert what is known while building.")
+            self.refuse(node, "a kernel cannot check this while it runs.", "Assert only values known while building.")
         if not test:
             self.refuse(node, str(self.value(node.msg)) if node.msg else "the assertion does not hold.")
 
@@ -146,7 +146,7 @@ class StatementReader(Evaluator):
             self.assign_to(one, item)
 
     def define(self, target: ast.Name, value: Any) -> None:
-        """name = value: a Let, or a name for something known while building."""
+        """name = value: a Let, or a name for a value known while building."""
         name = target.id
         self.check_new(target, name)
         if isinstance(value, Expr):
@@ -159,13 +159,13 @@ class StatementReader(Evaluator):
     def check_new(self, node: ast.AST, name: str, hint: str = _REGISTER_HINT) -> None:
         if name != "_" and self.names.bound(name):
             line = self.source.first + self.names.line.get(name, 1) - 1
-            why = f"{name} is assigned already, on line {line}, and a name keeps its value."
+            why = f"{name} is already assigned, on line {line}, and a name keeps its value."
             self.refuse(node, why, hint.format(name))
 
     def annotated(self, node: ast.AnnAssign) -> None:
-        """name: f32 = value, which converts."""
+        """name: f32 = value, with a conversion."""
         if node.value is None or not isinstance(node.target, ast.Name):
-            self.refuse(node, "a declaration without a value says nothing.", "Write name: f32 = value.")
+            self.refuse(node, "a declaration needs a value.", "Write name: f32 = value.")
         dtype = self.value(node.annotation)
         if not isinstance(dtype, DType):
             self.refuse(node.annotation, "a value's type is an element type such as f32.")
@@ -205,7 +205,7 @@ class StatementReader(Evaluator):
         self.put(target, buffer, self.indices(target.slice), value)
 
     def put(self, node: ast.AST, buffer: Buffer, indices: Sequence[Expr], value: Any) -> None:
-        """buffer[indices] = value, under a condition where the buffer's edges are predicated."""
+        """buffer[indices] = value, under a condition if the buffer's accesses are predicated."""
         self.check_rank(node, buffer, indices)
         from_float = value.dtype.is_float if isinstance(value, Expr) else isinstance(value, float)
         if from_float and not buffer.dtype.is_float:
@@ -246,7 +246,7 @@ class StatementReader(Evaluator):
         elif isinstance(over, OnWorker):
             self.mapped(node, over)
         elif isinstance(over, (Expr, Buffer)):
-            self.refuse(node.iter, "a loop runs over range(...), a task mapping, or what is known while building.")
+            self.refuse(node.iter, "a loop runs over range(...), a task mapping, or values known while building.")
         else:
             for item in list(self.run(node.iter, iter, over)):
                 with self.names.block():
@@ -262,7 +262,7 @@ class StatementReader(Evaluator):
                 self.check_new(name, name.id, "Give the index another name.")
 
     def counted(self, node: ast.For, over: words.Loop) -> None:
-        """A loop from start to stop by step becomes one from 0 by 1."""
+        """A loop from start to stop by step becomes a loop from 0 by 1."""
         if not isinstance(node.target, ast.Name):
             self.refuse(node.target, "this loop has one index.")
         self.check_targets(node.target)
@@ -303,14 +303,14 @@ class StatementReader(Evaluator):
         return [part.id for part in parts if isinstance(part, ast.Name)]
 
     def check_workers(self, node: ast.For, over: OnWorker) -> None:
-        """Threads without work, and threads that would do the work of others again, are a mistake."""
+        """Refuse threads without work, and threads that would repeat the work of others."""
         workers, threads = over.mapping.num_workers, self.setting.threads
         place = node.iter
         if isinstance(place, ast.Call) and isinstance(place.func, ast.Attribute):
             place = place.func.value
         if isinstance(over.worker, int) and not 0 <= over.worker < workers:
             error = IndexOutOfRangeError(self.setting.what, where=self.source.at(place))
-            error.why = f"the mapping has {workers} workers, and no worker {over.worker}."
+            error.why = f"the mapping has {workers} workers; worker {over.worker} does not exist."
             raise error
         if over.worker is not THREAD or workers == threads:
             return
@@ -351,13 +351,13 @@ class Script(Inlinable):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Only a script can call it. Raises ScriptError."""
         raise ScriptError(
-            f"{self.__name__} is script, and is called from Python",
+            f"{self.__name__} is a script function, but is called from Python",
             where=self.source.at(self.source.tree),
             hint=f"Call it in a @kernel, or use build({self.__name__}, ...).",
         )
 
     def inline(self, setting: Setting, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Read the body into the setting's builder. TypeError for arguments that do not fit."""
+        """Read the body into the setting's builder. Raises TypeError for arguments that do not fit."""
         if setting.depth == _DEEPEST:
             raise RecursionError(f"{self.__name__} calls itself without end")
         bound = inspect.signature(self.function).bind(*args, **kwargs)

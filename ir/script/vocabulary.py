@@ -1,6 +1,6 @@
-"""The words of script that are not Python's: loops, buffers, workers, barriers, moves.
+"""Script's own words, beyond Python's: loops, buffers, workers, barriers, moves.
 
-They do something only while a script is being read; the builder that they write to is that of the script.
+They act only while a script is being read; they write to the builder of that script.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Reading:
-    """The builder of the script being read, and what the buffer or value being assigned is called."""
+    """The builder of the script being read, and the name of the buffer or value being assigned."""
 
     builder: Builder
     name: str | None = None
@@ -52,7 +52,7 @@ _reading: ContextVar[_Reading] = ContextVar("taskmap_script")
 
 @contextmanager
 def writing_to(builder: Builder) -> Iterator[list[TensorMap]]:
-    """The words write to ``builder`` inside; the tensor maps that they make are in the list."""
+    """Inside, the words write to ``builder``; the list receives the tensor maps that they make."""
     reading = _Reading(builder)
     token = _reading.set(reading)
     try:
@@ -63,7 +63,7 @@ def writing_to(builder: Builder) -> Iterator[list[TensorMap]]:
 
 @contextmanager
 def named(name: str | None) -> Iterator[None]:
-    """What is made inside is called ``name``."""
+    """A buffer or value made inside is called ``name``."""
     reading = _current("a name")
     before, reading.name = reading.name, name
     try:
@@ -82,18 +82,18 @@ def _current(word: str) -> _Reading:
 
 
 def builder() -> Builder:
-    """The builder of the script being read: a plain Python function that a script calls may write statements to it."""
+    """The builder of the script being read: a plain Python function called by the script may write statements to it."""
     return _current("builder()").builder
 
 
 def dim(name: str) -> Var:
-    """A size that is known only when the kernel runs."""
+    """A size known only when the kernel runs."""
     return Var(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What a for statement runs over: start, start + step, ... below stop."""
+    """The range of a for statement: start, start + step, ... below stop."""
 
     kind: LoopKind
     start: Dim
@@ -116,22 +116,22 @@ def _loop(kind: LoopKind, bounds: Sequence[Dim], unroll: int = 0) -> Loop:
 
 
 def serial(*bounds: Dim, unroll: int = 0) -> Loop:
-    """What range means in script: a loop in order. ``unroll`` is a hint to the C compiler."""
+    """The meaning of range in script: a loop in order. ``unroll`` is a hint to the C compiler."""
     return _loop(LoopKind.SERIAL, bounds, unroll)
 
 
 def parallel(*bounds: Dim) -> Loop:
-    """A loop whose iterations run on all cores, in any order. Bounds as range."""
+    """A loop whose iterations run on all cores, in any order. Bounds as in range."""
     return _loop(LoopKind.PARALLEL, bounds)
 
 
 def vector(*bounds: Dim) -> Loop:
-    """A loop whose iterations are the lanes of vectors. Bounds as range, and the number of iterations is constant."""
+    """A loop whose iterations are the lanes of vectors. Bounds as in range; the number of iterations is constant."""
     return _loop(LoopKind.VECTOR, bounds)
 
 
 def unroll(*bounds: Dim) -> Loop:
-    """A loop that is written out. Bounds as range, and the number of iterations is constant."""
+    """A fully unrolled loop. Bounds as in range; the number of iterations is constant."""
     return _loop(LoopKind.UNROLLED, bounds)
 
 
@@ -153,12 +153,12 @@ def _buffer(scope: Scope, type: TensorType, init: ExprLike | None, owner: TaskMa
 
 
 def register(type: TensorType, *, init: ExprLike | None = None, owner: TaskMapping | None = None) -> Buffer:
-    """A buffer in registers, of one worker, or distributed over the threads by ``owner``; filled with ``init``."""
+    """A buffer in registers, of one worker or distributed over the threads by ``owner``; filled with ``init``."""
     return _buffer(Scope.REGISTER, type, init, owner, None)
 
 
 def local(type: TensorType, *, init: ExprLike | None = None, layout: object | None = None) -> Buffer:
-    """A buffer of one worker, in memory; filled with ``init``."""
+    """A buffer in memory of one worker; filled with ``init``."""
     return _buffer(Scope.LOCAL, type, init, None, layout)
 
 
@@ -168,15 +168,15 @@ def shared(type: TensorType, *, layout: object | None = None) -> Buffer:
 
 
 def barrier() -> None:
-    """All threads of the block meet, and see each other's writes."""
+    """Synchronise all threads of the block; afterwards they see each other's writes."""
     _current("barrier()").builder.barrier()
 
 
 def move(dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = None, asynchronous: bool = False) -> None:
-    """dst = src, element by element: a spec, for lowering to decompose.
+    """dst = src, element by element: a spec that lowering decomposes.
 
-    by: on a GPU, mapping.on(thread): each worker copies its tasks, which are chunks of the region. asynchronous: by
-    cp.async, where there is one.
+    by: on a GPU, mapping.on(thread): each worker copies its tasks, which are chunks of the region. asynchronous: with
+    cp.async, if the target has it.
     """
     if by is not None and not isinstance(by, OnWorker):
         raise TypeError(f"move(by=...) takes mapping.on(worker), not {by!r}")
@@ -185,12 +185,12 @@ def move(dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = No
 
 
 def matmul(c: Region | Buffer, a: Region | Buffer, b: Region | Buffer) -> None:
-    """c += a @ b: a spec, for lowering to decompose."""
+    """c += a @ b: a spec that lowering decomposes."""
     _current("matmul()").builder.matmul(c, a, b)
 
 
 def tensor_map(buffer: Buffer, box: Sequence[int], *, swizzle: int = 0) -> TensorMap:
-    """How the copy engine sees a parameter: in boxes of ``box`` elements, swizzled over so many bytes."""
+    """The TMA view of a parameter: boxes of ``box`` elements, with a swizzle that spans ``swizzle`` bytes."""
     reading = _current("tensor_map()")
     made = TensorMap(reading.name or "map", buffer, tuple(box), swizzle)
     reading.maps.append(made)
@@ -198,13 +198,13 @@ def tensor_map(buffer: Buffer, box: Sequence[int], *, swizzle: int = 0) -> Tenso
 
 
 def instruction(name: str) -> Instruction:
-    """An instruction of the table by name. Called in a script with its operands, it becomes a statement, or, if it has
-    a result, a value. Raises InputError for an unknown one."""
+    """An instruction of the table by name. Called in a script with its operands it becomes a statement, or a value if
+    it has a result. Raises InputError for an unknown one."""
     return instruction_named(name)
 
 
 def invoke(instruction: Instruction, operands: Sequence[Any]) -> Expr | None:
-    """One instruction: a statement, or the value of one that has a result."""
+    """One instruction: a statement, or a value if it has a result."""
     if len(operands) != len(instruction.parameters):
         names = ", ".join(p.name for p in instruction.parameters)
         raise TypeError(
@@ -244,7 +244,7 @@ def _operand(parameter: Parameter, operand: Any) -> Region | Expr | TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """block.x, block.y, block.z: which block of the grid runs."""
+    """block.x, block.y, block.z: the position of the running block in the grid."""
 
     x: Var = BLOCKS[0]
     y: Var = BLOCKS[1]

@@ -122,8 +122,8 @@ def test_what_is_stored_is_loaded_again(case: Case) -> None:
 @pytest.mark.parametrize(
     ("box", "coordinates", "bytes", "swizzle", "why"),
     [
-        ((4, 3), (0, 0), 4, 0, "rows are of 12 bytes"),
-        ((4, 8), (0, 0), 4, 128, "rows are of 32 bytes, and swizzled over 128"),
+        ((4, 3), (0, 0), 4, 0, "rows have 12 bytes"),
+        ((4, 8), (0, 0), 4, 128, "rows have 32 bytes, but the swizzle spans 128"),
         ((257, 8), (0, 0), 4, 0, "each extent is 1 to 256"),
         ((4, 8), (0,), 4, 0, "1 to 5 of each"),
         ((4, 4), (0, 0), 4, 16, "there is no swizzle of 16"),
@@ -349,7 +349,7 @@ def test_rounding_to_tf32() -> None:
 
 @pytest.mark.parametrize("dtype", [f32, f16, bf16])
 def test_other_types_are_rounded_elsewhere(dtype: DType) -> None:
-    with pytest.raises(TypeMismatchError, match="no type that only tensor instructions have"):
+    with pytest.raises(TypeMismatchError, match="not a type that only tensor instructions have"):
         round_operand(np.ones(1), dtype)
 
 

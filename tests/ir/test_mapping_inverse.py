@@ -82,7 +82,7 @@ def test_a_function_of_one_task_lowers_to_its_own_expression() -> None:
 
 def test_a_function_of_several_tasks_does_not_lower() -> None:
     pair = from_function(lambda worker: [(worker,), (1 - worker,)], (2,), 2, name="pair")
-    with pytest.raises(MappingError, match="do not do one task each"):
+    with pytest.raises(MappingError, match="do not do exactly one task each"):
         lower(pair)
 
 
