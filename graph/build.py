@@ -1,4 +1,4 @@
-"""Building nodes: the few shapes an operator's definition takes, so that an operator is one short function.
+"""Helpers that build nodes, so that defining an operator takes one short function.
 
 Broadcasting and type promotion follow PyTorch; sizes may be symbolic.
 """
@@ -18,7 +18,7 @@ from taskmap.ir.visit import walk_exprs
 
 
 def same_dim(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are known to be equal."""
+    """True if two sizes are known to be equal."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return a is b or (isinstance(a, Expr) and isinstance(b, Expr) and a == b)
@@ -27,7 +27,8 @@ def same_dim(a: Dim, b: Dim) -> bool:
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape that ``shapes`` broadcast to. Raises GraphError when two known sizes differ and neither is 1.
 
-    A symbolic size is taken to be equal to the size it meets, and not 1: whoever made the graph has checked that.
+    A symbolic size is assumed to equal the size it meets and not to be 1: the front end that built the graph has
+    checked it.
     """
     rank = max((len(s) for s in shapes), default=0)
     result: list[Dim] = [1] * rank
@@ -59,7 +60,7 @@ def define(
 ) -> Node:
     """A node of ``shape``: ``element(*formals)`` returns the function from output indices to the element's value.
 
-    An input that no element needs (an integer is never NaN) is no input of the node.
+    An input that no element loads (for example in isnan of an integer) is dropped from the node's inputs.
     """
     formals = [formal(f"x{i}", n.shape, n.dtype) for i, n in enumerate(inputs)]
     definition = compute(op, formals, shape, element(*formals), dtype)
@@ -90,7 +91,7 @@ def reduction(
     finish: Callable[[Expr], ExprLike] = lambda e: e,
     dtype: DType | None = None,
 ) -> Node:
-    """A node that folds ``prepare(x)`` over ``dims`` by ``kind`` (see Reduce) and then applies ``finish``."""
+    """A node that reduces ``prepare(x)`` over ``dims`` by ``kind`` (see Reduce) and then applies ``finish``."""
     reduced = sorted(d % len(x.shape) for d in dims) if x.shape else []
     shape = [1 if d in reduced else s for d, s in enumerate(x.shape) if keepdim or d not in reduced]
 

@@ -1,7 +1,7 @@
-"""Operators that PyTorch runs: how an extern node holds its call, and how the call is made again.
+"""Operators that PyTorch runs: how an extern node stores its call, and how the call is repeated.
 
-An extern node's attrs: ``target`` (the operator), ``args`` and ``kwargs`` (nested lists, tuples and dicts in which a
-tensor argument is a ``Slot`` and a symbolic size an expression), ``reason`` (why it is not compiled).
+An extern node's attrs: ``target`` (the operator), ``args`` and ``kwargs`` (nested lists, tuples and dicts in which each
+tensor argument is a ``Slot`` and each symbolic size an expression), ``reason`` (why it is not compiled).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from taskmap.ir.nodes import Expr
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of the node's i-th input in its arguments."""
+    """The position of the node's i-th input among its arguments."""
 
     index: int
 
 
 def fill(structure: object, tensors: Sequence[object], size: Callable[[Expr], object]) -> object:
-    """``structure`` with every slot replaced by its tensor and every expression by ``size`` of it."""
+    """``structure`` with every slot replaced by its tensor and every expression by its value under ``size``."""
     if isinstance(structure, Slot):
         return tensors[structure.index]
     if isinstance(structure, Expr):
@@ -36,7 +36,7 @@ def fill(structure: object, tensors: Sequence[object], size: Callable[[Expr], ob
 
 
 def call_extern(node: Node, tensors: Sequence[object], size: Callable[[Expr], object]) -> object:
-    """Makes the call of the extern ``node`` on ``tensors``, one for each input; returns what the operator returns."""
+    """Calls the extern ``node`` on ``tensors``, one per input, and returns the operator's result."""
     target = node.attrs["target"]
     if not callable(target):
         raise GraphError(f"the target of {node!r} cannot be called")

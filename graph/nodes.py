@@ -1,8 +1,8 @@
-"""The graph IR: a DAG of operators, each one a compute definition over the operators before it.
+"""The graph IR: a DAG of operators, each one a compute definition over its predecessors.
 
-A node has one output. An operator with several outputs is several nodes (dead ones are removed) or, when PyTorch must
-run it, one ``extern`` node with ``getitem`` nodes on it. Shapes are logical; where a value lies in memory is decided
-later by layout planning and is not part of the graph.
+A node has one output. An operator with several outputs becomes several nodes (dead ones are removed) or, when PyTorch
+must run it, one ``extern`` node with ``getitem`` nodes on it. Shapes are logical; layout planning decides later where a
+value is stored, so placement is not part of the graph.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ _ids = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a node came from: the operator's name in the model, and the user's line (file, line number, text) if
-    known.
-    """
+    """The source of a node: the operator's name in the model and, if known, the user's line (file, number, text)."""
 
     operator: str = ""
     file: str = ""
@@ -40,11 +38,10 @@ class Origin:
 class Node:
     """One value of the graph.
 
-    ``op`` is the operator's name; the special ones are input (a graph input, ``attrs["index"]``), constant (a tensor
-    that was part of the model, ``attrs["value"]``), extern and getitem. Every other node has a ``define``: its compute
-    definition, whose formal inputs correspond to ``inputs`` in order. ``attrs`` holds what a template needs beyond the
-    expression. ``strides`` is set where the outside world fixes it: for inputs, and for outputs that must equal
-    eager's.
+    ``op`` is the operator's name; four names are special: input (a graph input, ``attrs["index"]``), constant (a tensor
+    of the model, ``attrs["value"]``), extern and getitem. Every other node has a ``define``: its compute definition,
+    whose formal inputs correspond to ``inputs`` in order. ``attrs`` holds further facts that a template needs.
+    ``strides`` is set where the caller fixes them: for inputs, and for outputs that must equal eager's.
     """
 
     op: str
@@ -59,7 +56,7 @@ class Node:
 
     @property
     def is_compute(self) -> bool:
-        """True when taskmap compiles the node, false for inputs, constants, externs and their items."""
+        """True when taskmap compiles the node; false for inputs, constants, externs and their items."""
         return self.define is not None
 
     def __repr__(self) -> str:
@@ -71,11 +68,11 @@ class Node:
 class Graph:
     """Inputs in calling order, outputs in order (None where the model returns None), and the symbolic sizes.
 
-    ``dims`` maps each symbolic size to where its value is found at run time: ("input", i) for the i-th argument when
-    that is an integer, or ("size", i, d) for dimension d of the i-th argument; ("line", a, b, *place) is
-    max(a * n + b, 1) for the n at ``place``. All are taken to be at least 1. ``constant_inputs`` holds the positions of
-    inputs whose values stay the same from call to call (parameters and buffers). ``hints``: what symbolic sizes are
-    likely to be, where something says so.
+    ``dims`` maps each symbolic size to the source of its value at run time: ("input", i) is the i-th argument, an
+    integer; ("size", i, d) is dimension d of the i-th argument; ("line", a, b, *place) is max(a * n + b, 1) for the n
+    at ``place``. Every size is assumed to be at least 1. ``constant_inputs`` holds the positions of inputs whose values
+    persist from call to call (parameters and buffers). ``hints`` holds likely values of symbolic sizes, where they are
+    known.
     """
 
     inputs: list[Node]
@@ -85,11 +82,11 @@ class Graph:
     hints: dict[Var, int] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
-        """Every node reachable from the outputs, each after its inputs; then inputs not used by any are not listed."""
+        """Every node reachable from the outputs, each after its inputs. Unused inputs are not listed."""
         return topological([n for n in self.outputs if n is not None])
 
     def users(self) -> dict[Node, list[Node]]:
-        """For every node, the nodes that read it, in order; outputs of the graph are not counted."""
+        """Maps each node to the nodes that read it, in order. Graph outputs do not count as readers."""
         users: dict[Node, list[Node]] = {n: [] for n in self.nodes()}
         for node in users:
             for source in dict.fromkeys(node.inputs):
@@ -103,8 +100,10 @@ class Graph:
 
 
 def topological(roots: Iterable[Node], ends: Callable[[Node], bool] | None = None) -> list[Node]:
-    """Nodes reachable from ``roots`` through inputs, every node after its inputs; iterative, so depth does not
-    matter. The walk does not go past nodes for which ``ends`` holds; they are listed.
+    """Nodes reachable from ``roots`` through inputs, each after its inputs.
+
+    Iterative, so a deep graph does not overflow the stack. The walk includes nodes for which ``ends`` holds but does
+    not go past them.
     """
     order: dict[Node, None] = {}
     for root in roots:

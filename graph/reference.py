@@ -1,4 +1,4 @@
-"""The meaning of a graph: every node by its compute definition, in numpy."""
+"""The semantics of a graph: evaluates every node's compute definition in numpy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from taskmap.ir.types import FLOAT8, bf16
 __all__ = ["run"]
 
 Extern = Callable[[Node, list[Any], Callable[[Expr], int | float]], Any]
-"""Runs an extern node on its inputs; given also how to evaluate a symbolic size."""
+"""Runs an extern node on its inputs; the third argument evaluates a symbolic size."""
 
 
 def run(graph: Graph, inputs: Sequence[Any], extern: Extern | None = None) -> list[Any]:
     """The outputs of ``graph``: arrays, numbers for symbolic sizes, None where it returns None.
 
     ``inputs`` are arrays, and integers where the graph takes sizes. Raises GraphError at an extern node when ``extern``
-    is not given, and InputError for a wrong number of inputs.
+    is missing, and InputError for a wrong number of inputs.
     """
     if len(inputs) != len(graph.inputs):
         raise InputError(f"the graph takes {len(graph.inputs)} inputs, not {len(inputs)}")
@@ -52,7 +52,7 @@ def _found(place: tuple[object, ...], inputs: Sequence[Any]) -> int:
 
 
 def node_value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern: Extern | None) -> Any:
-    """The value of one node from the values of its inputs. Raises GraphError as ``run``."""
+    """The value of one node, given the values of its inputs. Raises GraphError as ``run`` does."""
     if node.define is not None:
         return evaluate(node.define, arguments, dims)
     if node.op == "constant":
@@ -63,7 +63,7 @@ def node_value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern
         return _size(node.attrs["expr"], dims)
     if node.op == "extern" and extern is not None:
         return extern(node, arguments, lambda e: _size(e, dims))
-    raise GraphError(f"{node!r} has no definition, and nothing that runs it was given")
+    raise GraphError(f"{node!r} has no definition, and no function was given that runs it")
 
 
 def _size(expr: object, dims: Mapping[Var, int]) -> int | float:
@@ -75,7 +75,7 @@ def _size(expr: object, dims: Mapping[Var, int]) -> int | float:
 
 
 def array_of(value: Any, node: Node) -> Array:
-    """A constant as an array: a numpy array, or anything with a method that gives one (a tensor)."""
+    """A constant as an array: a numpy array itself, or a tensor converted by its ``numpy`` method."""
     if isinstance(value, np.ndarray):
         return value
     if node.dtype in (bf16, *FLOAT8):

@@ -1,7 +1,8 @@
-"""How a node reads the values before it: the accesses of its definition, seen through the nodes inlined into it.
+"""The elements a node reads: the accesses of its definition, seen through the nodes inlined into it.
 
-Two accesses are compared by the row-major number of the element they touch, as a polynomial in the reader's axes. So it
-makes no difference whether a value is reached directly or through reshapes that keep the order of its elements.
+Two accesses are compared by the row-major number of the element they touch, as a polynomial in the reader's axes. It
+therefore makes no difference whether a value is reached directly or through reshapes that keep the order of its
+elements.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from taskmap.ir.visit import children, substitute
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRead:
-    """One read: element ``indices`` of ``source``, inside a reduction over ``folded`` (empty outside any)."""
+    """One read: element ``indices`` of ``source``, inside a reduction over ``folded`` (empty outside of reductions)."""
 
     source: Node
     indices: tuple[Expr, ...]
     folded: tuple[tuple[Var, Dim], ...]
-    aligned: bool = False  # known to read the reader's own position, without looking at the indices
+    aligned: bool = False  # known, without a look at the indices, to read the reader's own position
 
 
 def size_of(shape: Sequence[Dim]) -> Poly:
-    """The number of elements of a tensor, in a form that compares equal however it is written."""
+    """The number of elements of a tensor, in a form in which equal counts compare equal."""
     known = product(shape)
     return poly.constant(known) if isinstance(known, int) else poly.to_poly(known)
 
 
 @dataclass(slots=True)
 class Accesses:
-    """The reads of every node, when the nodes in ``inlined`` are computed where they are read."""
+    """The reads of every node, with the nodes in ``inlined`` recomputed at each read."""
 
     inlined: Container[Node]
     _reads: dict[Node, list[GraphRead]] = field(default_factory=dict)
     _positions: dict[Node, Position] = field(default_factory=dict)
 
     def of(self, node: Node) -> list[GraphRead]:
-        """The reads of ``node``; sources are nodes that are not inlined."""
+        """The reads of ``node``; each source is a node with memory of its own."""
         if node not in self._reads:
             self._reads[node] = self._collect(node)
         return self._reads[node]
@@ -56,7 +57,7 @@ class Accesses:
         return list(dict.fromkeys(a.source for a in self.of(node)))
 
     def position(self, node: Node) -> Position:
-        """The axes of ``node``, to compare its reads with."""
+        """The axes of ``node``, against which its reads are compared."""
         if node not in self._positions:
             self._positions[node] = Position(node)
         return self._positions[node]
@@ -108,7 +109,7 @@ def _loads(body: Expr) -> list[tuple[Load, tuple[tuple[Var, Dim], ...]]]:
 
 @dataclass(slots=True)
 class Position:
-    """Where a node's output is computed: its axes, and arithmetic on indices that knows their ranges."""
+    """The position of a node's output element: its axes, and index arithmetic that knows their ranges."""
 
     node: Node
     simplify: Simplifier = field(default_factory=Simplifier)
@@ -117,7 +118,7 @@ class Position:
         self.bind(list(zip(definition(self.node).axes, self.node.shape, strict=True)))
 
     def bind(self, axes: Sequence[tuple[Var, Dim]]) -> None:
-        """Makes the ranges of further variables known: those of a reduction."""
+        """Declares the ranges of further variables, those of a reduction."""
         for axis, size in axes:
             self.simplify.bind(axis, size)
             if static_size(size) == 1:
@@ -147,13 +148,13 @@ class Position:
         return self.number(definition(self.node).axes, self.node.shape)
 
     def aligned(self, access: GraphRead) -> bool:
-        """Whether ``access`` reads the element with the number of the one being computed."""
+        """True if ``access`` reads the element with the same number as the one being computed."""
         if access.aligned:
             return True
         return not access.folded and self.touched(access) == self.own()
 
     def split(self, rows: Poly) -> int | None:
-        """How many leading axes number the rows: the position at which the sizes before multiply to ``rows``."""
+        """The number of leading axes whose sizes multiply to ``rows``, so that they number the rows, or None."""
         shape = self.node.shape
         return next((d for d in reversed(range(len(shape) + 1)) if size_of(shape[:d]) == rows), None)
 
@@ -162,7 +163,7 @@ class Position:
         return self.number(definition(self.node).axes[:split], self.node.shape[:split])
 
     def column_number(self, split: int, access: GraphRead) -> Poly:
-        """The number, within its row, of the element that a read at the reader's own place touches."""
+        """The number, within its row, of the element that a read at the reader's own position touches."""
         if access.folded:
             return self.number([v for v, _ in access.folded], [n for _, n in access.folded])
         return self.number(definition(self.node).axes[split:], self.node.shape[split:])

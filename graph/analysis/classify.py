@@ -1,8 +1,8 @@
-"""What kind of operator a compute definition is, read off its expression: nothing is declared, so nothing can be wrong.
+"""The class of an operator, derived from its definition's expression. Nothing is declared, so nothing can be wrong.
 
-view          out[axes] = x[f(axes)]                 elements move, none is computed
+view          out[axes] = x[f(axes)]                 moves elements and computes nothing
 injective     no reduction in the body              element-wise operators, padding, gathers, concatenation
-contraction   sum over k of a[.., k] * b[.., k]      matrix products and convolutions: what a template anchors on
+contraction   sum over k of a[.., k] * b[.., k]      matrix products and convolutions: the anchors of templates
 reduction     any other definition with a Reduce     sums, softmax, pooling
 scatter       a tensor with elements put into it     gradients of gathers, index_add, index_put
 recurrence    a loop over steps                      LSTM, GRU, RNN
@@ -31,19 +31,19 @@ def definition(node: Node) -> Compute:
 
 
 def is_view(define: Compute) -> bool:
-    """Whether the definition only moves elements, by indices that do not depend on data."""
+    """True if the definition only moves elements, by indices that do not depend on data."""
     body = define.body
     return isinstance(body, Load) and not any(isinstance(e, (Load, Call)) for i in body.indices for e in walk_exprs(i))
 
 
 def is_identity(define: Compute) -> bool:
-    """Whether the definition is a plain copy of its one input, position by position."""
+    """True if the definition copies its one input position by position."""
     body = define.body
     return isinstance(body, Load) and same_position(define, body)
 
 
 def same_position(define: Compute, load: Load) -> bool:
-    """Whether ``load`` reads, from a tensor of the output's shape, the element at the output's position."""
+    """True if ``load`` reads the element at the output's own position, from a tensor of the output's shape."""
     if len(load.indices) != len(define.axes):
         return False
     return all(
@@ -57,22 +57,22 @@ def _is_zero(e: Expr) -> bool:
 
 
 def is_injective(define: Compute) -> bool:
-    """Whether an element needs a fixed, small number of input elements: there is no reduction, and no scatter."""
+    """True if an element needs a fixed, small number of input elements: no reduction, scatter or recurrence."""
     return not any(isinstance(e, (Reduce, Scatter, Recurrence)) for e in walk_exprs(define.body))
 
 
 def is_scatter(define: Compute) -> bool:
-    """Whether the definition puts elements at positions that are data."""
+    """True if the definition writes elements at positions that depend on data."""
     return isinstance(define.body, Scatter)
 
 
 def is_recurrence(define: Compute) -> bool:
-    """Whether the definition is a loop over steps, each from the one before."""
+    """True if the definition is a loop over steps, each computed from its predecessor."""
     return isinstance(define.body, Recurrence)
 
 
 def arithmetic_cost(define: Compute) -> int:
-    """Work per element of an injective definition: 1 for a load or an operation, 8 for a function or a division."""
+    """Work per element of an injective definition: 1 per load or operation, 8 per function call or division."""
     cost = 0
     for e in walk_exprs(define.body):
         if e.dtype == i64 and not isinstance(e, Load):
@@ -85,10 +85,10 @@ def arithmetic_cost(define: Compute) -> int:
 
 
 def is_contraction(define: Compute) -> bool:
-    """Whether the definition is a sum of products of floats that a template anchors on.
+    """True if the definition is a sum of products of floats that can anchor a template.
 
-    A matrix product, in which each factor has an axis of the output to itself, or a window sliding over one factor, as
-    a depthwise convolution. A dot product, or a matrix times a vector, is a reduction of rows and no contraction.
+    Either a matrix product, in which each operand has an output axis of its own, or a window that slides over one
+    operand, as in a depthwise convolution. A dot product or a matrix-vector product counts as a row reduction instead.
     """
     if not define.dtype.is_float:
         return False
@@ -100,7 +100,7 @@ def is_contraction(define: Compute) -> bool:
 
 
 def is_windowed(define: Compute) -> bool:
-    """Whether a reduction slides over an input: an index depends on an output axis and on a summed one."""
+    """True if a reduction slides over an input: an index depends on an output axis and on a reduced one."""
     folded = {v for e in walk_exprs(define.body) if isinstance(e, Reduce) for v, _ in e.axes}
     loads = [e for e in walk_exprs(define.body) if isinstance(e, Load)] if folded else []
     used = [{v for v in walk_exprs(i) if isinstance(v, Var)} for load in loads for i in load.indices]

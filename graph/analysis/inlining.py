@@ -1,9 +1,9 @@
-"""Which nodes have no memory of their own: they are computed, again if need be, wherever they are read.
+"""Selects the nodes without memory of their own: their values are recomputed at each read.
 
-Views always. Tensors from nothing (ranges, constants), and a cheap function of one value that is in memory anyway: a
-cast of an input, a mask from another mask. Not so where an anchor reads them: a template's operand should be plain
-memory. What depends on constants alone is computed once and kept, so it is never inlined into what is computed every
-time.
+Views always qualify. So do tensors made from nothing (ranges, constants), and a cheap function of one value that is in
+memory anyway: a cast of an input, a mask from another mask. A node that an anchor reads does not, because a template's
+operand should be plain memory. A value that depends on constants alone is computed once and kept, so it is never
+inlined into a kernel that runs on every call.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ CHEAP = 4
 
 
 def views_of_memory(node: Node) -> bool:
-    """Whether ``node`` is a view that needs no memory; a ``copy`` is a request for memory."""
+    """True if ``node`` is a view that needs no memory. A ``copy`` asks for memory, so it does not qualify."""
     return node.op != "copy" and node.is_compute and is_view(definition(node))
 
 
 def computed_once(graph: Graph) -> set[Node]:
-    """Nodes that depend on constants, and on no other input or size: their values stay the same from call to call."""
+    """Nodes that depend only on constants, and on no size: their values persist from call to call."""
     constant = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
     for node in graph.nodes():
         fixed = node.is_compute and all(static_size(n) is not None for n in node.shape)
@@ -34,12 +34,12 @@ def computed_once(graph: Graph) -> set[Node]:
 
 
 def is_anchor(node: Node) -> bool:
-    """Whether a template schedules the node: a contraction or an attention."""
+    """True if a template schedules the node: a contraction or an attention."""
     return node.op == "attention" or (node.is_compute and is_contraction(definition(node)))
 
 
 def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[Node]) -> set[Node]:
-    """The nodes computed where they are read; the ``kept``, outputs and operands of externs, are not, except views."""
+    """The nodes recomputed at each read. Of the ``kept`` (outputs, operands of externs), only views are among them."""
     order = list(nodes)
     users: dict[Node, list[Node]] = {n: [] for n in order}
     for node in order:
@@ -50,7 +50,7 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
     for node in reversed(order):
         if any(u in anchors or (u in feeds_anchor and views_of_memory(u)) for u in users[node]):
             feeds_anchor.add(node)
-    cost: dict[Node, int] = {}  # of the inlined nodes, with all that is inlined into them
+    cost: dict[Node, int] = {}  # of each inlined node, including everything inlined into it
     for node in order:
         before = sum(cost.get(n, 0) for n in node.inputs)
         if views_of_memory(node):
@@ -63,19 +63,19 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
 
 
 def _is_cheap(node: Node, before: int) -> bool:
-    """Whether computing ``node`` again, and what it is computed from, costs no more than reading it."""
+    """True if recomputing ``node`` and its inlined inputs costs no more than reading it."""
     define = definition(node)
     return node.op != "copy" and is_injective(define) and before + arithmetic_cost(define) <= CHEAP
 
 
 def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
-    """Whether ``node`` needs at most one value, which is given to the graph."""
+    """True if ``node`` needs at most one value, and that value is an input of the graph or a constant."""
     behind = _values_behind(node, inlined)
     return not behind or (len(behind) == 1 and not behind[0].is_compute and node not in once)
 
 
 def _values_behind(node: Node, inlined: Container[Node]) -> list[Node]:
-    """The reads of ``node`` that are not inlined."""
+    """The values that ``node`` reads once its inlined inputs are expanded."""
     found: list[Node] = []
     for source in node.inputs:
         found += _values_behind(source, inlined) if source in inlined else [source]

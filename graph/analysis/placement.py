@@ -1,7 +1,7 @@
-"""Where values lie in memory: strides and offsets of placed values, and views that need no memory of their own.
+"""Where values are stored: strides and offsets of placed values, and views that need no memory of their own.
 
-Coordinates in the graph are logical and stay so (NCHW stays NCHW). Storage order is a property of a placement alone:
-channels-last is a stride order. A view of a placed value, a slice or a permutation, is a placement in the same storage.
+Coordinates in the graph are logical and stay so (NCHW stays NCHW). Storage order belongs to the placement alone:
+channels-last is a stride order. A view of a placed value (a slice, a permutation) is a placement in the same storage.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from taskmap.ir.visit import walk_exprs
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a value lies: in the storage of ``root``, element (i, j, ...) at offset + i * strides[0] + ...
+    """The place of a value in the storage of ``root``: element (i, j, ...) is at offset + i * strides[0] + ...
 
-    Strides and offset are counted in elements.
+    Strides and offset count elements.
     """
 
     root: Node
@@ -52,11 +52,11 @@ def heads_inside(shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
-    """The strides each value would have in memory of its own.
+    """The strides that each value would have in memory of its own.
 
-    Where the outside world fixes strides, those. A convolution writes channels-last, and whatever follows a
-    channels-last value element for element, or window by window, does so too. Attention writes the heads of a query
-    together, as the projection after it reads them. Everything else is row-major.
+    Strides that the caller fixes are kept. A convolution writes channels-last, and so does every node that maps a
+    channels-last value element by element or window by window. Attention stores the heads of a query together, as the
+    projection after it reads them. Everything else is row-major.
     """
     chosen: dict[Node, tuple[Dim, ...]] = {}
     flowing: set[Node] = set()
@@ -76,7 +76,7 @@ def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether the node is a windowed contraction over images: [n, c, spatial...]."""
+    """True if the node is a windowed contraction over images: [n, c, spatial...]."""
     if not node.is_compute or len(node.shape) < 3:
         return False
     define = definition(node)
@@ -84,7 +84,7 @@ def is_convolution(node: Node) -> bool:
 
 
 def _follows(node: Node, flowing: Container[Node]) -> bool:
-    """Whether one of the largest inputs of ``node`` is a channels-last value whose channels are the node's channels."""
+    """True if a largest input of ``node`` is a channels-last value whose channels are the node's channels."""
     if not node.is_compute or len(node.shape) < 3:
         return False
     define = definition(node)
@@ -102,19 +102,19 @@ def _is_one(size: Dim) -> bool:
 
 
 def _only(at: Expr, axis: Var) -> bool:
-    """Whether an index depends on ``axis`` and on no other variable."""
+    """True if an index depends on ``axis`` and on no other variable."""
     return {e for e in walk_exprs(at) if isinstance(e, Var)} == {axis}
 
 
 def equal_strides(shape: Sequence[Dim], a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Whether two stride tuples address the elements of ``shape`` alike; the stride of an axis of size 1 is free."""
+    """True if two stride tuples address ``shape`` identically; the stride of an axis of size 1 is arbitrary."""
     return all(static_size(n) == 1 or same_dim(p, q) for n, p, q in zip(shape, a, b, strict=True))
 
 
 def view_placement(view: Compute, source: Placement) -> Placement | None:
     """The placement of ``view``, a pure re-indexing of a value placed at ``source``, in the same storage.
 
-    None when the view's addresses are not linear in its axes, so that it needs memory of its own.
+    None when the view's addresses are not linear in its axes, because it then needs memory of its own.
     """
     if not isinstance(view.body, Load):
         return None
@@ -141,7 +141,7 @@ def view_placement(view: Compute, source: Placement) -> Placement | None:
 
 
 def slice_placement(parent: Placement, axis: int, start: Dim) -> Placement:
-    """The placement of a part of a placed value that begins at ``start`` of ``axis``."""
+    """The placement of the part of a placed value that begins at ``start`` of ``axis``."""
     begin = index(start) * index(parent.strides[axis]) + index(parent.offset)
     offset = constant_value(begin)
     return Placement(parent.root, parent.strides, begin if offset is None else int(offset))

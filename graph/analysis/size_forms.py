@@ -1,4 +1,4 @@
-"""A normal form of sizes, so that sizes that are equal for simple reasons are written alike.
+"""The normal form of symbolic sizes, in which sizes that are equal for simple reasons are written identically.
 
 (n + 6 - 7) // 4 + 1   and   1 + (n - 1) // 4      ->  (n - 1) // 4 + 1
 (8 * n * m) // (n * m)                             ->  8
@@ -14,7 +14,7 @@ from taskmap.ir.types import i64
 
 
 def normal(size: Dim) -> Dim:
-    """The size in normal form; a number where it is one. Its variables are taken to be positive."""
+    """The size in normal form, an int if it is constant. Its variables are assumed to be positive."""
     if not isinstance(size, Expr):
         return size
     known = static_size(size)
@@ -28,7 +28,7 @@ def normal(size: Dim) -> Dim:
 
 
 def is_plain(size: Dim) -> bool:
-    """Whether a normal form is a number or a sum of at most two products of variables, and a number."""
+    """True if a normal form is a number, or a number plus at most two products of variables."""
     if not isinstance(size, Expr):
         return True
     made = poly.to_poly(size)
@@ -59,7 +59,7 @@ def _quotient(a: Poly, b: Poly) -> Poly:
     quotient, rest = poly.divide(a, b)
     if not rest:
         return quotient
-    if divisor is None:  # what is left over says nothing unless it is known to be smaller
+    if divisor is None:  # the quotient of a remainder is unknown unless the remainder is known to be smaller
         return poly.atom(binary("floordiv", to_expr(a), to_expr(b)))
     known = poly.constant_value(rest)
     if known is not None:

@@ -1,6 +1,6 @@
-"""Nodes in clusters, such that the clusters can run one after another: no cluster needs its own result from outside.
+"""Clusters of nodes that can run one after another: no cluster depends on its own result through another.
 
-Nodes are placed in graph order, each either into a cluster of its own or into one it reads. The graph of clusters must
+Nodes are placed in graph order, each into a cluster of its own or into one that it reads. The graph of clusters must
 stay acyclic:
 
     a ──► x ──► b        a and b may not share a cluster unless x is in it too: x would need the cluster's result,
@@ -21,7 +21,7 @@ from taskmap.ir.nodes import Dim
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """How the values of a row cluster are cut: ``count`` rows of ``length``; reductions fold tensors of ``wide``."""
+    """The row structure of a row cluster: ``count`` rows of ``length``; reductions reduce tensors of shape ``wide``."""
 
     count: Poly
     length: Poly
@@ -30,9 +30,9 @@ class Rows:
 
 @dataclass(slots=True, eq=False)
 class Cluster:
-    """Nodes that become one kernel, or one node that is no kernel (kind fixed: an extern, a concatenation in place).
+    """Nodes that become one kernel, or one node without a kernel (kind fixed: an extern, a concatenation in place).
 
-    ``size`` is the number of elements of the iteration domain. ``sources`` are the nodes outside that members read.
+    ``size`` is the number of elements of the iteration domain. ``sources`` are the outside nodes that members read.
     ``first`` and ``last`` are the positions of the earliest and the latest member in graph order.
     """
 
@@ -50,7 +50,7 @@ class Cluster:
 
 @dataclass(slots=True)
 class Partition:
-    """The clusters so far, and which of them each node is in."""
+    """The clusters so far, and the cluster of each node."""
 
     clusters: dict[Cluster, None] = field(default_factory=dict)
     of: dict[Node, Cluster] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Partition:
     def take(
         self, node: Node, into: Cluster, position: Mapping[Node, int], sources: Callable[[Node], Iterable[Node]]
     ) -> None:
-        """Moves one node from its cluster into a later one, which alone reads it."""
+        """Moves one node from its cluster into a later one, its only reader."""
         home = self.of[node]
         home.nodes.remove(node)
         at = position[node]
@@ -95,14 +95,14 @@ class Partition:
         return {self.of[s] for s in cluster.sources if s in self.of}
 
     def depends(self, starts: Iterable[Cluster], on: Cluster) -> bool:
-        """Whether one of ``starts`` is, or needs the result of, the cluster ``on``."""
+        """True if one of ``starts`` is the cluster ``on`` or needs its result."""
         stack = list(starts)
         seen: set[Cluster] = set()
         while stack:
             cluster = stack.pop()
             if cluster is on:
                 return True
-            # On a way from `on`, every cluster has a member after the first of `on`.
+            # On a path from `on`, every cluster has a member after the first member of `on`.
             if cluster in seen or cluster.last < on.first:
                 continue
             seen.add(cluster)
@@ -110,7 +110,7 @@ class Partition:
         return False
 
     def in_order(self) -> list[Cluster]:
-        """The clusters, each after those it reads, otherwise in the order of their last nodes."""
+        """The clusters, each after those it reads, otherwise ordered by their last nodes."""
         waiting = {c: self.before(c) for c in self.clusters}
         after: dict[Cluster, list[Cluster]] = {c: [] for c in self.clusters}
         for cluster, needed in waiting.items():
@@ -128,5 +128,5 @@ class Partition:
                     heappush(ready, (later.last, len(order) + len(self.clusters), later))
         if len(order) < len(self.clusters):
             stuck = next(c for c in self.clusters if waiting[c])
-            raise FusionError(f"the kernels of {stuck.nodes[0]!r} and of what it reads wait for each other")
+            raise FusionError(f"the kernels of {stuck.nodes[0]!r} and of its inputs wait for each other")
         return order

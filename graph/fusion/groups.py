@@ -1,34 +1,34 @@
-"""Fusion: which nodes become one kernel.
+"""Fusion: the rules that decide which nodes share a kernel.
 
     ╭─ contraction ───────╮     ╭─ contraction ──────────────╮    ╭─ reduce ─╮    ╭─ contraction ─╮    ╭─ row ───╮
     │ conv ─► add ─► relu ├──┬─►│ conv ─► add ─► add ─► relu ├───►│   mean   ├───►│   mm ─► add   ├───►│ softmax │
     ╰─────────────────────╯  │  ╰─────────────────▲──────────╯    ╰──────────╯    ╰───────────────╯    ╰─────────╯
                              ╰────────────────────╯
 
-Nodes are taken in graph order, so whatever a node reads has its cluster already. Each node goes through two steps:
+Nodes are taken in graph order, so the inputs of a node already have their clusters. Each node goes through two steps:
 
 1. *choose*: it joins the best of the clusters that it reads, or opens its own. An anchor (a contraction, an attention)
-   always opens one, so a cluster has at most one. Everything else asks each cluster it reads, the anchored and the
-   latest first, and each answers None (welcome) or the reason why not. The reasons are kept: ``explain`` prints them.
-   A row reduction that none of them welcomes may still share the rows of another one that reads the same values.
-2. *absorb*: the pointwise clusters that it also reads, and row clusters over the same rows, become part of its cluster,
+   always opens one, so a cluster has at most one anchor. Any other node asks each cluster it reads, anchored and
+   latest ones first. Each answers None (accepted) or the reason for a refusal; ``explain`` prints these reasons. A
+   row reduction that every cluster refuses may still share the rows of another one that reads the same values.
+2. *absorb*: the other pointwise clusters that it reads, and row clusters over the same rows, merge into its cluster
    where the same rules allow it.
 
-At last, what a kernel would write for one later kernel only moves there if that saves traffic (``graph.fusion.tails``).
+Finally, values that only one later kernel reads move into that kernel if this saves traffic (``graph.fusion.tails``).
 
-What a cluster welcomes depends on its kind, and so on the loops its kernel will have:
+A cluster accepts nodes according to its kind, because the kind determines its kernel's loops:
 
-    contraction   element-wise nodes at the anchor's own positions: they run on the tile while it is in registers
+        contraction   element-wise nodes at the anchor's own positions: they run while the tile is in registers
     attention     the same
-    row           nodes over the same rows (of ``length`` elements), and over one element a row: softmax, layer norm
+        row           nodes over the same rows (of ``length`` elements) or with one element per row: softmax, layer norm
     reduce        element-wise nodes at the positions of the reduced result
-    scatter       nothing: an element is finished only when the kernel is; but it absorbs what it is made from
-    recurrence    nothing: its steps follow one another, and what it reads at each of them is in memory
-    pointwise     element-wise nodes at the same positions; a row reduction of them makes the cluster a row cluster
+        scatter       nothing: no element is final before the kernel ends; but it absorbs the producers of its inputs
+        recurrence    nothing: its steps run in sequence, and each reads its inputs from memory
+        pointwise     element-wise nodes at the same positions; a row reduction of them turns it into a row cluster
 
 "The same position" means the same row-major number, so reshapes in between do not matter (``graph.analysis.access``).
-Values read by others too are simply further outputs of the kernel. Nodes without memory (``graph.analysis.inlining``)
-are in no cluster: they go wherever they are read.
+Values that other kernels also read become further outputs of the kernel. Nodes without memory
+(``graph.analysis.inlining``) belong to no cluster: each reader recomputes them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_INPUTS = 40
 MAX_NODES = 100
 PREFERENCE = {"contraction": 3, "attention": 3, "row": 2, "reduce": 1, "pointwise": 0, "scatter": 0, "recurrence": 0}
 _ALONE = ("scatter", "recurrence")
-"""Kinds whose kernel does nothing beside what opens it."""
+"""Kinds whose kernels compute nothing but the node that opened them."""
 
 Refusal = str | None
 
@@ -58,9 +58,9 @@ Refusal = str | None
 class Fusion:
     """The state of fusing one graph.
 
-    ``order`` numbers the nodes. ``strides`` says how each value will lie in memory. ``once`` are the nodes computed
-    once, from constants alone; ``kept`` the values that the outside reads; ``users`` who reads a node, inlined nodes
-    left out. ``kinds`` says which kind of cluster each node opens.
+    ``order`` numbers the nodes. ``strides`` are those of each value in memory. ``once`` holds the nodes computed once,
+    from constants alone; ``kept``, the values read from outside the graph; ``users``, the readers of each node, inlined
+    nodes left out. ``kinds`` is the kind of cluster that each node opens.
     """
 
     order: Mapping[Node, int]
@@ -82,7 +82,7 @@ class Fusion:
                 self.parts.merge(part, home, self.order)
 
     def add_fixed(self, node: Node, sources: Sequence[Node]) -> None:
-        """Puts a node that is no kernel, and reads ``sources``, into the order."""
+        """Places a node that has no kernel, and reads ``sources``, in the order."""
         cluster = Cluster("fixed", [node], {}, self.order[node], self.order[node], sources=dict.fromkeys(sources))
         self.parts.open(cluster)
 
@@ -96,13 +96,13 @@ class Fusion:
         return self.parts.open(cluster)
 
     def _read_clusters(self, node: Node) -> list[Cluster]:
-        """The kernels that ``node`` reads, the one it would rather join first."""
+        """The kernels that ``node`` reads, in its order of preference."""
         found = {self.parts.of[s] for s in self.accesses.sources(node) if s in self.parts.of}
         kernels = [c for c in found if c.kind != "fixed"]
         return sorted(kernels, key=lambda c: (PREFERENCE[c.kind], c.last), reverse=True)
 
     def _choose(self, node: Node, rows: Rows | None) -> Cluster | None:
-        """The cluster that ``node`` joins, or None; every refusal of one that it reads is noted with its reason."""
+        """The cluster that ``node`` joins, or None. Records the reason for each refusal by a cluster that it reads."""
         home: Cluster | None = None
         for cluster in self._read_clusters(node):
             reason = "it is fused with its other operand" if home else self._why_not_join(cluster, node, rows)
@@ -119,23 +119,23 @@ class Fusion:
         return home
 
     def _siblings(self, node: Node) -> list[Cluster]:
-        """The row kernels that read what the row reduction ``node`` reads: one walk along the rows serves both."""
+        """The row kernels that read the same values as the row reduction ``node``: one pass serves both."""
         readers = [self.parts.of.get(u) for s in self.accesses.sources(node) for u in self.users[s]]
         return list(dict.fromkeys(c for c in readers if c is not None and c.kind == "row"))
 
-    # Rules: each returns None, or the reason why a node stays outside.
+    # Rules: each returns None to accept a node, or the reason why it stays outside.
 
     def _why_not_join(self, cluster: Cluster, node: Node, rows: Rows | None) -> Refusal:
         if cluster.kind == "scatter":
-            return "the elements of a scatter are finished only when its kernel is"
+            return "no element of a scatter is final before its kernel ends"
         if cluster.kind == "recurrence":
-            return "the steps of a recurrence follow one another, and its kernel does nothing else"
+            return "the steps of a recurrence run in sequence, and its kernel computes nothing else"
         if self.kinds[node] in _ALONE:
             return f"a {self.kinds[node]} has loops of its own"
         if self.kinds[node] in ("contraction", "attention"):
             return "an anchor reads its operands tile by tile, many times over, so they must be in memory"
         if cluster.once != (node in self.once):
-            return "the one is computed once, from constants alone, the other at every call"
+            return "one is constant and computed once; the other runs on every call"
         reads = [a for a in self.accesses.of(node) if self.parts.of.get(a.source) is cluster]
         return (
             self._why_not_fit(cluster, node, rows, reads)
@@ -144,7 +144,7 @@ class Fusion:
         )
 
     def _why_not_fit(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[GraphRead]) -> Refusal:
-        """Whether ``node``, which reads members by ``reads``, fits into the loops of the cluster."""
+        """Why ``node``, which reads members by ``reads``, does not fit the loops of the cluster; None if it does."""
         if cluster.kind == "row":
             return self._why_not_row(cluster, node, rows, reads)
         if rows is not None and cluster.kind == "pointwise":
@@ -155,41 +155,41 @@ class Fusion:
 
     def _why_not_aligned(self, cluster: Cluster, node: Node, reads: Sequence[GraphRead]) -> Refusal:
         if size_of(node.shape) != cluster.size:
-            return f"it has another number of elements than the {cluster.kind} kernel's domain"
+            return f"its number of elements differs from that of the {cluster.kind} kernel's domain"
         position = self.accesses.position(node)
         if not all(position.aligned(a) for a in reads):
-            return f"it reads the {cluster.kind} kernel's values at other positions than its own"
+            return f"it reads the {cluster.kind} kernel's values at positions other than its own"
         return None
 
     def _why_not_row(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[GraphRead]) -> Refusal:
         if cluster.rows is None:
             return "the kernel has no rows"
         if self.kinds[node] == "reduce":
-            return "it reduces something else than the kernel's rows"
+            return "it does not reduce the kernel's rows"
         if rows is not None and rows != cluster.rows:
-            return "its rows have another length or shape than the kernel's"
+            return "the length or shape of its rows differs from the kernel's"
         return self._why_not_in_rows(cluster.rows, node, reads)
 
     def _why_not_rows_of(self, cluster: Cluster, rows: Rows, node: Node, reads: Sequence[GraphRead]) -> Refusal:
-        """Whether a row reduction fits onto a pointwise cluster, which it makes a row cluster."""
+        """Why a row reduction does not fit a pointwise cluster; None if it does (the cluster becomes a row cluster)."""
         if cluster.size != poly.multiply(rows.count, rows.length):
-            return "it reduces a tensor of another size than the pointwise kernel's domain"
+            return "it reduces a tensor whose size differs from the pointwise kernel's domain"
         return self._why_not_in_rows(rows, node, reads)
 
     def _why_not_in_rows(self, rows: Rows, node: Node, reads: Sequence[GraphRead]) -> Refusal:
-        """Whether each read of a member stays in the row that is being computed, at the same place of it."""
+        """Why a read of a member leaves the row, or the place in it, that is being computed; None if none does."""
         size, wide = size_of(node.shape), poly.multiply(rows.count, rows.length)
         position = self.accesses.position(node)
         split = position.split(rows.count)
         if split is None or size not in (wide, rows.count):
-            return "it has neither an element for every element of a row nor one for every row"
+            return "it has neither one element per element of a row nor one element per row"
         row = position.row_number(split)
         for access in reads:
             expected = row
             if size_of(access.source.shape) == wide:
                 expected = poly.add(poly.multiply(row, rows.length), position.column_number(split, access))
             if not access.aligned and position.touched(access) != expected:
-                return "it reads the kernel's values from other rows, or other places of the row, than its own"
+                return "it reads the kernel's values from other rows, or from other positions in the row, than its own"
         return None
 
     def _why_not_room(self, cluster: Cluster, nodes: Sequence[Node], sources: Sequence[Node]) -> Refusal:
@@ -203,25 +203,25 @@ class Fusion:
     def _why_not_acyclic(self, cluster: Cluster, node: Node) -> Refusal:
         others = {self.parts.of[s] for s in self.accesses.sources(node) if s in self.parts.of} - {cluster}
         if self.parts.depends(others, cluster):
-            return "another operand of it needs this kernel's result first"
+            return "another of its operands needs this kernel's result first"
         return None
 
     def why_not_absorb(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
-        """Whether the cluster ``part``, which ``node`` of ``home`` reads, may become part of ``home``."""
+        """Why the cluster ``part``, which ``node`` of ``home`` reads, may not merge into ``home``; None if it may."""
         if part.kind != "pointwise" and (part.rows is None or part.rows != home.rows):
-            return "its loops are its own"
+            return "it has loops of its own"
         if part.once != home.once:
-            return "the one is computed once, the other at every call"
+            return "one is constant and computed once; the other runs on every call"
         reason = self._why_not_room(home, part.nodes, list(part.sources))
         if reason is not None:
             return reason
         if self.parts.depends(self.parts.before(home) - {part}, part):
-            return "a third kernel stands between them"
+            return "a third kernel lies between them"
         shared = home.kind not in _ALONE and self._same_loops(part, home)
         return None if shared else self._why_not_prologue(part, home, node)
 
     def _same_loops(self, part: Cluster, home: Cluster) -> bool:
-        """Whether the cluster's nodes run in the loops of ``home``: every member reads them at its own position."""
+        """True if the cluster's nodes run in the loops of ``home``: every member reads them at its own position."""
         if part.size != home.size:
             return False
         members = set(part.nodes)
@@ -237,24 +237,24 @@ class Fusion:
         return True
 
     def _why_not_prologue(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
-        """Whether the cluster's one result may be computed anew wherever ``node`` reads it."""
+        """Why the cluster's one result may not be recomputed at each read by ``node``; None if it may."""
         if home.kind not in ("pointwise", "reduce", "scatter"):
-            return f"a {home.kind} kernel reads from memory what is not at its own positions"
+            return f"a {home.kind} kernel reads values at other positions from memory"
         members = set(part.nodes)
         if any(n in self.kept or any(u is not node and u not in members for u in self.users[n]) for n in part.nodes):
-            return "its values are read elsewhere too"
+            return "its values are also read elsewhere"
         reads = [a for a in self.accesses.of(node) if a.source in members]
         cost = sum(arithmetic_cost(definition(n)) for n in part.nodes)
         if cost > CHEAP and not _read_at_most_once(node, reads):
-            return "its values would be computed several times over"
+            return "its values would be computed several times"
         return None
 
 
 _REDUCTION_REFUSED = {
-    "contraction": "a reduction needs whole rows, and a tile of an anchor holds a part of them",
-    "attention": "a reduction needs whole rows, and a tile of an anchor holds a part of them",
-    "reduce": "a kernel has one reduction, unless all of them run along the same rows",
-    "pointwise": "it does not reduce rows that lie together in memory",
+    "contraction": "a reduction needs whole rows, and an anchor's tile holds only part of each",
+    "attention": "a reduction needs whole rows, and an anchor's tile holds only part of each",
+    "reduce": "a kernel has one reduction, unless all its reductions run along the same rows",
+    "pointwise": "it does not reduce rows that are contiguous in memory",
 }
 
 
@@ -271,11 +271,11 @@ def _kind(node: Node, rows: Rows | None) -> str:
 
 
 def _read_at_most_once(node: Node, reads: Sequence[GraphRead]) -> bool:
-    """Whether ``node`` makes no more reads than there are elements to read."""
+    """True if ``node`` makes no more reads than there are elements to read."""
     if len(reads) != 1:
         return False
     count = size_of([n for _, n in reads[0].folded])
-    if not (reads[0].folded and is_scatter(definition(node))):  # a scatter walks its source, and not its result too
+    if not (reads[0].folded and is_scatter(definition(node))):  # a scatter iterates over its source, not its result
         count = poly.multiply(size_of(node.shape), count)
     there = size_of(reads[0].source.shape)
     made, present = poly.constant_value(count), poly.constant_value(there)

@@ -1,4 +1,4 @@
-"""Concatenations in place: a ``cat`` whose inputs are written where they belong needs no kernel."""
+"""Concatenations in place: a ``cat`` whose inputs are written directly into the result needs no kernel."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from taskmap.ir.nodes import Dim
 
 
 def concatenated_axis(cat: Node) -> int:
-    """The axis along which the inputs of ``cat`` stand one after another."""
+    """The axis along which ``cat`` concatenates its inputs."""
     axis = cat.attrs.get("dim")
     if not isinstance(axis, int):
-        raise GraphError(f"{cat!r} does not say along which axis it concatenates")
+        raise GraphError(f"{cat!r} has no attribute 'dim', the axis along which it concatenates")
     return axis
 
 

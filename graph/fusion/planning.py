@@ -1,10 +1,10 @@
-"""From a graph to a plan: which nodes become kernels together, in which order, and where every value lies.
+"""From a graph to a plan: which nodes share a kernel, in which order kernels run, and where each value is stored.
 
-1. Strides are chosen for every value (``layout``), and the nodes that need no memory set aside (``inlining``).
-2. The rest is grouped into kernels (``fusion``).
-3. Values that leave their kernel are placed: in storage of their own, or in a slice of the concatenation that they go
-   into. Outputs that are views of placed values are placed in the same storage.
-4. Each group becomes a task (``tasks``).
+1. Choose strides for every value (``placement``), and set aside the nodes that need no memory (``inlining``).
+2. Group the rest into kernels (``groups``).
+3. Place the values that leave their kernel: in storage of their own, or in a slice of the concatenation that they are
+   part of. Outputs that are views of placed values share their storage.
+4. Turn each group into a task (``tasks``).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from taskmap.ir.task import Task
 class Group:
     """Nodes that become one kernel.
 
-    ``inputs`` and ``outputs`` are in the order of the task's. ``nodes`` are all nodes computed, in dependency order,
-    those inlined into several groups included. ``anchor`` is the node a template schedules. ``kind`` is pointwise, row,
-    reduce, scatter, recurrence, contraction or attention. ``refused`` says which neighbours stayed outside, and why.
-    ``once`` is true when the group depends on constant inputs alone, so that it runs again only after one of them has
-    changed.
+    ``inputs`` and ``outputs`` are in the task's order. ``nodes`` are all nodes computed, in dependency order, including
+    those inlined into several groups. ``anchor`` is the node that a template schedules. ``kind`` is pointwise, row,
+    reduce, scatter, recurrence, contraction or attention. ``refused`` pairs each neighbour that stayed outside with the
+    reason. ``once`` is true when the group depends on constant inputs alone, so that it runs again only after one of
+    them has changed.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """Steps in running order, a group or an extern node each; the placement of every value in memory; the outputs."""
+    """Steps in running order (each a group or an extern node), the placement of every value, and the outputs."""
 
     steps: list[Group | Node]
     placements: dict[Node, Placement]
@@ -61,12 +61,12 @@ class Plan:
 
 
 def plan(graph: Graph) -> Plan:
-    """The kernels of ``graph`` and the places of its values. Run ``graph.passes`` first: planning changes no node."""
+    """The kernels of ``graph`` and the places of its values. Run ``graph.passes`` first: planning rewrites no node."""
     return _Planner(graph).plan()
 
 
 class _Planner:
-    """The facts that planning one graph rests on, each found once."""
+    """The facts on which planning one graph rests, each computed once."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -81,7 +81,7 @@ class _Planner:
         inlined = inlined_nodes(self.nodes, self.outside, self.once)
         seen = [n for n in self.nodes if n in self.outside and n in inlined]
         self.views = {n: place for n in seen if (place := self._view(n)) is not None}
-        # A view that the outside reads, and that cannot lie in the memory of what it views, is computed by a kernel.
+        # A view read from outside that cannot share the storage of its source is computed by a kernel.
         self.accesses = Accesses(inlined - (self.outside - self.views.keys()))
 
     def plan(self) -> Plan:
@@ -120,18 +120,18 @@ class _Planner:
         return list(dict.fromkeys(s for n in node.inputs for s in self._behind(n)))
 
     def _behind(self, node: Node) -> list[Node]:
-        """What is read when ``node`` is: itself, or what it is computed from where it has no memory."""
+        """The values read in place of ``node``: itself or, if it has no memory, the values it is computed from."""
         return self.accesses.sources(node) if node in self.accesses.inlined else [node]
 
     def _place(self, node: Node, strides: Mapping[Node, tuple[Dim, ...]]) -> Placement:
-        """The place of a value of its own: new storage, or a slice of the concatenation that it goes into."""
+        """The place of a value that is not a view: new storage, or a slice of the concatenation that it is part of."""
         if node not in self.slices:
             return Placement(node, strides[node])
         cat, start = self.slices[node]
         return slice_placement(self._place(cat, strides), concatenated_axis(cat), start)
 
     def _view(self, node: Node) -> Placement | None:
-        """The place of a view in the storage of what it views; None when its strides may not be those."""
+        """The place of a view in the storage of its source; None when that contradicts the view's fixed strides."""
         chain = view_chain(node)
         place: Placement | None = self._place(chain.pop(), self.strides)
         while chain and place is not None:
@@ -155,7 +155,7 @@ class _Planner:
 
 
 def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
-    """Computed values that must be in memory: outputs, operands of externs, and what these are views of."""
+    """Computed values that must be in memory: outputs, operands of externs, and the sources of views among these."""
     read = [n for n in graph.outputs if n is not None]
     read += [x for n in nodes if n.op == "extern" for x in n.inputs]
     viewed = [view_chain(n)[-1] for n in read]
@@ -163,7 +163,7 @@ def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
 
 
 def view_chain(node: Node) -> list[Node]:
-    """``node`` and, as long as each is a view, what it views."""
+    """``node``, then the source of each view in turn, up to the first value that is not a view."""
     chain = [node]
     while views_of_memory(chain[-1]):
         chain.append(chain[-1].inputs[0])

@@ -1,4 +1,4 @@
-"""Reductions along rows, whose folded elements lie together in memory, so that a kernel can walk them in vectors."""
+"""Reductions along rows: the reduced elements are contiguous in memory, so a kernel can load them as vectors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Expr, Load, Reduce, Var
 from taskmap.ir.visit import walk_exprs
 
-# One long row, as in the sum of everything, leaves no rows to share out among cores.
+# One long row, as in the sum of a whole tensor, leaves no rows to distribute among cores.
 FEW_ROWS = 8
 LONG_ROW = 16384
 
 
 def row_reduction(node: Node, accesses: Accesses, strides: Mapping[Node, Sequence[Dim]]) -> Rows | None:
-    """The rows that ``node`` reduces to one element each, or None when it is no such reduction.
+    """The rows that ``node`` reduces to one element each, or None when it is not a row reduction.
 
-    It has one reduction, whose axes index, last, a tensor in which they are contiguous.
+    A row reduction has one Reduce, whose axes are the last indices of a tensor in which they are contiguous.
     """
     define = definition(node)
     reduces = [e for e in walk_exprs(define.body) if isinstance(e, Reduce)]
@@ -39,7 +39,7 @@ def row_reduction(node: Node, accesses: Accesses, strides: Mapping[Node, Sequenc
 
 
 def _wide_shape(body: Expr, folded: Sequence[Var]) -> tuple[Dim, ...] | None:
-    """The shape of a tensor whose last indices (sizes of 1 aside) are the folded axes, in order."""
+    """The shape of a tensor whose last indices (sizes of 1 aside) are the reduced axes, in order."""
     for load in walk_exprs(body):
         if not isinstance(load, Load):
             continue
@@ -52,7 +52,7 @@ def _wide_shape(body: Expr, folded: Sequence[Var]) -> tuple[Dim, ...] | None:
 def _contiguous(
     node: Node, folded: Mapping[Var, Dim], accesses: Accesses, strides: Mapping[Node, Sequence[Dim]]
 ) -> bool:
-    """Whether some operand is read along the folded axes at consecutive addresses."""
+    """True if some operand is read along the reduced axes at consecutive addresses."""
     position = accesses.position(node)
     step = position.number(list(folded), list(folded.values()))
     for access in accesses.of(node):

@@ -1,10 +1,10 @@
-"""Tails: values that a kernel writes for one later kernel only, and that this could as well compute itself.
+"""Tails: values that a kernel writes for a single later kernel, which could compute them itself.
 
     mm ─► add ─► square ─► mean ─► ...          mm ─► add ─► │ square ─► mean ─► ...
           └──────────────► mul                        └────► │           mul
     two tensors written, two read               one written, one read
 
-A tail moves when less is read and written afterwards. What remains in the first kernel is what others need too.
+A tail moves when that reduces the elements read and written. The values that other kernels need stay in the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskmap.ir.analysis.polynomial import Poly
 
 
 def move_tails(fusion: Fusion) -> None:
-    """Moves each tail of a contraction or an attention into the kernel that reads it, the last ones first."""
+    """Moves each tail of a contraction or an attention into the kernel that reads it, last tails first."""
     for cluster in [c for c in fusion.parts.clusters if c.anchor is not None]:
         for node in reversed(cluster.nodes[:]):
             home = _only_reader(node, cluster, fusion)
@@ -32,7 +32,7 @@ def move_tails(fusion: Fusion) -> None:
 
 
 def _only_reader(node: Node, cluster: Cluster, fusion: Fusion) -> Cluster | None:
-    """The one other kernel that reads ``node``, if there is one and it has no anchor."""
+    """The one other kernel that reads ``node``, provided that there is exactly one and it has no anchor."""
     readers = {fusion.parts.of[u] for u in fusion.users[node]}
     if node in fusion.kept or len(readers) != 1 or cluster in readers:
         return None
@@ -41,7 +41,7 @@ def _only_reader(node: Node, cluster: Cluster, fusion: Fusion) -> Cluster | None
 
 
 def _tails(node: Node, cluster: Cluster, fusion: Fusion) -> Iterator[list[Node]]:
-    """``node`` alone, then with all that the cluster computes for it only; readers before what they read."""
+    """First ``node`` alone, then with everything that the cluster computes only for it; readers before their inputs."""
     if node is cluster.anchor or fusion.parts.of[node] is not cluster:
         return
     yield [node]
@@ -54,7 +54,7 @@ def _tails(node: Node, cluster: Cluster, fusion: Fusion) -> Iterator[list[Node]]
 
 
 def _moves(tail: list[Node], cluster: Cluster, home: Cluster, fusion: Fusion) -> bool:
-    """Whether ``home`` may compute the tail, and memory traffic is saved: now its result is written and read once."""
+    """True if ``home`` may compute the tail and this saves the traffic of writing and reading its result once."""
     first, last = fusion.order[tail[-1]], fusion.order[tail[0]]
     sources = dict.fromkeys(s for n in tail for s in fusion.accesses.sources(n) if s not in tail)
     part = Cluster("pointwise", tail, size_of(tail[0].shape), first, last, cluster.once, sources=sources)
@@ -71,5 +71,5 @@ def _moves(tail: list[Node], cluster: Cluster, home: Cluster, fusion: Fusion) ->
 
 
 def _is_written(value: Node, cluster: Cluster, tail: list[Node], fusion: Fusion) -> bool:
-    """Whether the cluster writes ``value`` for others than the tail."""
+    """True if the cluster writes ``value`` for readers outside the tail."""
     return value in fusion.kept or any(fusion.parts.of[u] is not cluster and u not in tail for u in fusion.users[value])

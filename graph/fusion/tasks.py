@@ -1,4 +1,4 @@
-"""A fused group of nodes as a Task: definitions over buffers that know their place in memory."""
+"""A fused group of nodes as a Task: definitions over buffers with strides and offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_task(
 ) -> Task:
     """The task that computes ``outputs`` from ``inputs`` by the definitions of ``nodes``, given in dependency order.
 
-    Inputs and outputs have a placement, and their buffers its strides and offset; the other nodes' buffers are logical.
+    Inputs and outputs are placed, so their buffers have strides and an offset; the other nodes' buffers are logical.
     """
     buffers: dict[Node, Buffer] = {n: _placed(f"in{i}", n, placements[n]) for i, n in enumerate(inputs)}
     written = {n: f"out{i}" for i, n in enumerate(outputs)}
@@ -37,7 +37,7 @@ def build_task(
         if node in written:
             out = _placed(written[node], node, placements[node])
         define = definition(node)
-        # An input that the body does not load (x ** 0, the argmax of one element) is no input of the task.
+        # An input that the body does not load (x ** 0, the argmax of one element) is not an input of the task.
         formals = {f: buffers[n] for f, n in zip(define.inputs, node.inputs, strict=True) if n in buffers}
         body = replace_buffers(define.body, formals)
         stages.append(Stage(out, define.axes, body, node.op, tuple(sorted(node.attrs.items()))))
@@ -65,7 +65,7 @@ def members_and_inlined(members: Sequence[Node], inlined: Container[Node]) -> li
 
 
 def task_name(operators: Sequence[str]) -> str:
-    """A name from the operators in order, cut to at most 40 characters at a word's end; an identifier."""
+    """The operators' names joined in order, cut at a word's end to at most 40 characters; a valid identifier."""
     name = ""
     for op in operators:
         word = re.sub(r"[^0-9A-Za-z]+", "_", op)
@@ -80,5 +80,5 @@ def _placed(name: str, node: Node, placement: Placement) -> Buffer:
 
 
 def _symbolic(task: Task) -> tuple[Var, ...]:
-    """The symbolic sizes that the task mentions anywhere, attributes included, oldest first."""
+    """The symbolic sizes that the task mentions anywhere, including in attributes, oldest first."""
     return tuple(sorted(structure(task).free, key=lambda v: v.uid))

@@ -104,7 +104,7 @@ def _tap(o: Expr, k: Expr, s: Window, d: int) -> Expr:
 
 
 def _may_leave(size: Dim, kernel: int, out: Dim, s: Window, d: int, ceil_mode: bool) -> bool:
-    """Whether a tap may lie outside the input."""
+    """True if a tap may lie outside the input."""
     if s.padding[d]:
         return True
     if isinstance(size, int) and isinstance(out, int):

@@ -180,7 +180,7 @@ def _statistics_type(x: Node) -> DType | None:
 
 
 def _along_rows(x: Node, dim: Dims) -> bool:
-    """Whether what is reduced is a row of elements: the last dimensions."""
+    """True if what is reduced is a row of elements: the last dimensions."""
     dims = sorted(dims_of(x, dim))
     return bool(dims) and dims == list(range(len(x.shape) - len(dims), len(x.shape)))
 

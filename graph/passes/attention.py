@@ -1,10 +1,10 @@
-"""Attention that a model wrote out by hand becomes one operator, so that the scores never lie in memory.
+"""Recovers attention: one that a model writes out becomes one operator, so the scores are never stored.
 
     bmm(softmax(mask(scale * bmm(q, kᵀ))), v)    ->    attention(q, k, v, masks)
 
-It is found by its expressions: two products, a softmax between them, and around the first product only numbers, masks
-and conversions. Views, flattened batches and shared key heads are seen through by composing indices. The new node keeps
-the scores as they were written, so a mask acts exactly as it did.
+The pattern is matched on expressions: two products, a softmax between them, and around the first product only numbers,
+masks and conversions. Composing indices looks through views, flattened batches and shared key heads. The new node keeps
+the scores as they were written, so a mask acts exactly as before.
 """
 
 from __future__ import annotations
@@ -42,31 +42,32 @@ LARGEST_HEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class RecoverAttention:
-    """Two matrix products with a softmax between them, and nobody else reading it, become one attention.
+    """Two matrix products with a softmax between them, which nothing else reads, become one attention.
 
-    Left alone are f64, whose results a user compares digit by digit, and keys and values that are both constant: that
-    is a layer. Half types are computed in f32 throughout. A row in which every key is forbidden by minus infinity is
-    NaN, as written out, and not zero, as in PyTorch's own attention; unless weights that are no numbers are made zero,
-    which is how PyTorch's own attention is exported. What is no number in queries or keys is none in the result then.
+    Two cases stay as they are: f64, whose results users compare digit by digit, and keys and values that are both
+    constant, which make a layer. Half types are computed in f32 throughout. A row in which minus infinity masks every
+    key is NaN, as in the written form, and not zero, as in PyTorch's own attention. The exception is a model that
+    replaces NaN weights by zero, the form in which PyTorch's own attention is exported; NaNs in the queries or keys
+    then propagate to the result.
 
-    Attention pays from ``queries`` and ``keys`` on, where they are known: keys are rearranged once for all queries of
-    a block, and the scores of few keys stay in the cache anyway. Measured on one core of an AVX-512 machine with heads
-    of 32 and 64: 8 queries to 512 keys take 2.3 times as long as attention, 32 take 0.8 times; 49 to 49 take 1.8
-    times, 64 to 64 take 0.7 times.
+    Attention pays from ``queries`` and ``keys`` on, where these sizes are known: a block's keys are rearranged once for
+    all its queries, and the scores of few keys stay in the cache anyway. Measured on one core of an AVX-512 machine
+    with heads of 32 and 64, relative to two products and a softmax: 8 queries and 512 keys take 2.3 times as long, 32
+    queries 0.8 times; 49 queries and 49 keys take 1.8 times as long, 64 and 64 take 0.7 times.
     """
 
     queries: int = 32
     keys: int = 64
 
     name: ClassVar[str] = "recover_attention"
-    before: ClassVar[str] = "views are single, numbers are in expressions, and equal nodes are one"
-    after: ClassVar[str] = "a softmax between two matrix products, whose weights nobody else reads, is in an attention"
+    before: ClassVar[str] = "views are single, numbers are in expressions, and duplicates are merged"
+    after: ClassVar[str] = "a softmax between two matrix products, whose weights nothing else reads, is in an attention"
     why_here: ClassVar[str] = (
-        "after duplicates, since a softmax is known by reading one value twice; before anything that fuses"
+        "after duplicates, because a softmax is recognised by two reads of one value; before any fusion"
     )
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with recovered attention."""
+        """The graph with every attention recovered."""
         if not any(map(_has_exponential, graph.nodes())):
             return graph
         readers = {n.id: {u.id for u in users} for n, users in graph.users().items()}
@@ -103,14 +104,14 @@ class RecoverAttention:
 
 
 def _has_exponential(node: Node) -> bool:
-    """Whether a node takes exponentials, as every softmax does that was written out."""
+    """True if a node takes exponentials, as every written-out softmax does."""
     return node.define is not None and any(
         isinstance(e, Call) and e.name == "exp" for e in walk_exprs(node.define.body)
     )
 
 
 def _find(node: Node) -> _Pattern | None:
-    """The attention whose result ``node`` is. Raises UnlikeError, or answers None, when it is none."""
+    """The attention whose result ``node`` is; None, or UnlikeError, when there is no such attention."""
     if not node.is_compute or len(node.inputs) != 2 or node.dtype not in (f32, f16, bf16):
         return None
     made = definition(node)
@@ -146,9 +147,9 @@ def _match(
     inside: set[Node],
     guard: set[Node],
 ) -> _Pattern:
-    """The attention of which ``p`` are the weights and ``v`` the values, at the axes of ``node`` and ``summed``.
+    """The attention with weights ``p`` and values ``v``, at the axes of ``node`` and ``summed``.
 
-    ``guard`` are nodes that make weights zero that are no numbers; none where there are none.
+    ``guard`` holds the nodes that replace NaN weights by zero; it may be empty.
     """
     axes, shape = definition(softmax.node).axes, softmax.node.shape
     one = static_size(shape[-2]) == 1
@@ -157,7 +158,7 @@ def _match(
     if score is None or scores.product is None or scores.q is None or scores.k is None or scores.depth is None:
         raise UnlikeError
     if any(static_size(n) != 1 and not load_depends(scores.product, a) for a, n in zip(axes, shape, strict=True)):
-        raise UnlikeError  # one product serves many scores, and an attention would compute it for each of them
+        raise UnlikeError  # one product serves many scores; an attention would recompute it for each of them
     inside |= softmax.inside | scores.inside
     if any(n.dtype not in (f32, f16, bf16) for n in inside):
         raise UnlikeError
@@ -179,10 +180,10 @@ def _match(
 def _values_at(
     elements: Elements, node: Node, p: Load, v: Load, summed: Var, axes: Sequence[Var], shape: Sequence[Dim]
 ) -> tuple[Load, tuple[Var, Dim]]:
-    """``v`` at the softmax's axes, and the axis of ``node`` that only ``v`` has.
+    """``v`` at the softmax's axes, and the one axis of ``node`` that only ``v`` has.
 
-    The other axes of ``node`` must number the rows of the softmax, each once: they are tried as the digits of a row's
-    row-major number, for each order of the softmax's dimensions.
+    The other axes of ``node`` must number the rows of the softmax, each row once. They are tried as the digits of a
+    row's row-major number, in each order of the softmax's dimensions.
     """
     own = list(zip(definition(node).axes, node.shape, strict=True))
     last = [(a, n) for a, n in own if load_depends(v, a) and not load_depends(p, a)]
@@ -204,7 +205,7 @@ def _values_at(
 
 
 def _inverse(elements: Elements, f: dict[Var, Expr], g: dict[Var, Expr]) -> bool:
-    """Whether every variable of ``f``, with ``g`` put into what ``f`` makes of it, is itself again."""
+    """True if substituting ``g`` into ``f`` gives the identity on every variable of ``f``."""
     return all(elements.simplify(substitute(e, g)) == elements.simplify(a) for a, e in f.items())
 
 
@@ -227,7 +228,7 @@ def _digits(number: Expr, sizes: Sequence[Dim]) -> list[Expr]:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The softmax's rows as [b, h, i]: ``place`` gives each of its dimensions in these axes, ``back`` the converse."""
+    """The softmax's rows as [b, h, i]: ``place`` maps its dimensions to these axes, and ``back`` maps them back."""
 
     elements: Elements
     axes: tuple[Var, Var, Var, Var]
@@ -237,7 +238,7 @@ class _Grid:
 
     @classmethod
     def of(cls, elements: Elements, axes: Sequence[Var], shape: Sequence[Dim], q: Load) -> _Grid:
-        """The first dimension is the batch, those before the last two are heads; one alone is divided if it is both."""
+        """The first dimension is the batch; others before the last two are heads. A lone one is split if it is both."""
         b, h, i, j = made = (Var("b"), Var("h"), Var("i"), Var("j"))
         outer, sizes = list(axes[:-2]), list(shape[:-2])
         inner: dict[Var, Expr] = {axes[-2]: i, axes[-1]: j}
@@ -270,7 +271,7 @@ class _Grid:
 
 
 def _heads_within(axis: Var, size: Dim, q: Load) -> int:
-    """How many heads an axis holds beside the batch: by what number the queries' indices divide it."""
+    """The number of heads in an axis that also holds the batch: the divisor in the indices of the queries."""
     total = static_size(size)
     for e in walk_exprs(q):
         if isinstance(e, Binary) and e.op == "mod" and e.a is axis and isinstance(e.b, Const):
@@ -281,7 +282,7 @@ def _heads_within(axis: Var, size: Dim, q: Load) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """An attention written out; loads and ``score`` are at the axes of ``grid``, ``p`` at those of its result."""
+    """A written-out attention: loads and ``score`` use the axes of ``grid``, ``p`` those of the result."""
 
     elements: Elements
     grid: _Grid
@@ -299,16 +300,16 @@ class _Pattern:
 
     @property
     def k(self) -> Node:
-        """What the keys are a view of."""
+        """The node of which the keys are a view."""
         return self.elements.nodes[self.k_load.buffer]
 
     @property
     def v(self) -> Node:
-        """What the values are a view of."""
+        """The node of which the values are a view."""
         return self.elements.nodes[self.v_load.buffer]
 
     def attention(self, node: Node) -> Node:
-        """What takes the place of ``node``."""
+        """The node that replaces ``node``."""
         b, h, i, j = self.grid.axes
         batch, heads, queries, keys = self.grid.shape
         shared = self._shared_heads()
@@ -338,7 +339,7 @@ class _Pattern:
         return result
 
     def _shared_heads(self) -> int:
-        """The largest number of query heads in a row that read one key head."""
+        """The largest number of consecutive query heads that read the same key head."""
         h, heads = self.grid.axes[1], self.grid.shape[1]
         for group in (n for n in range(heads, 1, -1) if heads % n == 0):
             shared, rest = Var("shared"), Var("rest")
@@ -394,9 +395,10 @@ class _Pattern:
         return made
 
     def _forbidden_rows(self) -> Node | None:
-        """Where every key is forbidden by minus infinity: bool, broadcastable to [b, h, i, d]; None if nowhere.
+        """Rows in which minus infinity masks every key: bool, broadcastable to [b, h, i, d]; None if there are none.
 
-        A product is finite, so that a row is forbidden when its scores are minus infinity with zeros for products.
+        A product is finite, so a row is masked exactly when its scores are minus infinity with zeros in place of
+        products.
         """
         without = substitute(self.score, {self.dot: const(0.0, f32)})
         parts = list(walk_exprs(without))

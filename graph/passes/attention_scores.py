@@ -1,7 +1,7 @@
-"""The scores of an attention that was written out: softmax by its definitions, and scale and mask around one product.
+"""The scores of a written-out attention: softmax by its definitions, and the scale and mask around one product.
 
-Nothing goes by the names of operators. What is not certain is no attention: every function answers None, or raises
-``UnlikeError``, which the pass takes as a reason to leave the graph alone.
+No operator's name is used. Every doubt counts against a match: each function returns None or raises ``UnlikeError``,
+and the pass then leaves the graph alone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from taskmap.ir.visit import children, map_expr, substitute, walk_exprs
 
 
 class UnlikeError(Exception):
-    """The graph is not of the form looked for."""
+    """The graph does not match the pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxPattern:
-    """A softmax along the last dimension of ``node``, at its own axes; ``x`` is the element it is applied to."""
+    """A softmax along the last dimension of ``node``, at its own axes; ``x`` is the element to which it is applied."""
 
     node: Node
     x: Load
@@ -35,7 +35,7 @@ class SoftmaxPattern:
 def find_softmax(elements: Elements, node: Node) -> SoftmaxPattern | None:
     """exp(x - max x) / sum exp(x - max x) along the last dimension; None when ``node`` is anything else.
 
-    The maximum must be there: without it the weights overflow, and then attention is not what was written.
+    The maximum is required: without it the weights can overflow, and an attention would compute something else.
     """
     if not node.is_compute or len(node.shape) < 2:
         return None
@@ -63,8 +63,10 @@ def find_softmax(elements: Elements, node: Node) -> SoftmaxPattern | None:
 
 
 def behind_guard(elements: Elements, load: Load, passed: set[Node]) -> Load | None:
-    """What ``load`` reads where it is a number, when it is zero elsewhere: where(isnan(p), 0, p), as exporters write it
-    around the weights of a masked attention. None for anything else; ``passed`` takes the nodes in between."""
+    """The load inside where(isnan(p), 0, p), which exporters write around the weights of a masked attention.
+
+    None for any other form. Adds the nodes in between to ``passed``.
+    """
     body = _opened(elements, load, passed)
     if not isinstance(body, Select) or constant_value(bare(body.a)) != 0:
         return None
@@ -86,7 +88,7 @@ def _opened(elements: Elements, load: Load, inside: set[Node]) -> Expr:
 
 
 def _folds(elements: Elements, op: str, at: Load, what: Load, key: Var, extent: Dim, inside: set[Node]) -> bool:
-    """Whether ``at`` reads the ``op`` of ``what`` over all values of ``key``."""
+    """True if ``at`` reads the ``op`` of ``what`` over all values of ``key``."""
     fold = _opened(elements, at, inside)
     if not isinstance(fold, Reduce) or fold.op != op or len(fold.axes) != 1:
         return False
@@ -99,11 +101,11 @@ def _folds(elements: Elements, op: str, at: Load, what: Load, key: Var, extent: 
 
 @dataclass(slots=True)
 class Scores:
-    """Reads scores as an expression of ``dot``, which stands for the product of one query and one key.
+    """Reads scores as an expression of ``dot``, which represents the product of one query and one key.
 
-    ``query`` is None where there is one query, whose index no load depends on. After ``read``: the product's factors
-    ``q`` and ``k`` as loads behind all views, summed over ``depth``; ``scale``, the number by which the product is
-    multiplied; ``inside``, the nodes that were read through.
+    ``query`` is None if there is only one query, so that no load depends on its index. After ``read``: ``q`` and ``k``
+    are the product's factors as loads behind all views, summed over ``depth``; ``scale`` is the number by which the
+    product is multiplied; ``inside`` holds the nodes that were read through.
     """
 
     elements: Elements
@@ -119,10 +121,10 @@ class Scores:
     apart: set[Load] = field(default_factory=set)
 
     def read(self, e: Expr) -> Expr | None:
-        """``e`` in terms of ``dot``; None when no product of a query and a key occurs in it.
+        """``e`` in terms of ``dot``; None when it contains no product of a query and a key.
 
-        Raises UnlikeError when it occurs otherwise than once, scaled by numbers, added to, converted, or replaced by a
-        number where a mask says so.
+        Raises UnlikeError unless the product occurs exactly once, and is only scaled by numbers, added to, converted,
+        or replaced by a number where a mask says so.
         """
         if isinstance(e, Load):
             return self._read_load(e)
@@ -211,9 +213,9 @@ class Scores:
 
 
 def unrounded(score: Expr) -> Expr:
-    """A score of half types as f32 throughout, where that changes nothing but its last places.
+    """A score of half types computed in f32 throughout, provided that this changes only its last digits.
 
-    Where something is added, as the lowest number of a mask, rounding may be what makes scores equal, and stays.
+    Rounding stays where something is added, such as a mask's lowest number: it may be what makes scores equal.
     """
     if any(isinstance(e, Binary) and e.op in ("add", "sub") and e.dtype.is_float for e in walk_exprs(score)):
         return score
@@ -228,5 +230,5 @@ def unrounded(score: Expr) -> Expr:
 
 
 def _converted(e: Expr, value: Expr) -> Expr:
-    """``value`` with the conversions that stand around ``e``."""
+    """``value`` inside the conversions that surround ``e``."""
     return cast(_converted(e.a, value), e.dtype) if isinstance(e, Cast) else value

@@ -1,4 +1,4 @@
-"""What a graph pass is, and how it rewrites a graph."""
+"""The interface of a graph pass, and the function by which passes rewrite graphs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class GraphPass(Protocol):
 
     @property
     def name(self) -> str:
-        """A word for dumps and messages."""
+        """The word used in dumps and messages."""
 
     @property
     def before(self) -> str:
-        """What must hold of the graph that comes in; "" for nothing."""
+        """The condition on the incoming graph; "" for none."""
 
     @property
     def after(self) -> str:
-        """What holds of the graph that goes out."""
+        """The property of the outgoing graph."""
 
     @property
     def why_here(self) -> str:
-        """Why it stands after the passes before it and before those after it."""
+        """The reason for its place: after its predecessors and before its successors."""
 
     def run(self, graph: Graph) -> Graph:
-        """The rewritten graph; the given one is not changed."""
+        """The rewritten graph; ``graph`` itself is unchanged."""
 
 
 def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
-    """``graph`` with ``visit`` applied to every node, inputs first, so that ``visit`` sees a node with new inputs."""
+    """``graph`` with ``visit`` applied to every node, inputs first: ``visit`` sees a node with its new inputs."""
     made: dict[Node, Node] = {}
     for node in graph.nodes():
         inputs = tuple(made[n] for n in node.inputs)
@@ -45,7 +45,7 @@ def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
 
 
 def escaping(graph: Graph) -> set[Node]:
-    """Outputs, and what they are views of: the caller may write to that memory, so two of them are never made one."""
+    """Outputs and the values they are views of. The caller may write to that memory, so no two of them are merged."""
     found: set[Node] = set()
     stack = [n for n in graph.outputs if n is not None]
     while stack:

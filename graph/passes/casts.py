@@ -1,4 +1,4 @@
-"""Conversions that lose nothing are undone together with the conversion back."""
+"""A pair of conversions of which the first is exact becomes one conversion, or none."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from taskmap.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class FoldCasts:
-    """to(to(x, wider), type) -> to(x, type), and x itself where that is its own type."""
+    """to(to(x, wider), type) -> to(x, type), or x itself when that is already its type."""
 
     name = "fold_casts"
     before = ""
-    after = "no conversion follows one that lost nothing"
-    why_here = "after views, which may stand between two conversions; before duplicates, of which it makes some"
+    after = "no conversion follows an exact one"
+    why_here = "after views, which may lie between two conversions; before duplicates, of which it creates some"
 
     def run(self, graph: Graph) -> Graph:
-        """The graph without the pairs of conversions."""
+        """The graph with such pairs replaced."""
         return rewrite(graph, _visit)
 
 
@@ -40,7 +40,7 @@ def _visit(node: Node) -> Node:
 
 
 def converted(node: Node) -> Load | None:
-    """The load that ``node`` converts element by element, when that is all it does."""
+    """The load that ``node`` converts element by element; None when it does anything else."""
     if not node.is_compute or len(node.inputs) != 1:
         return None
     define = definition(node)
@@ -51,7 +51,7 @@ def converted(node: Node) -> Load | None:
 
 
 def is_exact(a: DType, b: DType) -> bool:
-    """Whether every value of type ``a`` is a value of type ``b``."""
+    """True if every value of type ``a`` is also a value of type ``b``."""
     if a.is_bool or a == b:
         return True
     if b.is_float:

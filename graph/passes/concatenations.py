@@ -1,4 +1,4 @@
-"""Which concatenations are made in place: their inputs are written where they belong, and no kernel is needed."""
+"""Selects the concatenations made in place: their inputs are written directly into the result, without a kernel."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from taskmap.ir.construct import product, static_size
 
 @dataclass(frozen=True, slots=True)
 class ConcatenateInPlace:
-    """Marks a ``cat`` in place when most of it can be written by the kernels that make its inputs.
+    """Marks a ``cat`` as in place when the kernels that make its inputs can write most of it.
 
-    The rest is copied. A ``cat`` that element-wise operators read stays an operator like them: fused, it costs no
-    memory at all. An input can be written in place when a kernel makes it, nothing else says where it lies, and it goes
-    into one concatenation only, once.
+    The other inputs are copied. A ``cat`` that element-wise operators read stays an operator: fused with them, it needs
+    no memory. An input can be written in place when a kernel makes it, nothing else fixes its place, and it occurs in
+    one concatenation only, once.
     """
 
     name = "concatenate_in_place"
     before = "views are folded"
-    after = "every input of a cat in place is made by a kernel, and has no other place"
-    why_here = "last: it depends on what is inlined, and the copies it adds are not to be folded"
+    after = "every input of a cat in place is made by a kernel and has no other place"
+    why_here = "last: it depends on inlining, and the copies that it adds must not be folded"
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with concatenations marked, and copies for the inputs that cannot be written in place."""
+        """The graph with concatenations marked, and with copies of inputs that cannot be written in place."""
         users = graph.users()
         free = _movable(graph, users)
         taken: set[int] = set()
@@ -49,7 +49,7 @@ class ConcatenateInPlace:
 
 
 def _movable(graph: Graph, users: dict[Node, list[Node]]) -> set[int]:
-    """The ids of values that a kernel makes and that may lie anywhere."""
+    """The ids of values that a kernel makes and that can be placed anywhere."""
     nodes = list(users)
     once = computed_once(graph)
     fixed = escaping(graph) | {n for node in nodes if node.op == "extern" for n in node.inputs}
@@ -62,14 +62,14 @@ def _movable(graph: Graph, users: dict[Node, list[Node]]) -> set[int]:
 
 
 def _is_whole(cat: Node) -> bool:
-    """Whether the inputs make up all of the result: a constant part is no input any more."""
+    """True if the inputs cover the whole result; a constant part, for example, is no longer an input."""
     axis = concatenated_axis(cat)
     total = product([sum((n.shape[axis] for n in cat.inputs), 0)])
     return same_dim(total, cat.shape[axis])
 
 
 def _readers(node: Node, users: dict[Node, list[Node]]) -> list[Node]:
-    """Who reads ``node``, views left out."""
+    """The nodes that read ``node``, directly or through views."""
     found: list[Node] = []
     for user in users[node]:
         found += _readers(user, users) if views_of_memory(user) else [user]
@@ -77,12 +77,12 @@ def _readers(node: Node, users: dict[Node, list[Node]]) -> list[Node]:
 
 
 def _needs_memory(cat: int, readers: dict[int, list[Node]]) -> bool:
-    """Whether no reader could take a concatenation into its own expression."""
+    """True if no reader can inline the concatenation into its own expression."""
     return all(
         is_anchor(r) or not r.is_compute or r.op == "cat" or not is_injective(definition(r)) for r in readers[cat]
     )
 
 
 def _share(part: Node) -> int:
-    """The size of a part, for comparison; a symbolic size counts as one."""
+    """The size of a part, for comparison; a symbolic size counts as 1."""
     return static_size(product(part.shape)) or 1

@@ -17,11 +17,11 @@ from taskmap.ir.visit import map_expr, walk_exprs
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """x * full(2) -> x * 2; views of such tensors are such tensors."""
+    """x * full(2) -> x * 2; views of such tensors count as such tensors."""
 
     name = "fold_constants"
     before = ""
-    after = "no operator reads a tensor that is known to hold one value everywhere"
+    after = "no operator reads a tensor whose elements are known to be one value"
     why_here = "before duplicates: nodes that read equal constants become equal"
 
     def run(self, graph: Graph) -> Graph:
@@ -30,7 +30,7 @@ class FoldConstants:
 
 
 def _visit(node: Node) -> Node:
-    if not node.is_compute or is_anchor(node):  # a template knows its operands by their number
+    if not node.is_compute or is_anchor(node):  # a template identifies its operands by position
         return node
     define = definition(node)
     known = {
@@ -41,7 +41,7 @@ def _visit(node: Node) -> Node:
     if not known:
         return node
     body = replace_loads(define.body, known)
-    # With a number in it an expression may no longer need another operand: x or True.
+    # With a number inserted, an expression may no longer need another operand: x or True.
     loaded = {e.buffer for e in walk_exprs(body) if isinstance(e, Load)}
     rest = [(f, n) for f, n in zip(define.inputs, node.inputs, strict=True) if f in loaded]
     inputs = tuple(f for f, _ in rest)
@@ -49,7 +49,7 @@ def _visit(node: Node) -> Node:
 
 
 def single_value(node: Node) -> Const | None:
-    """The number that every element of ``node`` is, when that is known."""
+    """The number that every element of ``node`` equals, or None when that is unknown."""
     if node.is_compute:
         body = definition(node).body
         return body if isinstance(body, Const) else None
@@ -60,5 +60,5 @@ def single_value(node: Node) -> Const | None:
 
 
 def replace_loads(body: Expr, values: Mapping[Buffer, Const]) -> Expr:
-    """``body`` with each element of the given tensors replaced by its value."""
+    """``body`` with every element of the given tensors replaced by its value."""
     return map_expr(body, lambda e: values.get(e.buffer) if isinstance(e, Load) else None)

@@ -1,4 +1,4 @@
-"""Nodes that compute the same become one."""
+"""Nodes that compute the same value are merged."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from taskmap.ir.task import Stage, Task
 
 @dataclass(frozen=True, slots=True)
 class MergeDuplicates:
-    """Common subexpressions: nodes with equal definitions over the same inputs. What the caller gets stays apart."""
+    """Eliminates common subexpressions: equal definitions over equal inputs. Values that the caller gets stay apart."""
 
     name = "merge_duplicates"
     before = "views are folded, constants are in expressions"
-    after = "no two nodes compute the same from the same inputs, results of the graph aside"
+    after = "no two nodes compute the same value from the same inputs, outputs of the graph aside"
     why_here = "after the passes that make nodes equal, before those that count users"
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with one node for each value."""
+        """The graph with one node per value."""
         apart = {n.id for n in escaping(graph)}
         seen: dict[object, list[Node]] = {}
         keys: dict[Node, Structure] = {}
@@ -47,7 +47,7 @@ class MergeDuplicates:
 
 
 def structural_key(node: Node) -> Structure:
-    """Equal for nodes whose definitions are, and name the same sizes."""
+    """A key that is equal for nodes with equal definitions over the same symbolic sizes."""
     define = definition(node)
     out = Buffer("out", define.dtype, define.shape)
     stage = Stage(out, define.axes, define.body, node.op, tuple(sorted(node.attrs.items())))

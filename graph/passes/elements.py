@@ -1,6 +1,6 @@
-"""Elements of a graph's nodes as expressions, opened one node after the other: how a pattern is read off definitions.
+"""Elements of nodes as expressions, opened one node at a time, so that patterns can be matched on definitions.
 
-A load names a node through a buffer of its own; opening the load replaces it by the node's definition at that position.
+A load refers to a node through a buffer of its own; opening it substitutes the node's definition at that position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskmap.ir.visit import replace_buffers, substitute, walk_exprs
 
 @dataclass(slots=True)
 class Elements:
-    """Opens loads. ``simplify`` knows the extent of every variable that ``bind`` was told, or that a fold brings."""
+    """Opens loads. ``simplify`` knows the extent of every variable passed to ``bind`` or introduced by a reduction."""
 
     simplify: Simplifier = field(default_factory=Simplifier)
     buffers: dict[Node, Buffer] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Elements:
     bound: set[Var] = field(default_factory=set)
 
     def bind(self, axes: Sequence[Var], shape: Sequence[Dim]) -> None:
-        """Each axis runs over its extent; one of extent 1 is zero."""
+        """Declares the extent of each axis; an axis of extent 1 is zero."""
         for axis, size in zip(axes, shape, strict=True):
             if axis in self.bound:
                 continue
@@ -39,20 +39,20 @@ class Elements:
                 self.simplify.replace(axis, as_expr(0, i64))
 
     def buffer(self, node: Node) -> Buffer:
-        """The buffer that stands for ``node``."""
+        """The buffer that represents ``node``."""
         if node not in self.buffers:
             made = self.buffers[node] = formal(f"x{node.id}", node.shape, node.dtype)
             self.nodes[made] = node
         return self.buffers[node]
 
     def body(self, node: Node) -> Expr:
-        """The definition of ``node`` at its own axes, reading the nodes before it."""
+        """The definition of ``node`` at its own axes, as loads from the nodes it reads."""
         define = definition(node)
         self.bind(define.axes, define.shape)
         return self._of(node, {})
 
     def open(self, load: Load) -> Expr:
-        """The element that ``load`` reads, by the definition of its node."""
+        """The element that ``load`` reads, expressed by its node's definition."""
         node = self.nodes[load.buffer]
         return self._of(node, dict(zip(definition(node).axes, load.indices, strict=True)))
 
@@ -65,7 +65,7 @@ class Elements:
         return self.simplify(substitute(replace_buffers(define.body, sources), position))
 
     def behind_views(self, e: Expr) -> Load | None:
-        """The load that ``e`` is, behind conversions between floats here and views in the graph; None for no load."""
+        """The load behind float conversions in ``e`` and views in the graph; None if ``e`` is not a load."""
         load = bare(e)
         while isinstance(load, Load):
             node = self.nodes[load.buffer]
@@ -75,7 +75,7 @@ class Elements:
         return None
 
     def behind_casts(self, e: Expr, passed: set[Node]) -> Load | None:
-        """As ``behind_views``, and behind conversions between floats that are nodes; ``passed`` takes all of these."""
+        """As ``behind_views``, but also behind float conversions that are nodes; adds all nodes passed to it."""
         load = bare(e)
         while isinstance(load, Load):
             node = self.nodes[load.buffer]
@@ -87,7 +87,7 @@ class Elements:
         return None
 
     def behind_scale(self, e: Expr) -> tuple[Load, float] | None:
-        """As ``behind_views``, and behind multiplications by numbers, which keep the type: (load, their product)."""
+        """As ``behind_views``, but also behind multiplications by numbers that keep the type: (load, their product)."""
         load, scale = self.behind_views(e), 1.0
         while load is not None and self.nodes[load.buffer].is_compute:
             found = _multiplied(bare(self.open(load)))
@@ -99,7 +99,7 @@ class Elements:
 
 
 def _multiplied(e: Expr) -> tuple[Expr, float] | None:
-    """A product, or quotient, with a number as (the other side, the number by which it is multiplied)."""
+    """A product or quotient with a number, as (the other side, the factor)."""
     if not isinstance(e, Binary) or e.op not in ("mul", "div"):
         return None
     for side, number in ((e.a, constant_value(bare(e.b))), (e.b, constant_value(bare(e.a)) if e.op == "mul" else None)):
@@ -109,17 +109,17 @@ def _multiplied(e: Expr) -> tuple[Expr, float] | None:
 
 
 def bare(e: Expr) -> Expr:
-    """``e`` without conversions between floats around it."""
+    """``e`` without the float conversions around it."""
     while isinstance(e, Cast) and e.dtype.is_float and e.a.dtype.is_float:
         e = e.a
     return e
 
 
 def depends(e: Expr, *on: Expr) -> bool:
-    """Whether one of the variables ``on`` occurs in ``e``."""
+    """True if one of the variables ``on`` occurs in ``e``."""
     return any(x in on for x in walk_exprs(e) if isinstance(x, Var))
 
 
 def load_depends(load: Load, *on: Expr) -> bool:
-    """Whether an index of ``load`` depends on one of ``on``."""
+    """True if an index of ``load`` depends on one of ``on``."""
     return any(depends(i, *on) for i in load.indices)

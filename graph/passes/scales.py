@@ -1,9 +1,9 @@
-"""Batch normalisation with fixed statistics, folded into the convolution before it.
+"""Folds batch normalisation with fixed statistics into the convolution before it.
 
     scale * (conv(x, w) + bias) + shift    ->    conv(x, scale * w) + (scale * bias + shift)
 
-Both new operands depend on constants alone, so they are computed once. The normalisation is found by its expression:
-element-wise nodes, one or several, that are affine in the convolution's result with constants per channel.
+Both new operands depend on constants alone, so they are computed once. The normalisation is matched by its expression:
+one or more element-wise nodes, affine in the convolution's result with constants per channel.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from taskmap.ir.visit import substitute, walk_exprs
 
 @dataclass(frozen=True, slots=True)
 class FoldScales:
-    """A per-channel scale after a convolution with constant weights goes into the weights."""
+    """A per-channel scale after a convolution with constant weights moves into the weights."""
 
     name = "fold_scales"
-    before = "one user is one node: duplicates are merged"
-    after = "a convolution with constant weights is followed by no constant factor per channel"
-    why_here = "before fusion, and after duplicates, since it needs the convolution's only user"
+    before = "duplicates are merged, so that equal users are one node"
+    after = "no constant per-channel factor follows a convolution with constant weights"
+    why_here = "before fusion, and after duplicates, because the convolution must have a single user"
 
     def run(self, graph: Graph) -> Graph:
         """The graph with scaled weights."""
@@ -72,7 +72,7 @@ class _Affine:
         return result
 
     def combined(self, op: str, x: Node, axis: int, function: Callable[[Expr], Expr], origin: Node) -> Node:
-        """``function`` of every element of ``x``, whose channels are numbered by ``axis``."""
+        """``function`` applied to every element of ``x``, whose channels are axis ``axis``."""
         axes = tuple(self.channel if d == axis else Var(f"i{d}") for d in range(len(x.shape)))
         held = formal("x", x.shape, x.dtype)
         body = function(held[axes])
@@ -83,7 +83,7 @@ class _Affine:
 
 
 def _affine_of_convolution(node: Node, lonely: set[int], constant: set[int]) -> _Affine | None:
-    """``node`` as an affine function of a convolution whose only use it is; None when it is not, or nothing scales."""
+    """``node`` as an affine function of a convolution that it alone uses; None if it is not, or the scale is 1."""
     affine = _Affine(node, Var("c"), const(1, node.dtype), const(0, node.dtype))
     while not is_convolution(affine.value):
         below = _affine_step(affine.value, affine, constant)
@@ -97,7 +97,7 @@ def _affine_of_convolution(node: Node, lonely: set[int], constant: set[int]) -> 
 
 
 def _affine_step(node: Node, affine: _Affine, constant: set[int]) -> Node | None:
-    """Takes one element-wise node into ``affine``; the node it reads, or None when it is not affine per channel."""
+    """Folds one element-wise node into ``affine``; the node it reads, or None if it is not affine per channel."""
     if not node.is_compute or node.dtype not in (f32, f64) or len(node.shape) < 3:
         return None
     define = definition(node)
@@ -140,12 +140,12 @@ def _decompose(e: Expr, x: Buffer, define: Compute) -> tuple[Expr, Expr] | None:
 
 
 def _plus(a: Expr, b: Expr) -> Expr:
-    """a + b, where a constant zero is no term."""
+    """a + b, simplified when either is a constant zero."""
     return b if constant_value(a) == 0 else a if constant_value(b) == 0 else a + b
 
 
 def _times(a: Expr, b: Expr) -> Expr:
-    """a * b, where a constant one is no factor, and a constant zero makes zero."""
+    """a * b, simplified when either is a constant zero or one."""
     if constant_value(a) == 0 or constant_value(b) == 1:
         return a
     return b if constant_value(b) == 0 or constant_value(a) == 1 else a * b

@@ -1,4 +1,4 @@
-"""Views of views become one view, views and copies that change nothing disappear."""
+"""Views of views become one view; views and copies that change nothing disappear."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from taskmap.ir.visit import substitute
 
 @dataclass(frozen=True, slots=True)
 class FoldViews:
-    """reshape(reshape(x)) -> reshape(x); permute, expand, slice likewise; copies that nobody could write to go."""
+    """reshape(reshape(x)) -> reshape(x), likewise permute, expand, slice; drops copies that nothing could write to."""
 
     name = "fold_views"
     before = ""
-    after = "no view reads a view; a copy is left only where the caller gets it, or strides are fixed"
-    why_here = "first: every later pass looks through views, and then there is at most one"
+    after = "no view reads a view; a copy remains only where the caller gets it or its strides are fixed"
+    why_here = "first: every later pass looks through views, and then has at most one to look through"
 
     def run(self, graph: Graph) -> Graph:
-        """The graph with single views."""
+        """The graph with no view of a view."""
         kept = {n.id for n in escaping(graph)}
 
         def visit(node: Node) -> Node:
@@ -41,7 +41,7 @@ class FoldViews:
 
 
 def _without_views_at_the_end(graph: Graph) -> Graph:
-    """An output that is a value nobody else reads, seen as it is, is the value itself, with the output's strides."""
+    """An output that views an unshared value without change becomes that value, with the output's strides."""
     users = graph.users()
     made: dict[Node, Node] = {}
     for node in dict.fromkeys(n for n in graph.outputs if n is not None):
@@ -55,12 +55,12 @@ def _without_views_at_the_end(graph: Graph) -> Graph:
 
 
 def changes_nothing(view: Node) -> bool:
-    """Whether a view has the shape of its input and reads every element at its own position."""
+    """True if a view has the shape of its input and reads every element at its own position."""
     return view.shape == view.inputs[0].shape and is_identity(definition(view))
 
 
 def compose(outer: Node, inner: Node) -> Node:
-    """The view ``outer`` of the view ``inner`` as one view of what ``inner`` views."""
+    """The view ``outer`` of the view ``inner`` as one view of the source of ``inner``."""
     define, below = definition(outer), definition(inner)
     assert isinstance(define.body, Load)
     assert isinstance(below.body, Load)

@@ -1,9 +1,9 @@
-"""Packing: the second factor of a contraction, laid out in the order in which its template reads it.
+"""Weight packing: the second operand of a contraction, stored in the order in which its template reads it.
 
-    w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
+        w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
 
-``width`` columns are what the template multiplies at once, so it reads the packed factor straight through. Packing
-is an operator like any other: of a constant weight it runs once, together with whatever else was done to the weight.
+A template multiplies ``width`` columns at once, so it reads the packed operand sequentially. Packing is an ordinary
+operator: for a constant weight it runs once, together with the other operators applied to the weight.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from taskmap.ir.types import DType
 from taskmap.ir.visit import map_expr, substitute, walk_exprs
 
 PanelWidth = Callable[[Dim, Dim, DType], int]
-"""(rows, columns, dtype) of a product, to the number of columns that its template multiplies at once. A convolution
-that looks at more than one pixel multiplies one row of its image at a time."""
+"""Maps (rows, columns, dtype) of a product to the number of columns that its template multiplies at once. A convolution
+whose window covers more than one pixel multiplies one row of its image at a time."""
 
 _SMALLEST = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """How a factor is packed: ``columns`` of its ``axis`` at a time (a group's, when they are not all) in panels of
-    ``width``, within a panel the other axes in the order ``others``."""
+    """The packed order of an operand: panels of ``width`` columns of ``axis``, the other axes in the order ``others``
+    within a panel. Panels do not cross a group of ``columns`` columns."""
 
     axis: int
     others: tuple[int, ...]
@@ -42,17 +42,17 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class PackWeights:
-    """Packs the second factor of every product that gains by it: constants, and factors whose columns lie apart.
+    """Packs the second operand of every product that gains by it: constants, and operands with strided columns.
 
-    images: of convolutions alone, and only where neighbouring channels lie apart in memory.
+    images: packs only weights of convolutions, and only those whose neighbouring channels are apart in memory.
     """
 
     width: PanelWidth
     images: bool = False
     name: str = "pack-weights"
-    before: str = "every contraction reads its operands as the model gave them"
+    before: str = "every contraction reads its operands in the layout of the model"
     after: str = "weights are read through pack nodes"
-    why_here: str = "last: folding into weights must be done before, and the packed order means nothing to other passes"
+    why_here: str = "last: folding into weights comes before, and no other pass understands the packed order"
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with packed weights."""
@@ -94,7 +94,7 @@ class PackWeights:
         groups = typed(int, node.attrs["groups"])
         channels = static_size(weight.shape[0])
         if channels is not None and channels == groups > 1 and static_size(weight.shape[1]) == 1:
-            # Vectors run over the channels of a depthwise convolution: they become neighbours.
+            # Vectors run over the channels of a depthwise convolution, so channels become adjacent.
             order = _Order(0, (1, *range(2, len(weight.shape))), channels, channels)
             return None if _is_symbolic(weight) else (1, order)
         axis = 1 if transposed else 0
@@ -135,19 +135,19 @@ class PackWeights:
 
     @staticmethod
     def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
-        """Packing at every call pays when the columns lie apart and many rows use them."""
+        """True if packing on every call pays: many rows use the columns, or several rows use strided ones."""
         rows = static_size(product([d for _, d in c.m]))
         return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
 
 
 def weights_channels_last(graph: Graph) -> Graph:
-    """``graph`` with the weights of its convolutions laid out as images with their channels last are: [filters, taps,
-    channels], and of depthwise ones [taps, channels]. What is read beside each other then lies beside each other."""
+    """``graph`` with convolution weights stored as channels-last images are: [filters, taps, channels], or [taps,
+    channels] for depthwise ones. Values that are read together are then adjacent."""
     return PackWeights(lambda rows, columns, dtype: 1, images=True).run(graph)
 
 
 def constant_nodes(graph: Graph) -> set[Node]:
-    """The nodes whose value depends on constant inputs alone."""
+    """The nodes whose values depend on constant inputs alone."""
     constant = {graph.inputs[i] for i in graph.constant_inputs}
     for node in graph.nodes():
         derived = node.op != "extern" and node.inputs and all(n in constant for n in node.inputs)
@@ -157,11 +157,11 @@ def constant_nodes(graph: Graph) -> set[Node]:
 
 
 def _channels_lie_apart(node: Node) -> bool:
-    """Whether the weight of a convolution, which is not transposed, is read in steps where an image with its channels
-    last is not: along the channels of a sum, or where each is on its own, along all."""
+    """True if the weight of an untransposed convolution is read with a stride where a channels-last image is not: along
+    the channels of a sum or, in a depthwise convolution, along all channels."""
     weight = node.inputs[1]
     axis = 0 if static_size(weight.shape[1]) == 1 else 1
-    pairs = (static_size(weight.shape[axis]) or 0) % 2 == 0  # of an odd number of channels no two are read at once
+    pairs = (static_size(weight.shape[axis]) or 0) % 2 == 0  # an odd number of channels is never read in pairs
     return pairs and not node.attrs.get("transposed") and not _is_contiguous(weight, axis)
 
 
@@ -176,7 +176,7 @@ def _plain(e: Expr) -> Load | None:
 
 
 def _is_contiguous(node: Node, axis: int) -> bool:
-    """Whether neighbours along ``axis`` are neighbours in memory, views resolved down to a value with memory."""
+    """True if neighbours along ``axis`` are adjacent in memory, with views resolved down to a value with memory."""
     axes = [Var(f"i{d}") for d in range(len(node.shape))]
     simplifier = Simplifier()
     for v, size in zip(axes, node.shape, strict=True):

@@ -113,7 +113,7 @@ def test_a_reduction_is_refused_by_a_matrix_product() -> None:
     product, rows = groups(made)
     assert (product.kind, rows.kind) == ("contraction", "row")
     assert [(n.op, why) for n, why in product.refused if n.op == "amax"] == [
-        ("amax", "a reduction needs whole rows, and a tile of an anchor holds a part of them")
+        ("amax", "a reduction needs whole rows, and an anchor's tile holds only part of each")
     ]
 
 

@@ -28,7 +28,7 @@ class Homes:
         self._homes[node] = _storage(value)
 
     def is_strange(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether ``node`` lies in the memory of something that PyTorch's ``value`` does not share memory with, and
+        """True if ``node`` lies in the memory of something that PyTorch's ``value`` does not share memory with, and
         the caller gets to see both.
         """
         storage = _storage(value)

@@ -42,7 +42,7 @@ def operands(call: OnnxCall) -> tuple[Node, Node]:
 
 
 def is_unsigned(call: OnnxCall) -> bool:
-    """Whether the operands are of uint64, which is held in a signed type."""
+    """True if the operands are of uint64, which is held in a signed type."""
     return any(isinstance(v, Tensor) and v.elem == UINT64 for v in call.inputs)
 
 

@@ -115,7 +115,7 @@ def _in_range(places: Any, size: int) -> Any:
 
 
 def _is_compiled(call: OnnxCall, how: str) -> bool:
-    """Whether the type that holds the elements combines them as the standard means it."""
+    """True if the type that holds the elements combines them as the standard means it."""
     x = call.tensor(0)
     whole = all(static_size(n) != 0 for i in (0, 2) for n in call.tensor(i).shape)
     return whole and bool(x.shape) and (how == "none" or PLAIN.get(held_in(x.elem)) == x.elem)

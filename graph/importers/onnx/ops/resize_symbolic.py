@@ -165,5 +165,5 @@ def _weights(share: Expr, style: Style) -> Sequence[tuple[int, Expr]]:
 
 
 def all_known(axes: Mapping[int, OpenAxis]) -> bool:
-    """Whether no size among them is symbolic."""
+    """True if no size among them is symbolic."""
     return all(static_size(n) is not None for a in axes.values() for n in (a.size, a.target))

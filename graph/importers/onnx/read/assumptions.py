@@ -92,7 +92,7 @@ class Assumptions:
             self.checks.append(check)
 
     def holds(self, op: str, a: Dim, b: Dim) -> bool | None:
-        """Whether a comparison (eq, ne, lt, le, gt, ge) of sizes holds in the example; it is noted that it does, or
+        """True if a comparison (eq, ne, lt, le, gt, ge) of sizes holds in the example; it is noted that it does, or
         does not. None where there is no example."""
         known = constant_value(compare(op, index(a), index(b)))
         if known is not None:

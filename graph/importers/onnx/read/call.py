@@ -79,7 +79,7 @@ class OnnxCall:
         return Origin(self.op, text=shown(name_of(self.proto))[1:-1])
 
     def wants(self, index: int) -> bool:
-        """Whether result ``index`` is used."""
+        """True if result ``index`` is used."""
         return index < len(self.proto.output) and bool(self.proto.output[index])
 
     def error(self, what: str, why: str | None = None) -> ImportGraphError:
@@ -94,7 +94,7 @@ class OnnxCall:
         return f"the input {shown(name)}" if name else f"input {index}"
 
     def has(self, index: int) -> bool:
-        """Whether input ``index`` is given."""
+        """True if input ``index`` is given."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> Value:
@@ -201,7 +201,7 @@ class OnnxCall:
             self.sizes.at_least(a, b)
 
     def holds(self, op: str, a: Dim, b: Dim, what: str) -> bool:
-        """Whether a comparison of sizes holds, which the example decides where the sizes are symbolic. Raises
+        """True if a comparison of sizes holds, which the example decides where the sizes are symbolic. Raises
         SizeDecidesError for ``what`` where there is no example."""
         found = self.sizes.holds(op, a, b)
         if found is None:

@@ -120,7 +120,7 @@ def _size(graph: GraphProto) -> int:
 
 
 def _is_steady(body: GraphProto) -> bool:
-    """Whether the condition that the body returns is true or the one it was given."""
+    """True if the condition that the body returns is true or the one it was given."""
     name = body.output[0].name
     while True:
         if len(body.input) > 1 and name == body.input[1].name:

@@ -122,7 +122,7 @@ def from_held(array: Array, elem: int) -> Array:
 
 
 def held_alike(elem: int) -> bool:
-    """Whether tensors of ``elem`` are held in the type that numpy has for them."""
+    """True if tensors of ``elem`` are held in the type that numpy has for them."""
     return elem in HELD and numpy_type(elem) == np.dtype(_HELD_NUMPY[HELD[elem].name])
 
 

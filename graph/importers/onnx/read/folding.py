@@ -85,7 +85,7 @@ class Folding:
 
 
 def _of_sizes(node: Node) -> bool:
-    """Whether symbolic sizes are in the shape of a node or in its definition."""
+    """True if symbolic sizes are in the shape of a node or in its definition."""
     if _size(node) is None:
         return True
     return node.define is not None and bool(free_vars(node.define.body) - set(node.define.axes))

@@ -59,7 +59,7 @@ def schema_of(name: str, version: int, domain: str) -> defs.OpSchema | None:
 
 
 def has_body(schema: Any) -> bool:
-    """Whether the standard defines an operator by others (onnx does not declare these members of OpSchema)."""
+    """True if the standard defines an operator by others (onnx does not declare these members of OpSchema)."""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -78,7 +78,7 @@ class Port:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether a tensor goes through it, and no sequence or optional."""
+        """True if a tensor goes through it, and no sequence or optional."""
         return self.kind == "tensor"
 
 
@@ -343,5 +343,5 @@ def tensor_type(proto: TypeProto.Tensor) -> OnnxTensorType:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the name of a dimension means one size wherever it occurs: converters write "?", "-1" and "None"."""
+    """True if the name of a dimension means one size wherever it occurs: converters write "?", "-1" and "None"."""
     return text not in ("None", "none", "-1") and any(c.isalnum() for c in text)

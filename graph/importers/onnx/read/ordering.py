@@ -32,7 +32,7 @@ def _is_ordered(graph: GraphProto) -> bool:
 
 
 def _in_order(nodes: Sequence[NodeProto], known: set[str]) -> bool:
-    """Whether no node reads what a later one makes."""
+    """True if no node reads what a later one makes."""
     later = {name for node in nodes for name in node.output if name} - known
     for node in nodes:
         if not later.isdisjoint(_read(node)):

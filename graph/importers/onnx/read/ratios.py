@@ -32,7 +32,7 @@ class Ratio:
 
     @property
     def exact(self) -> bool:
-        """Whether no rounding is involved."""
+        """True if no rounding is involved."""
         return self.bottom & (self.bottom - 1) == 0
 
     def value(self, dtype: DType) -> Expr:

@@ -75,7 +75,7 @@ def fold_symbolic(call: OnnxCall) -> Tensor | None:
 
 
 def _scales(call: OnnxCall, value: Tensor) -> bool:
-    """Whether this is a float in arithmetic with sizes."""
+    """True if this is a float in arithmetic with sizes."""
     inputs = [v for v in call.inputs if isinstance(v, Tensor)]
     return value.elem in (FLOAT, DOUBLE) and any(v.is_symbolic for v in inputs)
 

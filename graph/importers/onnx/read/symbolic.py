@@ -96,5 +96,5 @@ def _is_symbolic(tensor: Tensor) -> bool:
 
 
 def all_known(sizes: Sequence[Dim]) -> bool:
-    """Whether no size is symbolic."""
+    """True if no size is symbolic."""
     return all(static_size(n) is not None for n in sizes)

@@ -38,7 +38,7 @@ class Tensor:
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether the known value contains expressions of symbolic sizes."""
+        """True if the known value contains expressions of symbolic sizes."""
         return self.known is not None and self.known.dtype == object and self.elem != STRING
 
     def node(self) -> Node:
@@ -114,5 +114,5 @@ def of_array(array: Any, elem: int) -> Tensor:
 
 
 def is_empty(shape: tuple[Dim, ...]) -> bool:
-    """Whether a tensor of this shape has no elements, as far as is known."""
+    """True if a tensor of this shape has no elements, as far as is known."""
     return any(static_size(n) == 0 for n in shape)
