@@ -1,4 +1,4 @@
-"""Activation functions. Each is one expression; that it may be fused follows from the expression.
+"""Activation functions, each a single expression; whether they fuse follows from the expression.
 
 Sources are the formulas in the documentation of torch.nn.functional.
 """
@@ -17,7 +17,7 @@ from taskmap.ir.nodes import Expr
 
 
 def relu(x: Node) -> Node:
-    """max(x, 0); NaN stays, and so does -0."""
+    """max(x, 0); NaN and -0 pass through."""
     refuse_bools("relu", x)
     return pointwise("relu", (x,), lambda a: select(a < const(0, a.dtype), const(0, a.dtype), a))
 
@@ -50,12 +50,12 @@ def gelu(x: Node, approximate: str = "none") -> Node:
 
 
 def hardtanh(x: Node, min_val: Scalar = -1, max_val: Scalar = 1) -> Node:
-    """x held between min_val and max_val."""
+    """x clamped to [min_val, max_val]."""
     return pointwise("hardtanh", (x,), lambda a: held(a, number(min_val, a.dtype), number(max_val, a.dtype)))
 
 
 def relu6(x: Node) -> Node:
-    """x held between 0 and 6."""
+    """x clamped to [0, 6]."""
     return clamp(x, 0, 6)
 
 
@@ -129,7 +129,7 @@ def exp_of_distance(x: Node) -> Node:
 
 
 def hardshrink(x: Node, lambd: Scalar = 0.5) -> Node:
-    """x outside [-lambd, lambd], else 0; NaN stays."""
+    """x outside [-lambd, lambd], else 0; NaN passes through."""
 
     def element(a: Expr) -> Expr:
         inside = compare("ge", a, number(-lambd, a.dtype)) & compare("le", a, number(lambd, a.dtype))
@@ -139,7 +139,7 @@ def hardshrink(x: Node, lambd: Scalar = 0.5) -> Node:
 
 
 def softshrink(x: Node, lambd: Scalar = 0.5) -> Node:
-    """x moved toward zero by lambd; 0 within; NaN stays."""
+    """x moved toward zero by lambd, 0 within lambd of it; NaN passes through."""
 
     def element(a: Expr) -> Expr:
         width = number(lambd, a.dtype)
@@ -150,7 +150,7 @@ def softshrink(x: Node, lambd: Scalar = 0.5) -> Node:
 
 
 def threshold(x: Node, threshold: Scalar, value: Scalar) -> Node:
-    """x where above the threshold, else value; NaN stays."""
+    """x where above the threshold, else value; NaN passes through."""
     return pointwise(
         "threshold",
         (x,),
@@ -159,12 +159,12 @@ def threshold(x: Node, threshold: Scalar, value: Scalar) -> Node:
 
 
 def prelu(x: Node, weight: Node) -> Node:
-    """x where positive, else weight * x; weight is broadcast already."""
+    """x where positive, else weight * x; weight is already broadcast."""
     return pointwise("prelu", (x, weight), lambda a, w: select(a > number(0, a.dtype), a, a * w))
 
 
 def logit(x: Node, eps: float | None = None) -> Node:
-    """log(x / (1 - x)), with x first held to [eps, 1 - eps] where eps is given."""
+    """log(x / (1 - x)), with x first clamped to [eps, 1 - eps] if eps is given."""
 
     def element(a: Expr) -> Expr:
         held = a
@@ -184,5 +184,5 @@ def sign_of(a: Expr) -> Expr:
 
 
 def sign(x: Node) -> Node:
-    """-1, 0 or 1; of NaN, 0."""
+    """-1, 0 or 1; 0 for NaN."""
     return pointwise("sign", (x,), lambda a: a if a.dtype.is_bool else sign_of(a))

@@ -12,7 +12,7 @@ from taskmap.ir.types import DType, boolean, compute_type
 
 
 def add(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
-    """x + alpha * y; on bools, or."""
+    """x + alpha * y; logical or for bools."""
     dtype = result_type(x, y)
     if dtype.is_bool:
         return pointwise("add", (x, y), lambda a, b: a | (b if alpha else const(False, boolean)))
@@ -22,7 +22,7 @@ def add(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
 
 
 def sub(x: Operand, y: Operand, alpha: Scalar = 1) -> Node:
-    """x - alpha * y; neither may be of bools."""
+    """x - alpha * y; raises UnsupportedError for bools."""
     refuse_bools("subtraction", x, y)
     dtype = result_type(x, y)
     _check_alpha(alpha, dtype)
@@ -45,7 +45,7 @@ def _is_one(alpha: Scalar) -> bool:
 
 
 def mul(x: Operand, y: Operand) -> Node:
-    """x * y; on bools, and."""
+    """x * y; logical and for bools."""
     if result_type(x, y).is_bool:
         return pointwise("mul", (x, y), lambda a, b: a & b)
     return pointwise("mul", (x, y), lambda a, b: a * b)
@@ -67,14 +67,14 @@ def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Node:
 
 
 def _rounded(e: Expr, dtype: DType) -> Expr:
-    """``e`` with no more digits than ``dtype`` has: PyTorch rounds a quotient of half types before it truncates it."""
+    """``e`` rounded to the precision of ``dtype``: PyTorch rounds a quotient of half types before it truncates it."""
     return cast(cast(e, dtype), e.dtype)
 
 
 def _divisor(y: Operand) -> int:
-    """The integer divisor. By a tensor it may be zero, which PyTorch reports and a kernel cannot."""
+    """The integer divisor. A tensor divisor may hold a zero, which PyTorch reports and a kernel cannot."""
     if isinstance(y, (Node, Expr)) or int(y) == 0:
-        raise UnsupportedError("integer division by a tensor: a zero in it is an error that PyTorch raises")
+        raise UnsupportedError("integer division by a tensor, in which a zero must raise PyTorch's error")
     return int(y)
 
 
@@ -117,7 +117,7 @@ def fmod(x: Operand, y: Operand) -> Node:
 
 
 def power(x: Operand, y: Operand) -> Node:
-    """x ** y. Small integer exponents are products, ±1/2 a (reciprocal) square root."""
+    """x ** y. A small integer exponent becomes products, ±1/2 a (reciprocal) square root."""
     dtype = result_type(x, y)
     if isinstance(y, (int, float)) and isinstance(x, Node):
         return _power_of(x, y)
@@ -179,13 +179,13 @@ def _ignoring_nan(op: str, x: Operand, y: Operand) -> Node:
 
 
 def held(a: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    """``a`` held between bounds that are not NaN: a NaN stays, and so does a zero at a bound of the other sign."""
+    """``a`` clamped to bounds that are not NaN. NaN passes through, and so does a zero at a bound of the other sign."""
     bounded = a if low is None else select(a < low, low, a)
     return bounded if high is None else select(bounded > high, high, bounded)
 
 
 def clamp(x: Node, low: Operand | None = None, high: Operand | None = None) -> Node:
-    """min(max(x, low), high), either bound optional; NaN stays, and a NaN bound gives NaN."""
+    """min(max(x, low), high), either bound optional. NaN passes through, and a NaN bound gives NaN."""
     bounds = [b for b in (low, high) if b is not None]
     dtype = result_type(x, *bounds)
     if dtype.is_bool:
@@ -233,7 +233,7 @@ def addcdiv(x: Node, y: Node, z: Node, value: Scalar = 1) -> Node:
 
 
 def lerp(x: Node, y: Node, weight: Operand) -> Node:
-    """x + weight * (y - x), written from the nearer end: from y where |weight| is at least one half. Floats only."""
+    """x + weight * (y - x), computed from the nearer end: from y where |weight| is at least one half. Floats only."""
     require_floats("lerp", x, y)
 
     def element(a: Expr, b: Expr, w: Expr) -> Expr:
@@ -244,7 +244,7 @@ def lerp(x: Node, y: Node, weight: Operand) -> Node:
 
 
 def logaddexp(x: Operand, y: Operand) -> Node:
-    """log(exp(x) + exp(y)), exact at infinities."""
+    """log(exp(x) + exp(y)), exact for infinities."""
 
     def element(a: Expr, b: Expr) -> Expr:
         same = binary("and", call("isinf", a, dtype=boolean), eq(a, b))

@@ -1,7 +1,7 @@
 """Scaled dot-product attention as one operator, so that one template can stream it.
 
-Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1. The mask of a causal attention is aligned at
-the first query and key, as PyTorch's.
+Source: Vaswani et al., "Attention is all you need" (2017), section 3.2.1. A causal mask is aligned at the first query
+and the first key, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def default_scale(q: Node) -> float:
 
 
 def heads_per_key(q: Node, k: Node) -> int:
-    """How many query heads share a key head (grouped-query attention)."""
+    """The number of query heads that share a key head (grouped-query attention)."""
     heads, shared = static_size(q.shape[1]), static_size(k.shape[1])
     if heads is None or shared is None or heads % shared:
         raise UnsupportedError(f"attention of {q.shape[1]} query heads with {k.shape[1]} key heads")
@@ -38,8 +38,8 @@ def attention(
 ) -> Node:
     """softmax(scale * q kᵀ + mask) v.
 
-    q [b, h, i, d]; k, v [b, hk, j, d], where hk divides h; mask broadcasts to [b, h, i, j], added where it is a float,
-    forbidding where it is a bool and false. A query that may look at no key gives zeros.
+    q [b, h, i, d]; k, v [b, hk, j, d], where hk divides h. ``mask`` broadcasts to [b, h, i, j]: a float mask is added,
+    a bool mask forbids where it is false. A query whose keys are all forbidden gives zeros.
     """
     factor = default_scale(q) if scale is None else scale
     inputs = [q, k, v] if mask is None else [q, k, v, mask]
@@ -62,7 +62,7 @@ def attention(
 
 
 def log_sum_exp(q: Node, k: Node, mask: Node | None, causal: bool, scale: float | None) -> Node:
-    """log(sum(exp(score))) of every query: [b, h, i], in the compute type."""
+    """log(sum(exp(score))) for each query: [b, h, i], in the compute type."""
     factor = default_scale(q) if scale is None else scale
     inputs = [q, k] if mask is None else [q, k, mask]
 
@@ -74,7 +74,7 @@ def log_sum_exp(q: Node, k: Node, mask: Node | None, causal: bool, scale: float 
 
 
 class _Scores:
-    """The pieces of one row of attention as expressions of batch, head and query."""
+    """The parts of one row of attention, as expressions of batch, head and query."""
 
     def __init__(self, q: Buffer, k: Buffer, mask: Buffer | None, causal: bool, scale: float, group: int) -> None:
         self.q, self.k, self.mask = q, k, mask
@@ -83,7 +83,7 @@ class _Scores:
         self.keys: Dim = k.shape[2]
 
     def score(self, b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
-        """scale * q·k + mask, or minus infinity where query i may not look at key j."""
+        """scale * q·k + mask, or minus infinity where query i may not attend to key j."""
         d = Var("d")
         product = cast(self.q[b, h, i, d], self.wide) * cast(self.k[b, h // self.group, j, d], self.wide)
         value = reduce("sum", [(d, self.q.shape[3])], product) * const(self.scale, self.wide)
@@ -98,7 +98,7 @@ class _Scores:
         return reduce("max", [(j, self.keys)], self.score(b, h, i, j))
 
     def power(self, b: Expr, h: Expr, i: Expr, j: Expr, top: Expr) -> Expr:
-        """exp(score - top), zero in a row that may look at nothing."""
+        """exp(score - top); zero in a row whose keys are all forbidden."""
         score = self.score(b, h, i, j)
         nothing = eq(top, const(-math.inf, self.wide))
         return select(nothing, const(0.0, self.wide), call("exp", score - top))

@@ -1,7 +1,7 @@
-"""The gradient of attention from its saved result and logarithms of row sums.
+"""The gradient of attention, from its saved result and the logarithms of its row sums.
 
 With p = exp(scale * q kᵀ + mask - lse), o the result and g its gradient: dv = pᵀ g, ds = p * (g vᵀ - sum(g * o)),
-dq = scale * ds k, dk = scale * dsᵀ q; the gradients of a key head that several query heads share are added up.
+dq = scale * ds k, dk = scale * dsᵀ q; gradients of a key head are summed over the query heads that share it.
 Source: Dao et al., "FlashAttention" (2022), appendix B.
 """
 
@@ -89,7 +89,7 @@ def _by_queries(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType
 
 
 def _probabilities(scores: Node, lse: Node, mask: Node | None, causal: bool, scale: float, wide: DType) -> Node:
-    """exp(scale * scores + mask - lse), zero where a query may not look."""
+    """exp(scale * scores + mask - lse), zero where a query may not attend."""
     operands = (scores, unsqueeze(lse, -1)) if mask is None else (scores, unsqueeze(lse, -1), mask)
 
     def power(s: Expr, total: Expr, *m: Expr) -> Expr:
@@ -100,7 +100,7 @@ def _probabilities(scores: Node, lse: Node, mask: Node | None, causal: bool, sca
         return select(never, const(0.0, wide), call("exp", value - total))
 
     if mask is not None and mask.dtype.is_bool:
-        raise UnsupportedError("the gradient of attention with a mask of bools")
+        raise UnsupportedError("the gradient of attention with a bool mask")
     p = pointwise("attention_probabilities", operands, power, wide, wide)
     if not causal:
         return p

@@ -1,7 +1,8 @@
 """Convolution in one to three dimensions: grouped, strided, dilated, transposed.
 
-Layouts are logical: x [n, c, spatial...], w [oc, c / groups, spatial...] ([c, oc / groups, spatial...] transposed). The
-bias is a node of its own. Source of the index formulas: Dumoulin & Visin, "A guide to convolution arithmetic" (2016).
+Layouts are logical: x [n, c, spatial...], w [oc, c / groups, spatial...], or [c, oc / groups, spatial...] if
+transposed. The bias is a node of its own. Source of the index formulas: Dumoulin & Visin, "A guide to convolution
+arithmetic" (2016).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from taskmap.ir.types import boolean, compute_type
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a kernel slides: per spatial dimension the stride, the padding on both sides and the dilation."""
+    """The movement of a kernel: stride, padding on both sides, and dilation, per spatial dimension."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -44,7 +45,7 @@ class Window:
 
 
 def window(rank: int, stride: Sequence[Dim], padding: Sequence[Dim], dilation: Sequence[Dim]) -> Window:
-    """A window of ``rank`` dimensions; a list of one number holds for all of them."""
+    """A window of ``rank`` dimensions; a list of one number applies to all of them."""
     return Window(spread(stride, rank), spread(padding, rank), spread(dilation, rank))
 
 
@@ -58,14 +59,14 @@ def spread(values: Sequence[Dim] | int, rank: int) -> tuple[int, ...]:
 
 
 def output_size(size: Dim, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False) -> Dim:
-    """How many positions a window has in a dimension of extent ``size``."""
+    """The number of positions of a window in a dimension of extent ``size``."""
     room = size + (2 * padding - dilation * (kernel - 1) - 1) + (stride - 1 if ceil_mode else 0)
     positions = Simplifier().dim((room // stride if stride != 1 else room) + 1)
     return _without_last(positions, size, stride, padding) if ceil_mode else positions
 
 
 def _without_last(positions: Dim, size: Dim, stride: int, padding: int) -> Dim:
-    """A window that would start beyond the right padding does not count."""
+    """``positions`` without a last window that would start beyond the right padding."""
     starts = ceil_div(size + padding, stride)
     if isinstance(positions, int) and isinstance(starts, int):
         return min(positions, starts)
@@ -141,7 +142,7 @@ def _channels_per_group(channels: Dim, groups: int) -> int:
 def tap_positions(
     out: Sequence[Expr], taps: Sequence[Expr], sizes: Sequence[Dim], s: Window
 ) -> tuple[list[Expr], Expr | None]:
-    """Where tap k of the window at ``out`` lies in x, held inside; and whether it was inside (None: always)."""
+    """The position in x of tap k of the window at ``out``, clamped, and the condition that it is inside (or None)."""
     place: list[Expr] = []
     inside: Expr | None = None
     for d, (o, k) in enumerate(zip(out, taps, strict=True)):
@@ -183,7 +184,7 @@ def _transposed(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: in
 def source_positions(
     out: Sequence[Expr], taps: Sequence[Expr], sizes: Sequence[Dim], s: Window
 ) -> tuple[list[Expr], Expr]:
-    """The position of x whose tap k reaches ``out`` in a transposed convolution, held inside; and whether it exists."""
+    """The position in x whose tap k reaches ``out`` in a transposed convolution, clamped, and whether it exists."""
     place: list[Expr] = []
     inside: Expr = const(True, boolean)
     for d, (o, k) in enumerate(zip(out, taps, strict=True)):

@@ -1,5 +1,5 @@
-"""Gradients of convolution: that of the input is a convolution the other way, that of the weight a contraction over
-batch and positions."""
+"""Gradients of convolution: the input's is a transposed convolution (or, of a transposed one, a direct convolution),
+the weight's a contraction over batch and positions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def input_gradient(
     transposed: bool,
     groups: int,
 ) -> Node:
-    """The gradient of x: grad convolved with w the other way."""
+    """The gradient of x: ``grad`` convolved with w in the opposite direction."""
     if transposed:
         return convolution(grad, w, stride, padding, dilation, False, (0,), groups)
     rank = len(w.shape) - 2
@@ -49,7 +49,7 @@ def weight_gradient(
     transposed: bool,
     groups: int,
 ) -> Node:
-    """The gradient of w: the sum over batch and positions of grad times the element of x under the tap."""
+    """The gradient of w: the sum over batch and positions of ``grad`` times the element of x at the tap."""
     rank = len(w.shape) - 2
     s = window(rank, stride, padding, dilation)
     return _correlation(x, grad, w, s, groups) if transposed else _correlation(grad, x, w, s, groups)
@@ -82,5 +82,5 @@ def _correlation(still: Node, moving: Node, w: Node, s: Window, groups: int) -> 
 
 
 def bias_gradient(grad: Node) -> Node:
-    """The sum over all but the channels."""
+    """The sum over all dimensions but the channels."""
     return sum_(grad, (0, *range(2, len(grad.shape))))

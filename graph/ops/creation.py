@@ -1,4 +1,4 @@
-"""Tensors from nothing: constants, ranges, identity matrices."""
+"""Tensors without inputs: constants, ranges, identity matrices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskmap.ir.types import DType, f64
 
 
 def full(shape: Sequence[Dim], value: Scalar, dtype: DType | None = None) -> Node:
-    """A tensor of one value, which must be one of its type."""
+    """A tensor whose elements all equal ``value``, which must be representable in its type."""
     result = dtype or scalar_type(value)
     if result.is_int and not isinstance(value, (bool, Expr)) and not _fits(value, result):
         raise UnsupportedError(f"{value} as {result}")
@@ -23,7 +23,7 @@ def full(shape: Sequence[Dim], value: Scalar, dtype: DType | None = None) -> Nod
 
 
 def _fits(value: float, dtype: DType) -> bool:
-    """Negative numbers wrap in unsigned types, as in PyTorch."""
+    """True if ``value`` is representable in ``dtype``; negative numbers wrap in unsigned types, as in PyTorch."""
     low = -(1 << dtype.bits) + 1 if dtype.kind == "u" else -(1 << (dtype.bits - 1))
     return low <= value < 1 << (dtype.bits - (dtype.kind != "u"))
 
@@ -39,7 +39,7 @@ def arange(start: Scalar, length: Dim, step: Scalar, dtype: DType) -> Node:
 
 
 def eye(rows: Dim, columns: Dim, dtype: DType) -> Node:
-    """Ones on the diagonal, else zeros."""
+    """Ones on the diagonal, zeros elsewhere."""
 
     def element(i: Expr, j: Expr) -> Expr:
         return select(eq(i, j), const(1, dtype), const(0, dtype))

@@ -1,7 +1,7 @@
 """Reads at positions that are data: embedding, gather, index_select, advanced indexing.
 
-Every position goes through ``checked_index``, which reports one that is out of range. Only advanced indexing and take
-count negative positions from the end, as in PyTorch; elsewhere a negative position is out of range.
+Every position goes through ``checked_index``, which reports a position out of range. Only advanced indexing and take
+count negative positions from the end, as in PyTorch; for the others a negative position is out of range.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from taskmap.ir.types import i64
 
 
 def checked(position: Expr, size: Dim) -> Expr:
-    """``position`` if it lies in [0, size); any other is reported."""
+    """``position`` if it is in [0, size); any other position is reported."""
     at = cast(position, i64)
     return wrapped(select(compare("lt", at, 0), index(size), at), size)
 
 
 def wrapped(position: Expr, size: Dim) -> Expr:
-    """``position`` in [-size, size) brought into [0, size); any other is reported."""
+    """``position`` in [-size, size) mapped to [0, size); any other position is reported."""
     return call("checked_index", cast(position, i64), index(size), dtype=i64)
 
 
@@ -75,9 +75,9 @@ def gather(x: Node, dim: int, indices: Node) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """x[indices] with ``tensors`` of integers, broadcast together, for the dimensions ``indexed`` of ``x``.
+    """x[indices] with integer ``tensors``, broadcast together, for the dimensions ``indexed`` of ``x``.
 
-    The broadcast dimensions stand where the tensors stood if those are adjacent, else first; the others are kept.
+    The broadcast dimensions replace the indexed ones if those are adjacent, and come first otherwise; the rest is kept.
     """
 
     x: Node
@@ -96,7 +96,7 @@ class Indexing:
 
     @property
     def before(self) -> int:
-        """How many kept dimensions stand before the broadcast ones."""
+        """The number of kept dimensions before the broadcast ones."""
         first = self.indexed[0]
         return first if self.indexed == tuple(range(first, first + len(self.indexed))) else 0
 
@@ -107,7 +107,7 @@ class Indexing:
         return [*rest[: self.before], *self.common, *rest[self.before :]]
 
     def position(self, at: Sequence[Expr], entries: Sequence[Buffer]) -> list[Expr]:
-        """Where in ``x`` the element ``at`` of x[indices] lies; ``entries`` are the tensors' buffers."""
+        """The position in ``x`` of element ``at`` of x[indices]; ``entries`` are the tensors' buffers."""
         begin, end = self.before, self.before + len(self.common)
         where: dict[int, Expr] = dict(zip(self.kept, [*at[:begin], *at[end:]], strict=True))
         for d, entry in zip(self.indexed, entries, strict=True):
@@ -122,7 +122,7 @@ def indexing(x: Node, indices: Sequence[Node | None]) -> Indexing:
 
 
 def advanced_index(x: Node, indices: Sequence[Node | None]) -> Node:
-    """x[indices], as ``Indexing`` says; None keeps a dimension. Raises UnsupportedError for a mask."""
+    """x[indices] as ``Indexing`` describes it; None keeps a dimension. Raises UnsupportedError for a mask."""
     plan = indexing(x, indices)
     if any(not n.dtype.is_int or n.dtype.bits == 8 for n in plan.tensors):
         raise UnsupportedError("indexing by a mask, whose result has a size that depends on data")

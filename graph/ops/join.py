@@ -1,4 +1,4 @@
-"""Tensors put together: cat, stack, and a slice of a tensor replaced by another."""
+"""Joined tensors: cat, stack, and a tensor with a slice replaced by another tensor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 
 MOST_PARTS = 64
-"""How many tensors a definition chooses among: its length, and the time to compile it, grow with their number."""
+"""The most tensors among which a definition selects: its length and its compile time grow with their number."""
 
 
 def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
-    """The tensors one after another along ``dim``, in their common type; tensors of shape (0,) are skipped."""
+    """The tensors in sequence along ``dim``, in their common type; tensors of shape (0,) are skipped."""
     dtype = result_type(*tensors)
     parts = [to_dtype(t, dtype) for t in tensors if static_size(t.shape[0] if t.shape else 1) != 0 or len(t.shape) > 1]
     parts = [t for t in parts if all(static_size(n) != 0 for n in t.shape)]
@@ -28,7 +28,7 @@ def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
         return parts[0]
     if len(parts) > MOST_PARTS:
         raise UnsupportedError(
-            f"a concatenation of {len(parts)} tensors, when an element may choose among {MOST_PARTS}"
+            f"a concatenation of {len(parts)} tensors, when a kernel selects among at most {MOST_PARTS}"
         )
     axis = dim % len(parts[0].shape)
     starts: list[Dim] = [0]
@@ -48,7 +48,7 @@ def cat(tensors: Sequence[Node], dim: int = 0) -> Node:
 
 
 def _choose(formals: Sequence[Buffer], axes: Sequence[Expr], axis: int, starts: Sequence[Dim]) -> Expr:
-    """The element of the part in which the position lies; the position is held inside the parts that are not meant."""
+    """The element of the part that contains the position; reads of the other parts are clamped to stay in bounds."""
 
     def of(part: int) -> Expr:
         f = formals[part]
@@ -75,7 +75,7 @@ def stack(tensors: Sequence[Node], dim: int = 0) -> Node:
 def slice_scatter(
     x: Node, source: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1
 ) -> Node:
-    """``x`` with the elements that slice(dim, start, end, step) names replaced by ``source``."""
+    """``x`` with the elements selected by slice(dim, start, end, step) replaced by ``source``."""
     axis = dim % len(x.shape)
     first, length = slice_bounds(x.shape[axis], start, end, step)
     if static_size(length) == 0:
@@ -100,7 +100,7 @@ def slice_scatter(
 
 
 def select_scatter(x: Node, source: Node, dim: int, at: Dim) -> Node:
-    """``x`` with the part at position ``at`` of ``dim`` replaced by ``source``."""
+    """``x`` with position ``at`` of ``dim`` replaced by ``source``."""
     axis = dim % len(x.shape)
     place = position(at, x.shape[axis])
 

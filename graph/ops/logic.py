@@ -22,7 +22,7 @@ def _truth(e: Expr) -> Expr:
 
 
 def logical(op: str, x: Operand, y: Operand) -> Node:
-    """``op`` (and, or, xor) of the operands' truth; NaN is true."""
+    """``op`` (and, or, xor) of the operands' truth values; NaN counts as true."""
     return predicate(f"logical_{op}", (x, y), lambda a, b: binary(op, _truth(a), _truth(b)))
 
 
@@ -32,19 +32,19 @@ def logical_not(x: Node) -> Node:
 
 
 def bitwise(op: str, x: Operand, y: Operand) -> Node:
-    """``op`` (and, or, xor) of integers bit by bit, of bools logically."""
+    """``op`` (and, or, xor) of integers bit by bit, or of bools logically."""
     if result_type(x, y).is_float:
         raise UnsupportedError(f"bitwise_{op} of floats is not defined")
     return pointwise(f"bitwise_{op}", (x, y), lambda a, b: binary(op, a, b))
 
 
 def bitwise_not(x: Node) -> Node:
-    """Every bit flipped; on bools, not."""
+    """Every bit flipped; logical not for bools."""
     return pointwise("bitwise_not", (x,), lambda a: unary("not", a))
 
 
 def isnan(x: Node) -> Node:
-    """True where x is NaN; integers never are."""
+    """True where x is NaN; never for integers."""
     return _special("isnan", x, otherwise=False)
 
 
@@ -65,7 +65,7 @@ def _special(name: str, x: Node, otherwise: bool) -> Node:
 
 
 def signbit(x: Node) -> Node:
-    """True where the sign bit is set, -0.0 included."""
+    """True where the sign bit is set, including -0.0."""
     if x.dtype.is_float:
         return predicate("signbit", (x,), lambda a: call("signbit", a, dtype=boolean))
     return predicate("signbit", (x,), lambda a: const(False, boolean) if a.dtype.is_bool else a < const(0, a.dtype))

@@ -1,4 +1,4 @@
-"""The matrix multiplication family: each a sum of products over one axis, accumulated in f32 for half types."""
+"""The matrix multiplication family: sums of products over one axis, accumulated in f32 for half types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def contract(
     at: Callable[[tuple[Expr, ...], Expr], tuple[Sequence[ExprLike], Sequence[ExprLike]]],
     dtype: DType | None = None,
 ) -> Node:
-    """sum over k of a[..] * b[..]; ``at(axes, k)`` gives the two positions."""
+    """sum over k of a[..] * b[..]; ``at(axes, k)`` returns the two positions."""
     result = dtype or a.dtype
     if a.dtype != b.dtype:
         raise GraphError(f"{op} of {a.dtype} with {b.dtype}")
@@ -73,9 +73,9 @@ def _check(a: Node, b: Node, op: str) -> None:
 
 
 def scaled_sum(bias: Node, beta: Scalar, product: Node, alpha: Scalar) -> Node:
-    """beta * bias + alpha * product; with beta 0 the bias is not read."""
+    """beta * bias + alpha * product; the bias is not read if beta is 0."""
     if product.dtype.is_int and not all(isinstance(f, int) for f in (beta, alpha)):
-        raise UnsupportedError("fractional factors for a product of integers")
+        raise UnsupportedError("fractional factors of an integer product")
     if _is(beta, 0):
         return product if _is(alpha, 1) else mul(product, alpha)
     scaled = product if _is(alpha, 1) else mul(product, alpha)

@@ -1,5 +1,5 @@
-"""Normalisations: layer, group, batch and RMS norm. Statistics are nodes of their own, in two passes, so row fusion
-may join them with what follows. Half types are normalised in f32.
+"""Normalisations: layer, group, batch and RMS norm. Statistics are nodes of their own, computed in two passes, so that
+row fusion can join them with the rest of the norm. Half types are normalised in f32.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def affine(x: Node, center: Node, rstd: Node, weight: Node | None, bias: Node | 
 def layer_norm(
     x: Node, normalized: Sequence[Dim], weight: Node | None, bias: Node | None, eps: float
 ) -> tuple[Node, Node, Node]:
-    """x normalised over its last dimensions; with mean and 1 / deviation, which keep those dimensions as 1."""
+    """x normalised over its last dimensions, its mean, and 1 / deviation; the latter two keep those dimensions as 1."""
     last = tuple(range(len(x.shape) - len(normalized), len(x.shape)))
     center, variance = mean_and_variance(x, last, True, 0)
     rstd = reciprocal_deviation(variance, eps)
@@ -48,7 +48,7 @@ def layer_norm(
 def layer_norm_backward(
     grad: Node, x: Node, normalized: Sequence[Dim], center: Node, rstd: Node, weight: Node | None
 ) -> tuple[Node, Node, Node]:
-    """Gradients of x, weight and bias. With y the normalised x and g the gradient times weight:
+    """Gradients of x, weight and bias. With y the normalised x, and g the gradient times weight:
     (g - mean(g) - y * mean(g * y)) * rstd; sum(grad * y); sum(grad).
     """
     wide = compute_type(x.dtype)
@@ -67,14 +67,14 @@ def layer_norm_backward(
 
 
 def column_sum(x: Node, dims: tuple[int, ...], dtype: DType) -> Node:
-    """The sum over ``dims`` (none: x itself), in ``dtype``."""
+    """The sum over ``dims``, or x itself if there are none, in ``dtype``."""
     if not dims:
         return to_dtype(x, dtype)
     return to_dtype(sum_(x, dims, False, compute_type(x.dtype)), dtype)
 
 
 def group_norm(x: Node, weight: Node | None, bias: Node | None, groups: int, eps: float) -> tuple[Node, Node, Node]:
-    """x [n, c, ...] normalised over each group of channels; with mean and 1 / deviation [n, groups]."""
+    """x [n, c, ...] normalised over each group of channels; also the mean and 1 / deviation, each [n, groups]."""
     channels = static_size(x.shape[1])
     if channels is None:
         raise UnsupportedError("group norm with a symbolic number of channels")
@@ -94,7 +94,7 @@ def batch_norm_inference(
 ) -> Node:
     """x [n, c, ...] * scale + shift, with scale = weight / sqrt(var + eps) and shift = bias - mean * scale.
 
-    Scale and shift are small nodes on the parameters alone, so that they fold where the parameters are constant.
+    Scale and shift are small nodes that read only the parameters, so they fold when the parameters are constant.
     """
     wide = compute_type(x.dtype)
     rstd = reciprocal_deviation(to_dtype(running_var, wide), eps)
@@ -116,7 +116,7 @@ def per_channel(p: Node, x: Node) -> Node:
 
 
 def batch_norm_training(x: Node, weight: Node | None, bias: Node | None, eps: float) -> tuple[Node, Node, Node, Node]:
-    """x [n, c, ...] normalised by the statistics of the batch; with mean, 1 / deviation and (biased) variance [c]."""
+    """x [n, c, ...] normalised by the batch's statistics; also mean, 1 / deviation and (biased) variance, each [c]."""
     folded = (0, *range(2, len(x.shape)))
     center, variance = mean_and_variance(x, folded, True, 0)
     rstd = reciprocal_deviation(variance, eps)
@@ -127,7 +127,7 @@ def batch_norm_training(x: Node, weight: Node | None, bias: Node | None, eps: fl
 
 
 def running_update(running: Node, batch: Node, momentum: float, correction: tuple[Dim, Dim] | None = None) -> Node:
-    """(1 - momentum) * running + momentum * batch; a variance is made unbiased by the quotient ``correction``."""
+    """(1 - momentum) * running + momentum * batch; the quotient ``correction`` makes a variance unbiased."""
 
     def element(old: Expr, new: Expr) -> Expr:
         if correction is not None:
@@ -139,7 +139,7 @@ def running_update(running: Node, batch: Node, momentum: float, correction: tupl
 
 
 def rms_norm(x: Node, normalized: Sequence[Dim], weight: Node | None, eps: float) -> tuple[Node, Node]:
-    """x / sqrt(mean(x²) + eps) * weight over the last dimensions; with 1 / sqrt(mean(x²) + eps)."""
+    """x / sqrt(mean(x²) + eps) * weight over the last dimensions; also 1 / sqrt(mean(x²) + eps)."""
     wide = compute_type(x.dtype)
     last = tuple(range(len(x.shape) - len(normalized), len(x.shape)))
     squares = mean(pointwise("square", (x,), lambda a: a * a, wide, wide), last, True)
@@ -153,5 +153,5 @@ def rms_norm(x: Node, normalized: Sequence[Dim], weight: Node | None, eps: float
 
 
 def batch_count(x: Node) -> Dim:
-    """How many elements of x [n, c, ...] share a channel."""
+    """The number of elements of x [n, c, ...] per channel."""
     return count(x, (0, *range(2, len(x.shape))))

@@ -1,4 +1,4 @@
-"""The one shape all element-wise operators take: operands to the compute type, a function, the result rounded once."""
+"""The form of every element-wise operator: operands in the compute type, a function, one rounding of the result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def pointwise(
     dtype: DType | None = None,
     within: DType | None = None,
 ) -> Node:
-    """``function`` of the broadcast elements of ``operands``, of which one at least is a tensor.
+    """``function`` of the broadcast elements of ``operands``, at least one of which must be a tensor.
 
-    The elements come in the compute type of ``within`` (default: the operands' common type); the result is converted to
+    The elements are in the compute type of ``within`` (default: the operands' common type); the result is converted to
     ``dtype`` (default: ``within``).
     """
     within = within or result_type(*operands)
@@ -41,14 +41,14 @@ def pointwise(
 
 
 def refuse_bools(op: str, *operands: Operand) -> None:
-    """Raises UnsupportedError where an operand is of bools: PyTorch runs the operator then, and says so to the user."""
+    """Raises UnsupportedError if an operand is bool: PyTorch then runs the operator and reports the error."""
     dtypes = [x.dtype if isinstance(x, Node) else scalar_type(x) for x in operands]
     if any(dtype.is_bool for dtype in dtypes):
         raise UnsupportedError(f"{op} of bools is not defined")
 
 
 def require_floats(op: str, *operands: Node) -> None:
-    """Raises UnsupportedError where an operand is not of floats and the operator does not promote to them."""
+    """Raises UnsupportedError if an operand is not floating point and the operator does not promote it."""
     if not all(x.dtype.is_float for x in operands):
         raise UnsupportedError(f"{op} of {operands[0].dtype} is not defined")
 
@@ -61,12 +61,12 @@ def number(value: float | bool | Expr, dtype: DType) -> Expr:
 
 
 def float_pointwise(op: str, operands: tuple[Operand, ...], function: Callable[..., ExprLike]) -> Node:
-    """As ``pointwise`` where integers and bools are promoted to the default floating type."""
+    """As ``pointwise``, with integers and bools promoted to the default floating type."""
     return pointwise(op, operands, function, within=float_type(*operands))
 
 
 def predicate(op: str, operands: tuple[Operand, ...], function: Callable[..., ExprLike]) -> Node:
-    """As ``pointwise`` with a result of bool."""
+    """As ``pointwise``, with a bool result."""
     return pointwise(op, operands, function, dtype=boolean)
 
 
@@ -76,5 +76,5 @@ def math_function(op: str, x: Node, name: str | None = None) -> Node:
 
 
 def to_dtype(x: Node, dtype: DType, op: str = "to") -> Node:
-    """``x`` converted to ``dtype``; ``x`` itself where it has that type already."""
+    """``x`` converted to ``dtype``; ``x`` itself if it already has that type."""
     return x if x.dtype == dtype else elementwise(op, (x,), lambda e: cast(e, dtype), dtype)

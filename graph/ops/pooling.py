@@ -47,11 +47,11 @@ def max_pool(
     dilation: Sequence[Dim] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Node, Node]:
-    """The largest element of each window (NaN if there is one), and its row-major number in the spatial dimensions: of
-    the first where several are as large, of the last NaN.
+    """The largest element of each window (NaN if there is one), and its row-major number in the spatial dimensions:
+    that of the first among equals, or of the last NaN.
 
-    A tap outside x is moved to the nearest tap of the same window that is inside: it adds no element, so nothing needs
-    to be masked.
+    A tap outside x moves to the nearest tap of the same window that is inside. It then repeats an element, so no mask
+    is needed.
     """
     kernel, step = _kernel(rank, kernel_size, stride)
     s = window(rank, step, padding, dilation)
@@ -85,8 +85,8 @@ def max_pool(
             number: Expr = index(0)
             for p, n in zip(place, sizes, strict=True):
                 number = number * n + p
-            # The smallest number of an equal element is the largest below zero; a NaN counts from zero on, so that
-            # the last one wins.
+            # Among equal elements the smallest number wins: its key is the largest below zero. Keys of NaN are not
+            # negative, so the last NaN wins.
             key = select(eq(element, cast(best[axes], wide)), -1 - number, const(-(1 << 63), i64))
             if wide.is_float:
                 key = select(call("isnan", element, dtype=boolean), number, key)
@@ -104,7 +104,7 @@ def _tap(o: Expr, k: Expr, s: Window, d: int) -> Expr:
 
 
 def _may_leave(size: Dim, kernel: int, out: Dim, s: Window, d: int, ceil_mode: bool) -> bool:
-    """True if a tap may lie outside the input."""
+    """True if a tap may be outside the input."""
     if s.padding[d]:
         return True
     if isinstance(size, int) and isinstance(out, int):
@@ -113,7 +113,7 @@ def _may_leave(size: Dim, kernel: int, out: Dim, s: Window, d: int, ceil_mode: b
 
 
 def _held(o: Expr, k: Expr, size: Dim, s: Window, d: int) -> Expr:
-    """The tap's position, moved to the first or last tap of its window that lies inside."""
+    """The tap's position, moved to the first or last tap of its window that is inside."""
     step = s.dilation[d]
     start = o * s.stride[d] - s.padding[d]
     if step == 1:
@@ -133,9 +133,9 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Node:
-    """The sum of each window divided by ``divisor_override``, or by its size, with or without what lies in the padding.
+    """The sum of each window divided by ``divisor_override``, or by its size, either with or without its padding.
 
-    What a window of ceil_mode has beyond the padding never counts.
+    The part of a ceil_mode window beyond the padding never counts.
     """
     if not x.dtype.is_float:
         raise UnsupportedError(f"the average of {x.dtype}")

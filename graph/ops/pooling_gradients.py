@@ -1,4 +1,4 @@
-"""Gradients of pooling, written as gathers: each element of x collects from the windows that cover it."""
+"""Gradients of pooling, written as gathers: each element of x sums over the windows that cover it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskmap.ir.types import boolean, compute_type
 def _covering(
     position: Sequence[Expr], taps: Sequence[Expr], outs: Sequence[Dim], s: Window
 ) -> tuple[list[Expr], Expr]:
-    """The window whose tap lies at ``position``, held inside, and whether there is one."""
+    """The window whose tap is at ``position``, clamped, and the condition that such a window exists."""
     place: list[Expr] = []
     exists: Expr = const(True, boolean)
     for d, (p, k) in enumerate(zip(position, taps, strict=True)):
@@ -73,7 +73,7 @@ def avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Node:
-    """The sum of the gradients of the windows that cover this element, each divided by what its window was."""
+    """The sum of the gradients of the windows that cover this element, each divided by its window's divisor."""
     kernel = spread(kernel_size, rank)
     s = window(rank, stride if len(stride) else kernel, padding, (1,))
     sizes, outs = x.shape[-rank:], grad.shape[-rank:]
@@ -103,7 +103,7 @@ def avg_pool_backward(
 
 
 def adaptive_avg_pool_backward(grad: Node, x: Node, rank: int) -> Node:
-    """The gradient of this element's bin divided by the bin's size; for bins of equal size."""
+    """The gradient of this element's bin divided by the bin's size; all bins must have equal sizes."""
     sizes = [static_size(n) for n in x.shape[-rank:]]
     outs = [static_size(n) for n in grad.shape[-rank:]]
     widths = [n // o if n is not None and o and n % o == 0 else 0 for n, o in zip(sizes, outs, strict=True)]

@@ -1,4 +1,4 @@
-"""The type in which operands meet: PyTorch's promotion with its three ranks (tensors, 0-d tensors, Python numbers).
+"""The common type of operands: PyTorch's promotion with its three ranks (tensors, 0-d tensors, Python numbers).
 
 Source: PyTorch documentation, "Tensor Attributes", type promotion; ``torch.result_type``.
 """
@@ -12,7 +12,7 @@ from taskmap.ir.nodes import Expr
 from taskmap.ir.types import DType, boolean, f32, i64, promote
 
 Scalar = int | float | bool | Expr
-"""A number: Python's, or an expression of symbolic sizes (i64, or f64 for a quotient of sizes)."""
+"""A Python number, or an expression of symbolic sizes (i64, or f64 for a quotient of sizes)."""
 Operand = Node | Scalar
 
 
@@ -37,7 +37,7 @@ def _meet(dtypes: Sequence[DType]) -> DType | None:
 
 
 def result_type(*operands: Operand) -> DType:
-    """The common type of ``operands``: a lower rank counts only where its category (bool, integer, float) is higher."""
+    """The common type of ``operands``: a lower rank counts only if its category (bool, integer, float) is higher."""
     tensors = [x.dtype for x in operands if isinstance(x, Node) and x.shape]
     points = [x.dtype for x in operands if isinstance(x, Node) and not x.shape]
     numbers = [scalar_type(x) for x in operands if not isinstance(x, Node)]
@@ -51,6 +51,6 @@ def result_type(*operands: Operand) -> DType:
 
 
 def float_type(*operands: Operand) -> DType:
-    """The common type, or the default floating type where that is an integer or bool: for exp, true division, mean."""
+    """The common type, or the default floating type if that is an integer or bool: for exp, true division, mean."""
     dtype = result_type(*operands)
     return dtype if dtype.is_float else f32

@@ -15,7 +15,7 @@ from taskmap.ir.types import boolean
 
 
 def flip(x: Node, dims: Sequence[int]) -> Node:
-    """Mirrored along ``dims``."""
+    """``x`` mirrored along ``dims``."""
     rank = len(x.shape)
     mirrored = {d % rank for d in dims} if rank else set()
     if not mirrored:
@@ -28,7 +28,7 @@ def flip(x: Node, dims: Sequence[int]) -> Node:
 
 
 def roll(x: Node, shifts: Sequence[int], dims: Sequence[int]) -> Node:
-    """Moved by ``shifts`` along ``dims``, what leaves at one end entering at the other."""
+    """``x`` shifted cyclically by ``shifts`` along ``dims``."""
     rank = len(x.shape)
     moved: dict[int, int] = {}
     for shift, dim in zip(shifts, dims, strict=True):
@@ -41,7 +41,7 @@ def roll(x: Node, shifts: Sequence[int], dims: Sequence[int]) -> Node:
 
 
 def repeat(x: Node, repeats: Sequence[Dim]) -> Node:
-    """Laid side by side ``repeats`` times in each dimension, new leading dimensions included."""
+    """``x`` tiled ``repeats`` times in each dimension, including new leading dimensions."""
     extra = len(repeats) - len(x.shape)
     old = (*([1] * extra), *x.shape)
     shape = [n if static_size(r) == 1 else n * r for n, r in zip(old, repeats, strict=True)]
@@ -69,7 +69,7 @@ def pairs_of(x: Node, padding: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def constant_pad(x: Node, padding: Sequence[int], value: Scalar = 0) -> Node:
-    """``x`` within a border of ``value``; a negative padding takes elements away."""
+    """``x`` inside a border of ``value``; a negative padding removes elements."""
     pairs = pairs_of(x, padding)
     shape = [n if pair == (0, 0) else n + (pair[0] + pair[1]) for n, pair in zip(x.shape, pairs, strict=True)]
 
@@ -94,7 +94,7 @@ def constant_pad(x: Node, padding: Sequence[int], value: Scalar = 0) -> Node:
 
 
 def reflection_pad(x: Node, padding: Sequence[int]) -> Node:
-    """``x`` within a border that mirrors it, without repeating the edge."""
+    """``x`` inside a border that mirrors it without repeating the edge."""
 
     def place(position: Expr, size: Dim) -> Expr:
         mirrored = maximum(position, -position)
@@ -105,7 +105,7 @@ def reflection_pad(x: Node, padding: Sequence[int]) -> Node:
 
 
 def replication_pad(x: Node, padding: Sequence[int]) -> Node:
-    """``x`` within a border that repeats its edge."""
+    """``x`` inside a border that repeats its edge."""
     return _pad_by("replication_pad", x, padding, lambda p, n: minimum(maximum(p, 0), index(n) - 1))
 
 
@@ -136,8 +136,8 @@ def unfold(x: Node, dim: int, size: int, step: int) -> Node:
 
 
 def strided_view(x: Node, order: Sequence[int], shape: Sequence[Dim], stride: Sequence[Dim], offset: Dim) -> Node:
-    """The elements at storage positions offset + sum(i * stride) of a dense ``x`` whose dimensions lie in ``order``,
-    from the slowest."""
+    """The elements at storage positions offset + sum(i * stride) of a dense ``x`` whose dimensions are stored in
+    ``order``, slowest first."""
 
     def source(*axes: Expr) -> list[ExprLike]:
         flat: Expr = index(offset)

@@ -1,14 +1,13 @@
-"""LSTM, GRU and RNN as one operator each: a loop over steps whose only products are those with the state.
+"""LSTM, GRU and RNN as one operator each: a loop over steps that multiplies only by the state's weights.
 
-What a step takes from its input (x W' + bias) is made for all steps at once, by an ordinary product before the loop:
+An ordinary product before the loop computes every step's contribution from the input (x W' + bias) at once:
 
     given [steps, batch, directions * gates * units]  ->  [steps + states, batch, directions, hidden]
 
-``units`` is ``hidden`` rounded up to whole panels: a loop then reads and computes whole vectors.
-Row t of the result is the state after time t; the last rows are the states at the end, the cell of an LSTM after its
-state. Sources: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the peepholes of Gers and Schmidhuber,
-"Recurrent nets that time and count" (2000); Cho et al., "Learning phrase representations using RNN encoder-decoder"
-(2014).
+``units`` is ``hidden`` rounded up to whole panels, so that the loop reads and computes whole vectors. Row t of the
+result is the state after time t; the last rows are the final states, an LSTM's cell after its hidden state. Sources:
+Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the peepholes of Gers and Schmidhuber, "Recurrent nets
+that time and count" (2000); Cho et al., "Learning phrase representations using RNN encoder-decoder" (2014).
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ from taskmap.ir.task import formal
 from taskmap.ir.types import DType, compute_type, i64
 
 PANEL = 16
-"""Units whose weights lie together."""
+"""The number of units whose weights are stored together."""
 
 Function = Callable[[Expr], Expr]
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """What every recurrence reads. given [steps, batch, directions * gates * units]; recurrent [directions, gates *
-    hidden, hidden]; initial: [directions, batch, hidden] for each state, or None for zeros; reverse: one for each
-    direction; lengths [batch], i64, none above ``steps``: how many steps each sequence has, None for all."""
+    """The operands of every recurrence. given [steps, batch, directions * gates * units]; recurrent [directions, gates
+    * hidden, hidden]; initial: [directions, batch, hidden] for each state, or None for zeros; reverse: one flag per
+    direction; lengths [batch], i64, at most ``steps``: the number of steps of each sequence, None if all have
+    ``steps``."""
 
     given: Node
     recurrent: Node
@@ -45,25 +45,25 @@ class Operands:
 
     @property
     def hidden(self) -> Dim:
-        """Elements of a state."""
+        """The number of elements of a state."""
         return self.recurrent.shape[2]
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """``every`` state [steps, batch, directions, hidden] by time; the ``last`` of each, [directions, batch, hidden]."""
+    """``every`` state by time [steps, batch, directions, hidden]; the ``last`` of each [directions, batch, hidden]."""
 
     every: Node
     last: tuple[Node, ...]
 
 
 def whole_panels(hidden: Dim) -> Dim:
-    """``hidden`` units and those that fill their last panel."""
+    """``hidden`` rounded up to whole panels."""
     return ceil_div(hidden, PANEL) * PANEL
 
 
 def pad_units(parameter: Node, hidden: Dim) -> Node:
-    """[directions, parts * hidden, ...] as [directions, parts * units, ...]; units beyond the last have zeros."""
+    """[directions, parts * hidden, ...] as [directions, parts * units, ...]; the added units are zero."""
     units = whole_panels(hidden)
     if units == hidden:
         return parameter
@@ -83,7 +83,7 @@ def pad_units(parameter: Node, hidden: Dim) -> Node:
 
 def pack_recurrent(recurrent: Node, gates: int) -> Node:
     """[directions, gates * hidden, hidden] in the order in which a step reads it: [directions, panels, hidden, gates,
-    PANEL]; units beyond the last have zeros."""
+    PANEL]; the added units are zero."""
     directions, _, hidden = recurrent.shape
 
     def element(w: Buffer) -> Callable[..., ExprLike]:
@@ -100,7 +100,7 @@ def pack_recurrent(recurrent: Node, gates: int) -> Node:
 
 @dataclass(slots=True)
 class RecurrentStep:
-    """One step of a recurrence as expressions: of direction ``d``, sequence ``b`` and unit ``j``."""
+    """One step of a recurrence, as expressions of direction ``d``, sequence ``b`` and unit ``j``."""
 
     operands: Operands
     gates: int
@@ -120,17 +120,17 @@ class RecurrentStep:
 
     @property
     def axes(self) -> tuple[tuple[Var, Dim], ...]:
-        """The position of a state, and its extents."""
+        """The axes of a state with their extents."""
         batch, directions = self.given.shape[1], len(self.operands.reverse)
         return (self.b, batch), (self.d, directions), (self.j, self.operands.hidden)
 
     def own(self, name: str) -> Buffer:
-        """A tensor of the loop's own."""
+        """A tensor local to the loop."""
         return formal(name, [n for _, n in self.axes], self.wide)
 
     @property
     def time(self) -> Expr:
-        """The time that the step takes its input from."""
+        """The time at which the step reads its input."""
         backward = index(self.given.shape[0]) - 1 - self.step
         reverse = self.operands.reverse
         if len(set(reverse)) == 1:
@@ -142,34 +142,34 @@ class RecurrentStep:
         return self.states[k][self.b, self.d, self.j]
 
     def from_input(self, gate: int) -> Expr:
-        """A gate's part of ``given``."""
+        """The part of ``given`` that belongs to a gate."""
         column = (self.d * self.gates + gate) * index(whole_panels(self.operands.hidden)) + self.j
         return cast(self.given[self.time, self.b, column], self.wide)
 
     def product(self, tensor: Buffer, gate: int) -> Expr:
-        """The sum over k of tensor[b, d, k] and the gate's weights."""
+        """The sum over k of tensor[b, d, k] times the gate's weights."""
         k = Var("k")
         weight = self.packed[self.d, self.j // PANEL, k, gate, self.j % PANEL]
         return reduce("sum", [(k, self.operands.hidden)], tensor[self.b, self.d, k] * cast(weight, self.wide))
 
     def vector(self, place: int, part: int = 0) -> Expr:
-        """Element j of a part of a parameter [directions, parts * hidden], the ``place``-th of what else is read."""
+        """Element j of one part of parameter number ``place`` of ``more``, [directions, parts * hidden]."""
         return cast(self.more[place][self.d, self.j + part * index(whole_panels(self.operands.hidden))], self.wide)
 
     def apply(self, functions: Sequence[Function], e: Expr) -> Expr:
-        """The function of the direction."""
+        """The direction's function of ``e``."""
         if all(f is functions[0] for f in functions):
             return functions[0](e)
         return select(eq(self.d, 0), functions[0](e), functions[1](e))
 
     def phase(self, name: str, value: Expr) -> Buffer:
-        """One more tensor of each step."""
+        """Adds a tensor that each step computes."""
         buffer = self.own(name)
         self.phases.append((buffer, value))
         return buffer
 
     def state(self, k: int, name: str, new: Expr) -> Buffer:
-        """What state ``k`` becomes: ``new``, or what it is where the sequence has ended."""
+        """Sets the next value of state ``k``: ``new``, or its present value once the sequence has ended."""
         if self.lengths is not None:
             new = select(compare("lt", self.time, cast(self.lengths[self.b], i64)), new, self.of_state(k))
         made = self.phase(name, new)
@@ -179,7 +179,7 @@ class RecurrentStep:
         return made
 
     def recurrence(self, here: tuple[Expr, ...], dtype: DType) -> Recurrence:
-        """The definition's body."""
+        """The body of the definition."""
         initial = tuple(
             number(0, self.wide) if f is None else cast(f[self.d, self.b, self.j], self.wide) for f in self.first
         )
@@ -193,7 +193,7 @@ class RecurrentStep:
 def recurrent(
     op: str, operands: Operands, gates: int, more: Sequence[Node], write: Callable[[RecurrentStep], None]
 ) -> States:
-    """The operator ``op``, whose steps ``write`` describes; ``more``: parameters beside those of ``operands``."""
+    """The operator ``op``, whose steps ``write`` defines; ``more``: parameters besides those of ``operands``."""
     given, reverse = operands.given, operands.reverse
     steps, batch, _ = given.shape
     count = len(operands.initial)
@@ -218,13 +218,13 @@ def recurrent(
 
 
 def _last(every: Node, row: Dim) -> Node:
-    """A row of [rows, batch, directions, hidden] as [directions, batch, hidden]."""
+    """One row of [rows, batch, directions, hidden], as [directions, batch, hidden]."""
     _, batch, directions, hidden = every.shape
     return reindex("select", every, (directions, batch, hidden), lambda d, b, j: (row, b, d, j))
 
 
 def rnn(operands: Operands, functions: Sequence[Function]) -> States:
-    """h = f(given + h R'); ``functions``: f of each direction."""
+    """h = f(given + h R'); ``functions``: f for each direction."""
 
     def write(s: RecurrentStep) -> None:
         s.state(0, "h", s.apply(functions, s.from_input(0) + s.product(s.states[0], 0)))
@@ -234,7 +234,7 @@ def rnn(operands: Operands, functions: Sequence[Function]) -> States:
 
 @dataclass(frozen=True, slots=True)
 class LstmGates:
-    """Which of the four gates is where; of the peepholes [directions, 3 * hidden] are those of ``peepholes``."""
+    """The positions of the four gates, and those of gates i, o, f in the ``peepholes`` [directions, 3 * hidden]."""
 
     input: int
     output: int
@@ -250,7 +250,7 @@ def lstm(
     peepholes: Node | None = None,
     coupled: bool = False,
 ) -> States:
-    """c = f(..) c + i(..) g(..); h = o(..) t(c). ``functions``: of each direction those of the gates i, o and f, of the
+    """c = f(..) c + i(..) g(..); h = o(..) t(c). ``functions``, for each direction: that of the gates i and f, of the
     candidate, of the output gate, and of the cell. coupled: the forget gate is 1 - i."""
     gate_f, candidate_f, output_f, cell_f = (list(fs) for fs in zip(*functions, strict=True))
 
@@ -281,8 +281,8 @@ def gru(
     bias: Node | None = None,
     reset_first: bool = False,
 ) -> States:
-    """h = (1 - z) n + z h. ``gates``: where z, r and n are. n is g(given + r (h R' + bias)), or, where the reset comes
-    first, g(given + (r h) R'); bias [directions, hidden]. ``functions``: of each direction f, of the gates, and g."""
+    """h = (1 - z) n + z h. ``gates``: the positions of z, r and n. n is g(given + r (h R' + bias)), or g(given + (r h)
+    R') if ``reset_first``; bias [directions, hidden]. ``functions``, for each direction: f of the gates, and g."""
     gate_f, new_f = (list(fs) for fs in zip(*functions, strict=True))
     at_z, at_r, at_n = gates
 

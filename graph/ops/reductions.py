@@ -1,4 +1,4 @@
-"""Reductions over dimensions, by PyTorch's rules for result types, ties (the first wins) and NaN (it wins)."""
+"""Reductions over dimensions, with PyTorch's rules for result types, ties (the first wins) and NaN (it wins)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LONGEST_PREFIX = 1024
 
 
 def dims_of(x: Node, dim: Dims) -> tuple[int, ...]:
-    """The dimensions meant by ``dim``, not negative and in order; None or an empty list means all."""
+    """The dimensions that ``dim`` denotes, non-negative and in order; None or an empty list denotes all."""
     rank = max(len(x.shape), 1)
     if dim is None or (not isinstance(dim, int) and len(dim) == 0):
         return tuple(range(len(x.shape)))
@@ -40,7 +40,7 @@ def dims_of(x: Node, dim: Dims) -> tuple[int, ...]:
 
 
 def count(x: Node, dim: Dims) -> Dim:
-    """How many elements are folded into one."""
+    """The number of elements that are reduced to one."""
     return product([x.shape[d] for d in dims_of(x, dim)]) if x.shape else 1
 
 
@@ -54,14 +54,14 @@ def fold(
     finish: Callable[[Expr], ExprLike],
     dtype: DType,
 ) -> Node:
-    """``finish`` of the reduction of ``prepare(x)``; of a 0-d tensor, of its one element."""
+    """``finish`` of the reduction of ``prepare(x)``; for a 0-d tensor, of its one element."""
     if not x.shape:
         return elementwise(op, (x,), lambda e: finish(as_expr(prepare(e))), dtype)
     return reduction(op, x, dims_of(x, dim), keepdim, kind, prepare, finish, dtype)
 
 
 def same(e: Expr) -> Expr:
-    """The element as it is."""
+    """The element, unchanged."""
     return e
 
 
@@ -70,13 +70,13 @@ def _sum_type(x: Node, dtype: DType | None) -> DType:
 
 
 def sum_(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
-    """The sum; of integers and bools an i64."""
+    """The sum; i64 for integers and bools."""
     result = _sum_type(x, dtype)
     return fold("sum", x, dim, keepdim, "sum", lambda e: cast(e, compute_type(result)), same, result)
 
 
 def prod(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
-    """The product; of integers and bools an i64."""
+    """The product; i64 for integers and bools."""
     result = _sum_type(x, dtype)
     return fold("prod", x, dim, keepdim, "prod", lambda e: cast(e, compute_type(result)), same, result)
 
@@ -113,12 +113,12 @@ def _extremum(op: str, x: Node, dim: Dims, keepdim: bool, kind: str) -> Node:
 
 
 def any_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
-    """Whether an element is not zero; bool, or u8 of u8."""
+    """True where some element is not zero; bool, or u8 for u8."""
     return _truth("any", x, dim, keepdim)
 
 
 def all_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
-    """Whether no element is zero; bool, or u8 of u8."""
+    """True where no element is zero; bool, or u8 for u8."""
     return _truth("all", x, dim, keepdim)
 
 
@@ -149,14 +149,15 @@ def _position(op: str, x: Node, dim: int | None, keepdim: bool) -> Node:
 def mean_and_variance(
     x: Node, dim: Dims, keepdim: bool, correction: float = 1, dtype: DType | None = None, wide: DType | None = None
 ) -> tuple[Node, Node]:
-    """Mean and variance in two passes: the mean first, then the squares of the distances from it.
+    """Mean and variance in two passes: first the mean, then the squared distances from it.
 
-    Along rows both are corrected by the sum of the distances, which is what rounding left in the mean, so that equal
-    elements have themselves as mean and no variance (Chan, Golub and LeVeque, "Algorithms for computing the sample
-    variance", 1983): a norm divides by next to nothing there. Other sums would need a third pass for it.
+    Along rows the sum of the distances, which is the rounding error of the mean, corrects both. Equal elements then
+    have exactly themselves as mean and zero variance (Chan, Golub and LeVeque, "Algorithms for computing the sample
+    variance", 1983), which matters because a norm divides by next to nothing there. Other reductions would need a third
+    pass.
 
-    Both are in ``dtype`` (default: the type in which x is computed). The divisor is the count less ``correction``, not
-    below 0. ``wide``: a type to compute in whose rounding and range need no such care.
+    Both are in ``dtype`` (default: the compute type of x). The divisor is the count minus ``correction``, at least 0.
+    ``wide``: a compute type whose precision and range make the correction unnecessary.
     """
     result = dtype or compute_type(x.dtype)
     inner = wide or compute_type(x.dtype)
@@ -174,13 +175,13 @@ def mean_and_variance(
 
 
 def _statistics_type(x: Node) -> DType | None:
-    """The type in which variances and deviations of f32 and bf16 are computed, as eager does on the CPU: squares of
-    elements from 1e19 on are no f32. A row of equal numbers has a sum that f64 holds exactly."""
+    """The type in which eager computes variances and deviations of f32 and bf16 on the CPU: squares of elements from
+    1e19 on overflow f32. f64 holds the sum of a row of equal numbers exactly."""
     return f64 if x.dtype in (f32, bf16) else None
 
 
 def _along_rows(x: Node, dim: Dims) -> bool:
-    """True if what is reduced is a row of elements: the last dimensions."""
+    """True if the reduced dimensions are the last ones, so that each reduction covers a row."""
     dims = sorted(dims_of(x, dim))
     return bool(dims) and dims == list(range(len(x.shape) - len(dims), len(x.shape)))
 
@@ -192,7 +193,7 @@ def _corrected(x: Node, dim: Dims, keepdim: bool, divisor: Expr, number: Expr, r
     squares = sum_(pointwise("square", (distances,), lambda d: d * d), dim, True)
 
     def infinite(s: Expr) -> Expr:
-        """The elements are so large that their squares are no numbers: nor need the sum of the distances be one."""
+        """True if the elements are so large that their squares overflow; the sum of the distances may overflow too."""
         return compare("eq", s, const(math.inf, s.dtype))
 
     def center_of(m: Expr, d: Expr, s: Expr) -> Expr:
@@ -211,8 +212,8 @@ def _corrected(x: Node, dim: Dims, keepdim: bool, divisor: Expr, number: Expr, r
 
 
 def _mean_within_range(x: Node, dim: Dims, dtype: DType) -> Node:
-    """The mean, kept as one element, where the sum may be no number of ``dtype``: elements are scaled by a power of
-    two, which rounds very small ones alone."""
+    """The mean, with reduced dimensions kept, when the sum may overflow ``dtype``: elements are scaled by a power of
+    two, which rounds only very small ones."""
     number, scale = count(x, dim), const(2.0**-24, dtype)
 
     def finish(total: Expr) -> Expr:
@@ -228,7 +229,7 @@ def _divisor(number: Dim, correction: float, dtype: DType) -> Expr:
 
 
 def var(x: Node, dim: Dims = None, correction: float | None = 1, keepdim: bool = False) -> Node:
-    """The variance, by two passes."""
+    """The variance, in two passes."""
     return var_mean(x, dim, correction, keepdim)[0]
 
 
@@ -300,12 +301,12 @@ def _absolute(e: Expr) -> Expr:
 
 
 def cumsum(x: Node, dim: int, dtype: DType | None = None) -> Node:
-    """Sums of prefixes along ``dim``, each a reduction of its own, for at most LONGEST_PREFIX elements."""
+    """Prefix sums along ``dim``, each a separate reduction; at most LONGEST_PREFIX elements."""
     return _prefixes("cumsum", "sum", 0, x, dim, dtype)
 
 
 def cumprod(x: Node, dim: int, dtype: DType | None = None) -> Node:
-    """Products of prefixes along ``dim``, as ``cumsum``."""
+    """Prefix products along ``dim``, as ``cumsum``."""
     return _prefixes("cumprod", "prod", 1, x, dim, dtype)
 
 

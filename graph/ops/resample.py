@@ -1,6 +1,6 @@
 """Resizing of trailing dimensions: nearest and linear interpolation.
 
-Source positions follow torch.nn.functional.interpolate: for ``align_corners`` i * (n - 1) / (o - 1), else
+Source positions follow torch.nn.functional.interpolate: i * (n - 1) / (o - 1) with ``align_corners``, else
 (i + 1/2) * n / o - 1/2 (linear) or floor(i * n / o) (nearest), computed in f32 as PyTorch does.
 """
 
@@ -18,7 +18,7 @@ from taskmap.ir.types import DType, compute_type, f32, f64, i64
 
 
 def upsample_nearest(x: Node, output_size: Sequence[Dim], scales: Sequence[float | None], exact: bool = False) -> Node:
-    """The nearest source element; ``exact`` takes the middles of the cells, as PyTorch's "nearest-exact"."""
+    """The nearest source element; ``exact`` uses the centres of the cells, as PyTorch's "nearest-exact"."""
     rank = len(output_size)
     sizes = x.shape[-rank:]
 
@@ -38,7 +38,7 @@ def upsample_nearest(x: Node, output_size: Sequence[Dim], scales: Sequence[float
 
 
 def _whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
-    """By how much a dimension grows if that is a whole number."""
+    """The factor by which a dimension grows, if it is a whole number."""
     if scale:
         return int(scale) if scale == int(scale) else None
     n, o = static_size(size), static_size(target)
@@ -46,7 +46,7 @@ def _whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
 
 
 def _step(size: Dim, target: Dim, scale: float | None, dtype: DType) -> Expr:
-    """The distance of neighbours of the result in the source."""
+    """The distance in the source between neighbours of the result."""
     n, o = static_size(size), static_size(target)
     if scale is not None and scale > 0:
         return const(1.0 / scale, dtype)
@@ -99,7 +99,7 @@ def _corners(
 
 
 def _corner_step(size: Dim, target: Dim, dtype: DType) -> Expr:
-    """The distance of neighbours of the result in the source where the corners are aligned."""
+    """The distance in the source between neighbours of the result when the corners are aligned."""
     n, o = static_size(size), static_size(target)
     if n is not None and o is not None:
         return const((n - 1) / (o - 1) if o > 1 else 0.0, dtype)

@@ -1,9 +1,9 @@
 """Writes at positions that are data: scatter, index_add, index_put, index_copy, and the gradient of an embedding.
 
-Each is a ``Scatter``: a tensor to begin with, and for every element of the source, in order, where it goes. Where few
-positions compete for an element it is read from the other side instead, every element of the result looking whether it
-is meant, because that is element-wise and fuses: along ``dim`` the index has one entry, or a few that all write the
-same value.
+Each is a ``Scatter``: an initial tensor and, for every element of the source in order, its target position. If few
+positions compete for an element, it is computed from the result's side instead, where each element checks whether a
+position selects it: that is element-wise and fuses. This applies when the index has one entry along ``dim``, or a few
+that all write the same value.
 
 Every position goes through ``checked_index``, as in ``gather``. Sums and products of f16 and bf16 are accumulated in
 f32 and rounded once.
@@ -31,13 +31,13 @@ _HOW = {"add": "sum", "multiply": "prod", "amax": "max", "amin": "min", "sum": "
 _OF_BOOLS = {"sum": "any", "prod": "all", "max": "any", "min": "all", "last": "last"}
 
 Place = Callable[..., tuple[Sequence[ExprLike], ExprLike]]
-"""place(*formals)(*source position) -> the position in the result, and the value put there."""
+"""place(*formals)(*source position) -> the position in the result, and the value written there."""
 
 
 def scattered(
     op: str, how: str, initial: Node, sources: Sequence[Node], extents: Sequence[Dim], place: Callable[..., Place]
 ) -> Node:
-    """``initial`` after every element of the source, whose shape is ``extents``, is put where ``place`` says.
+    """``initial`` after every element of the source, whose shape is ``extents``, is written where ``place`` says.
 
     how: the ``op`` of a Scatter. The result has the shape and the type of ``initial``.
     """
@@ -65,7 +65,7 @@ def _at(axes: Sequence[Expr], axis: int, position: ExprLike) -> tuple[ExprLike, 
 
 
 def _few(x: Node, axis: int, indices: Node, most: int) -> int | None:
-    """How many entries the index has along ``axis`` where it covers the other dimensions and has at most ``most``."""
+    """The number of index entries along ``axis`` if it is at most ``most`` and the other dimensions are covered."""
     others = [d for d in range(len(x.shape)) if d != axis]
     length = static_size(indices.shape[axis])
     covers = all(same_dim(x.shape[d], indices.shape[d]) for d in others)
@@ -77,12 +77,12 @@ def _as_row(x: Node) -> Node:
 
 
 def _in_rows(function: Callable[..., Node], x: Node, indices: Node, *sources: Node) -> Node:
-    """``function`` of tensors without dimensions as rows of one element."""
+    """``function`` of 0-d tensors, applied to rows of one element."""
     return reshape(function(_as_row(x), _as_row(indices), *map(_as_row, sources)), ())
 
 
 def scatter_value(x: Node, dim: int, indices: Node, value: Scalar, how: str = "last") -> Node:
-    """``x`` with ``value`` put at the positions ``indices`` along ``dim``, or combined with what is there."""
+    """``x`` with ``value`` written at the positions ``indices`` along ``dim``, or combined with the element there."""
     if not x.shape:
         return _in_rows(lambda f, i: scatter_value(f, 0, i, value, how), x, indices)
     axis = dim % len(x.shape)
@@ -102,14 +102,14 @@ def scatter_value(x: Node, dim: int, indices: Node, value: Scalar, how: str = "l
 
 
 def scatter(x: Node, dim: int, indices: Node, source: Node, how: str = "last") -> Node:
-    """``x`` with ``source`` put at the positions ``indices`` along ``dim``, or combined with what is there: see _HOW.
+    """``x`` with ``source`` written at the positions ``indices`` along ``dim``, or combined as ``_HOW`` says.
 
     The source may be larger than the index.
     """
     if not x.shape:
         return _in_rows(lambda f, i, s: scatter(f, 0, i, s, how), x, indices, source)
     if len(indices.shape) != len(x.shape):
-        raise UnsupportedError("scatter by an index without dimensions")
+        raise UnsupportedError("scatter with a 0-d index")
     axis = dim % len(x.shape)
     kind = _HOW[how]
     if (kind == "last" or (kind == "sum" and not x.dtype.is_bool)) and _few(x, axis, indices, 1):
@@ -136,7 +136,7 @@ def _from_the_other_side(x: Node, axis: int, indices: Node, source: Node, accumu
 
 
 def index_add(x: Node, dim: int, indices: Node, source: Node, alpha: Scalar = 1) -> Node:
-    """``x`` with each slice of ``source`` along ``dim``, times ``alpha``, added to the slice that ``indices`` names."""
+    """``x`` with each slice of ``source`` along ``dim``, times ``alpha``, added to the slice given by ``indices``."""
     if alpha != 1:
         wide = compute_type(x.dtype)
         source = elementwise("mul", [source], lambda e: cast(e, wide) * number(alpha, wide), wide)
@@ -144,7 +144,7 @@ def index_add(x: Node, dim: int, indices: Node, source: Node, alpha: Scalar = 1)
 
 
 def index_combine(op: str, x: Node, dim: int, indices: Node, source: Node, how: str) -> Node:
-    """``x`` with each slice of ``source`` along ``dim`` put into the slice that ``indices`` (1-d or 0-d) names."""
+    """``x`` with each slice of ``source`` along ``dim`` combined into the slice given by ``indices`` (1-d or 0-d)."""
     if not x.shape:
         return _in_rows(lambda f, i, s: index_combine(op, f, 0, i, s, how), x, indices, source)
     axis = dim % len(x.shape)
@@ -158,9 +158,10 @@ def index_combine(op: str, x: Node, dim: int, indices: Node, source: Node, how: 
 
 
 def index_put(x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False) -> Node:
-    """x[indices] = values, or += values, with tensors of integers that are broadcast together; None keeps a dimension.
+    """x[indices] = values, or += values, for integer tensors that are broadcast together; None keeps a dimension.
 
-    Negative positions count from the end. A single mask is allowed where the values do not depend on how many are set.
+    Negative positions count from the end. A single mask is accepted if the values do not depend on how many bits are
+    set.
     """
     plan = indexing(x, indices)
     tensors = plan.tensors
@@ -176,10 +177,10 @@ def index_put(x: Node, indices: Sequence[Node | None], values: Node, accumulate:
 
 
 def _masked_put(x: Node, first: int, mask: Node, values: Node, accumulate: bool) -> Node:
-    """The mask stands for dimensions ``first`` and on, as one dimension of the values, along which they are equal."""
+    """Writes by a mask over dimensions from ``first`` on, in whose place the values have one, of equal values."""
     after = len(x.shape) - first - len(mask.shape)
     if len(values.shape) > after and static_size(values.shape[len(values.shape) - after - 1]) != 1:
-        raise UnsupportedError("writing by a mask as many values as it has positions")
+        raise UnsupportedError("writing by a mask with one value per selected position")
     wide = compute_type(x.dtype)
 
     def element(f: Buffer, m: Buffer, v: Buffer) -> Callable[..., ExprLike]:
@@ -198,10 +199,10 @@ def _masked_put(x: Node, first: int, mask: Node, values: Node, accumulate: bool)
 def embedding_gradient(
     gradient: Node, indices: Node, rows: Dim, padding: Scalar = -1, by_frequency: bool = False
 ) -> Node:
-    """The gradient of the weight [rows, d] of an embedding: the sum of ``gradient`` [..., d] over the places of each
-    row in ``indices`` [...]; divided by their number where ``by_frequency``.
+    """The gradient of the weight [rows, d] of an embedding: for each row, the sum of ``gradient`` [..., d] over its
+    occurrences in ``indices`` [...], divided by their number if ``by_frequency``.
 
-    Row ``padding``, and what is out of range, gets nothing, as in PyTorch, whose forward pass has checked the range.
+    Row ``padding`` and positions out of range get nothing, as in PyTorch, whose forward pass has checked the range.
     """
     wide = compute_type(gradient.dtype)
     lead = len(indices.shape)
@@ -244,19 +245,19 @@ Fold = Callable[[Node, Node, str], Node]
 
 
 def scatter_reduce(x: Node, dim: int, indices: Node, source: Node, how: str, include_self: bool = True) -> Node:
-    """``x`` with ``source`` combined into the positions ``indices`` along ``dim``: sum, prod, mean, amax or amin, of
-    the elements that are there before too, or without them.
+    """``x`` with ``source`` combined into the positions ``indices`` along ``dim`` by sum, prod, mean, amax or amin,
+    with or without the elements already there.
     """
     return reduced(lambda f, s, kind: scatter(f, dim, indices, s, kind), x, source, how, include_self)
 
 
 def index_reduce(x: Node, dim: int, indices: Node, source: Node, how: str, include_self: bool = True) -> Node:
-    """As ``scatter_reduce`` with whole slices of ``source``."""
+    """As ``scatter_reduce``, with whole slices of ``source``."""
     return reduced(lambda f, s, k: index_combine("index_reduce", f, dim, indices, s, k), x, source, how, include_self)
 
 
 def reduced(fold: Fold, x: Node, source: Node, how: str, include_self: bool) -> Node:
-    """A scatter that folds. A mean is a sum, divided by how many elements it has."""
+    """A scatter that reduces. A mean is a sum divided by its number of elements."""
     dtype = x.dtype
     if how != "mean":
         if include_self:
@@ -280,6 +281,6 @@ def _mean(wide: DType) -> Callable[[Expr, Expr], ExprLike]:
 
 
 def _emptied(x: Node, touched: Node, how: str) -> Node:
-    """``x`` without what stands where something is put: such an element begins as what ``how`` starts from."""
+    """``x`` with each element that will be written replaced by the identity of ``how``."""
     start = identity(_HOW[how], x.dtype)
     return elementwise("where", [touched, x], lambda t, v: select(cast(t, boolean), start, v), x.dtype)

@@ -1,6 +1,6 @@
 """Softmax and log-softmax along one dimension, with their gradients: row reductions and element-wise neighbours.
 
-The nodes are separate so that row fusion decides what becomes one kernel. Half types stay in f32 from end to end.
+The nodes are separate, so row fusion decides which of them share a kernel. Half types stay in f32 throughout.
 """
 
 from __future__ import annotations

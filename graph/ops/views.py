@@ -1,4 +1,4 @@
-"""Operators that only rename elements: reshape, permute, expand, slices. Each is a reindex node."""
+"""Operators that only change the indices of elements: reshape, permute, expand, slices. Each is a reindex node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Factors = tuple[int, frozenset[tuple[Expr, int]]]
 
 
 def _factors(dims: Sequence[Dim]) -> Factors:
-    """A product of sizes as a number and a multiset of symbolic factors: equal products have equal factors."""
+    """A product of sizes, as a number and a multiset of symbolic factors: equal products have equal factors."""
     number, symbols = 1, Counter[Expr]()
     stack: list[Dim] = list(dims)
     while stack:
@@ -35,7 +35,7 @@ def _factors(dims: Sequence[Dim]) -> Factors:
 
 
 def resolve(x: Node, size: Sequence[Dim]) -> tuple[Dim, ...]:
-    """``size`` with a -1 replaced by what is left of the number of elements."""
+    """``size`` with -1 replaced by the extent that the number of elements implies."""
     unknown = [d for d, n in enumerate(size) if static_size(n) == -1]
     if not unknown:
         return tuple(size)
@@ -46,7 +46,7 @@ def resolve(x: Node, size: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[range, range]]:
-    """Cuts both shapes where their leading products agree, so that each group reshapes by itself."""
+    """Cuts both shapes where their leading products agree, so that each group can be reshaped separately."""
     if old and new and _factors(old) != _factors(new) and all(isinstance(n, int) for n in (*old, *new)):
         raise GraphError(f"a tensor of shape {tuple(old)} cannot be reshaped to {tuple(new)}")
     places = {_factors(new[: d + 1]): d + 1 for d in reversed(range(len(new)))}
@@ -64,7 +64,7 @@ def _groups(old: Sequence[Dim], new: Sequence[Dim]) -> list[tuple[range, range]]
 
 
 def reshape(x: Node, size: Sequence[Dim], op: str = "view") -> Node:
-    """The elements of ``x`` in row-major order under another shape; one size may be -1. x itself for its own shape."""
+    """The elements of ``x`` in row-major order in another shape; one size may be -1. Returns x for its own shape."""
     shape = resolve(x, size)
     if len(shape) == len(x.shape) and all(same_dim(a, b) for a, b in zip(shape, x.shape, strict=True)):
         return x
@@ -100,7 +100,7 @@ def _split(flat: Expr, sizes: Sequence[Dim]) -> list[ExprLike]:
 
 
 def permute(x: Node, dims: Sequence[int], op: str = "permute") -> Node:
-    """Dimensions in another order: result dimension d is dimension ``dims[d]`` of x."""
+    """Dimensions in another order: dimension d of the result is dimension ``dims[d]`` of x."""
     rank = len(x.shape)
     order = [d % rank for d in dims]
     if order == list(range(rank)):
@@ -110,7 +110,7 @@ def permute(x: Node, dims: Sequence[int], op: str = "permute") -> Node:
 
 
 def transpose(x: Node, dim0: int, dim1: int) -> Node:
-    """Two dimensions exchanged."""
+    """``x`` with two dimensions exchanged."""
     if not x.shape:
         return x
     order = list(range(len(x.shape)))
@@ -136,21 +136,21 @@ def expand(x: Node, size: Sequence[Dim]) -> Node:
 
 
 def squeeze(x: Node, dims: Sequence[int] | None = None) -> Node:
-    """Without the dimensions of extent 1 (among ``dims``, if given)."""
+    """``x`` without its dimensions of extent 1 (only those among ``dims``, if given)."""
     rank = len(x.shape)
     chosen = range(rank) if dims is None else {d % rank for d in dims} if rank else set()
     return reshape(x, [n for d, n in enumerate(x.shape) if d not in chosen or static_size(n) != 1], "squeeze")
 
 
 def unsqueeze(x: Node, dim: int) -> Node:
-    """With a new dimension of extent 1 at ``dim``."""
+    """``x`` with a new dimension of extent 1 at ``dim``."""
     shape = list(x.shape)
     shape.insert(dim % (len(shape) + 1), 1)
     return reshape(x, shape, "unsqueeze")
 
 
 def slice_(x: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1) -> Node:
-    """Elements start, start + step, ... below end along ``dim``; bounds as Python's, step positive."""
+    """Elements start, start + step, ... below end along ``dim``; bounds as in Python, step positive."""
     axis = dim % len(x.shape)
     size = x.shape[axis]
     first, length = slice_bounds(size, start, end, step)
@@ -161,7 +161,7 @@ def slice_(x: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = No
 
 
 def slice_bounds(size: Dim, start: Dim | None, end: Dim | None, step: int) -> tuple[Dim, Dim]:
-    """The first position of a slice of a dimension of extent ``size``, and how many positions it has."""
+    """The first position of a slice of a dimension of extent ``size``, and its number of positions."""
     first = _bound(0 if start is None else start, size)
     last = _bound(size if end is None else end, size)
     return first, _length(first, last, static_size(step))
@@ -185,7 +185,7 @@ def _bound(value: Dim, size: Dim) -> Dim:
 
 
 def _from_start(value: Expr, size: Dim) -> Dim:
-    """A position that counts from the end where it is negative, which may be known only at run time."""
+    """A position that counts from the end if it is negative, which may be known only at run time."""
     if least(value) >= 0:
         return value
     from_end = index(size) + value
@@ -193,7 +193,7 @@ def _from_start(value: Expr, size: Dim) -> Dim:
 
 
 def least(value: Expr) -> float:
-    """The least that ``value`` can be: symbolic sizes are at least 1."""
+    """A lower bound of ``value``: symbolic sizes are at least 1."""
     simplifier = Simplifier()
     for e in walk_exprs(value):
         if isinstance(e, Var):
@@ -203,7 +203,7 @@ def least(value: Expr) -> float:
 
 def _length(first: Dim, last: Dim, step: int | None) -> Dim:
     if step is None:
-        raise UnsupportedError("a slice whose step is symbolic")
+        raise UnsupportedError("a slice with a symbolic step")
     if isinstance(first, int) and isinstance(last, int):
         return max(0, -(-(last - first) // step))
     span = index(last) - index(first)
@@ -211,7 +211,7 @@ def _length(first: Dim, last: Dim, step: int | None) -> Dim:
 
 
 def select_(x: Node, dim: int, at: Dim) -> Node:
-    """The part of ``x`` at position ``at`` (from the end when negative) of ``dim``, which disappears."""
+    """``x`` at position ``at`` (from the end if negative) of ``dim``, which is removed."""
     axis = dim % len(x.shape)
     place = position(at, x.shape[axis])
     shape = [n for d, n in enumerate(x.shape) if d != axis]
@@ -219,7 +219,7 @@ def select_(x: Node, dim: int, at: Dim) -> Node:
 
 
 def position(at: Dim, size: Dim) -> Dim:
-    """``at`` as an index of a dimension of extent ``size``; from the end where it is negative."""
+    """``at`` as an index of a dimension of extent ``size``; counts from the end if negative."""
     known = static_size(at)
     if known is None and isinstance(at, Expr):
         return _from_start(at, size)
@@ -238,7 +238,7 @@ def split(x: Node, sizes: Sequence[Dim], dim: int = 0) -> list[Node]:
 
 
 def diagonal(x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
-    """The diagonal of the matrices in dimensions ``dim1`` and ``dim2``, as a new last dimension."""
+    """The diagonals of the matrices in dimensions ``dim1`` and ``dim2``, as a new last dimension."""
     rank = len(x.shape)
     a, b = dim1 % rank, dim2 % rank
     rows, columns = static_size(x.shape[a]), static_size(x.shape[b])
@@ -256,5 +256,5 @@ def diagonal(x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
 
 
 def copy(x: Node) -> Node:
-    """A tensor of its own with the elements of ``x``."""
+    """A new tensor with the elements of ``x``."""
     return reindex("copy", x, x.shape, lambda *axes: axes)
