@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import index, product
+from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.schedules.common.inline import Inliner
 
@@ -15,7 +15,7 @@ def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Exp
     """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major rank."""
     if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
         return tuple(axes)
-    return unflatten(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
+    return unravel(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
 
 
 def flatten(position: Sequence[tuple[Expr, Dim]]) -> Expr:
@@ -26,12 +26,23 @@ def flatten(position: Sequence[tuple[Expr, Dim]]) -> Expr:
     return flat
 
 
-def unflatten(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
-    """The position in ``shape`` that has the row-major number ``flat``."""
+def unravel(flat: Expr, shape: Sequence[Dim], inside: Simplifier | None = None) -> tuple[Expr, ...]:
+    """The position in ``shape`` that has the row-major number ``flat``: the inverse of `flatten`.
+
+    inside: knows that ``flat`` lies within the shape. Indices are simplified with it, and no modulo is taken that only
+    a number beyond the shape would need.
+    """
     where: list[Expr] = []
+    outermost = True
     for d, size in enumerate(shape):
         at = flat // product(shape[d + 1 :])
-        where.append(at % size if d else at)
+        if inside is None:
+            where.append(at % size if d else at)
+        elif static_size(size) == 1:
+            where.append(index(0))
+        else:
+            where.append(inside(at if outermost else at % size))
+            outermost = False
     return tuple(where)
 
 
@@ -46,9 +57,8 @@ def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr
     """The position in ``domain`` of merged axes: ``at`` numbers the elements of each run of axes."""
     where = [index(0)] * domain.rank
     for run, number in zip(runs, at, strict=True):
-        for d, axis in enumerate(run):
-            step = number // product([domain.shape[a] for a in run[d + 1 :]])
-            where[axis] = values.simplifier(step % domain.shape[axis] if d else step)
+        for axis, i in zip(run, unravel(number, [domain.shape[a] for a in run]), strict=True):
+            where[axis] = values.simplifier(i)
     return where
 
 

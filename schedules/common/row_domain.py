@@ -17,7 +17,7 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses, memory_order, merged_axes, require_count, same_count
 from taskmap.schedules.common.inline import Inliner, Reader
-from taskmap.schedules.common.positions import flatten, positions_in, unflatten
+from taskmap.schedules.common.positions import flatten, positions_in, unravel
 from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 
@@ -150,7 +150,7 @@ class RowDomain:
                 found[d] = i
             return dict(zip(stage.axes, found, strict=True))
         require_count(self.task, [stage.out], [n for _, n in kept])
-        return dict(zip(stage.axes, unflatten(flatten(kept), stage.shape), strict=True))
+        return dict(zip(stage.axes, unravel(flatten(kept), stage.shape), strict=True))
 
     def in_fold(self, e: Reduce, at: Sequence[Expr]) -> dict[Var, Expr]:
         """The summed axes of a reduction."""
@@ -163,7 +163,7 @@ class RowDomain:
         wide = self.rows.wide
         if same_shape(buffer, wide):
             return list(where)
-        return list(unflatten(flatten(list(zip(where, buffer.shape, strict=True))), wide.shape))
+        return list(unravel(flatten(list(zip(where, buffer.shape, strict=True))), wide.shape))
 
     def require_row(
         self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Inliner

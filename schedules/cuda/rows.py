@@ -44,11 +44,11 @@ from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import MemoryStep, memory_order, require_count
 from taskmap.schedules.common.inline import Inliner, Reader, combine, wide_sum
-from taskmap.schedules.common.positions import positions_in
+from taskmap.schedules.common.positions import positions_in, unravel
 from taskmap.schedules.common.row_domain import RowDomain, Rows, reductions_of
 from taskmap.schedules.cuda.row_reciprocal import with_reciprocals
 from taskmap.schedules.cuda.support.last_block import CrossBlockReduction
-from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of, unravel
+from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of
 from taskmap.schedules.cuda.support.thread_group import ThreadGroup
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 
@@ -221,7 +221,7 @@ class _Plan:
         row = b.let("row", mine if whole else minimum(mine, index(rows) - 1))
         values.bind(row, rows)
         self.row = [index(0)] * wide.rank
-        for d, i in zip(kept, unravel(row, [wide.shape[d] for d in kept], values), strict=True):
+        for d, i in zip(kept, unravel(row, [wide.shape[d] for d in kept], values.simplifier), strict=True):
             self.row[d] = i
         for n in range(self.passes):
             self.run_pass(n, level, team, values)
@@ -463,7 +463,7 @@ class _Plan:
     def vector(self, values: Inliner, unit: Expr, body: Callable[[Inliner], None]) -> None:
         """``body`` at the elements of one unit."""
         b, c = self.launch.b, self.config
-        *outer, v = unravel(unit, self.units, values)
+        *outer, v = unravel(unit, self.units, values.simplifier)
         kind = LoopKind.VECTOR if c.lanes > 1 else LoopKind.SERIAL
         with b.loop("v", c.lanes, kind) as place:
             inside = values.nested()
@@ -471,7 +471,7 @@ class _Plan:
             at = list(self.row)
             for run, number in zip(self.runs, [*outer, v * c.lanes + place], strict=True):
                 shape = [self.wide.shape[a] for a in run]
-                for a, i in zip(run, unravel(inside.simplifier(number), shape, inside), strict=True):
+                for a, i in zip(run, unravel(inside.simplifier(number), shape, inside.simplifier), strict=True):
                     at[a] = i
             self.here = _Here(unit, place, tuple(at))
             body(inside)

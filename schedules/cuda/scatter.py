@@ -31,9 +31,9 @@ from taskmap.ir.types import DType, f32, f64, i32, i64
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner, combine
-from taskmap.schedules.common.positions import flatten
+from taskmap.schedules.common.positions import flatten, unravel
 from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
-from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of, unravel
+from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of
 from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
 from taskmap.schedules.cuda.support.vectors import fills
 
@@ -271,7 +271,7 @@ def _source(frame: ScatterFrame, here: _Block, n: Expr, values: Inliner) -> dict
     e = frame.e
     found: dict[Var, Expr] = {e.axes[k][0]: here.place[d] for d, k in frame.followed.items()}
     loops = [e.axes[k] for k in frame.walked]
-    found.update(zip((v for v, _ in loops), unravel(n, [m for _, m in loops], values), strict=True))
+    found.update(zip((v for v, _ in loops), unravel(n, [m for _, m in loops], values.simplifier), strict=True))
     return found
 
 
@@ -281,7 +281,7 @@ def _finish(frame: ScatterFrame, here: _Block, cell: Expr, whole: int, values: I
     number = b.let("number", values.simplifier(here.first + cell))
     values.bind(number, whole)
     where = dict(here.place)
-    where.update(zip(frame.data, unravel(number, [stage.shape[d] for d in frame.data], values), strict=True))
+    where.update(zip(frame.data, unravel(number, [stage.shape[d] for d in frame.data], values.simplifier), strict=True))
     at = tuple(values.simplifier(where[d]) for d in range(len(stage.shape)))
     old = b.let("old", values.expand(e.initial, dict(zip(stage.axes, at, strict=True))))
     found = b.let("found", here.cells[cell])

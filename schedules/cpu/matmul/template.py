@@ -26,6 +26,7 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, parallel_grid
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
+from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -249,7 +250,7 @@ class _Matmul:
         def read(expr: Expr, axes: tuple[tuple[Var, Dim], ...], base: Expr) -> Element:
             def element(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
                 summed = {v: i + offsets[v] if v in offsets else i for (v, _), i in zip(k, at, strict=True)}
-                return values.expand(expr, {**fixed, **unravel(axes, base + offset), **summed})
+                return values.expand(expr, {**fixed, **position_on(axes, base + offset), **summed})
 
             return element
 
@@ -269,7 +270,7 @@ class _Matmul:
 
         def position(i: Expr, j: Expr) -> dict[Var, Expr]:
             row = minimum(start + i, index(self.m) - 1)
-            return {**fixed, **unravel(self.c.m, row), **unravel(self.c.n, block.column + j)}
+            return {**fixed, **position_on(self.c.m, row), **position_on(self.c.n, block.column + j)}
 
         Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(values, out, rows, position, block.groups)
 
@@ -278,13 +279,9 @@ class _Matmul:
         return (*self.c.k[1:], self.c.k[0]) if len(self.c.k) > 1 else self.c.k
 
 
-def unravel(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
+def position_on(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
     """The indices along ``axes`` of the element number ``flat`` in row-major order."""
-    found: dict[Var, Expr] = {}
-    for d, (var, extent) in enumerate(axes):
-        at = flat // product([e for _, e in axes[d + 1 :]])
-        found[var] = at % extent if d else at
-    return found
+    return dict(zip((v for v, _ in axes), unravel(flat, [n for _, n in axes]), strict=True))
 
 
 def sizes_of(task: Task, c: Contraction) -> Sizes:

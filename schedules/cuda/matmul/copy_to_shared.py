@@ -20,9 +20,9 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, LoopKind, Scope, Var
 from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cuda.matmul.operand import Axes, Operand, source_of
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
-from taskmap.schedules.cuda.support.launch import unravel
 from taskmap.schedules.cuda.support.tile_partition import TilePartition
 from taskmap.schedules.cuda.support.vectors import fills
 
@@ -181,5 +181,5 @@ class SharedTileLoader:
 
 def positions(axes: Axes, flat: Expr, values: Inliner) -> dict[Var, Expr]:
     """The position along ``axes`` that has the row-major number ``flat``."""
-    where = unravel(index(flat), [d for _, d in axes], values)
+    where = unravel(index(flat), [d for _, d in axes], values.simplifier)
     return {v: values.simplifier(i) for (v, _), i in zip(axes, where, strict=True)}

@@ -18,9 +18,10 @@ from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cuda.matmul.copy_to_shared import positions
 from taskmap.schedules.cuda.matmul.operand import Operand, analyse
-from taskmap.schedules.cuda.support.launch import Launch, unravel
+from taskmap.schedules.cuda.support.launch import Launch
 from taskmap.schedules.cuda.support.vectors import fills
 
 Renamed = tuple[tuple[Var, Expr], ...]
@@ -201,7 +202,7 @@ class TileContext:
     def ordered(self, values: Inliner, at: Expr) -> tuple[Expr, ...]:
         """The product and tile of number ``at``. Blocks run through ``group`` rows of tiles column by column, so that
         those that run together read few rows and columns."""
-        place = unravel(at, self.launch.grid, values)
+        place = unravel(at, self.launch.grid, values.simplifier)
         group, (down, across) = self.group, self.tiles
         if group == 1 or static_size(down) == 1:
             return tuple(place)

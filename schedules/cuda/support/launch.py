@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.algebra.mapping import TaskMapping
@@ -15,6 +14,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.positions import unravel
 
 WARP = 32
 """Threads that run in step: the lanes of a warp."""
@@ -40,7 +40,7 @@ class Launch:
         values.bind(THREAD, self.threads)
         total = product(self.grid)
         values.bind(BLOCKS[0], total)
-        return values, unravel(BLOCKS[0], self.grid, values)
+        return values, unravel(BLOCKS[0], self.grid, values.simplifier)
 
     def kernel(self, note: str, min_blocks: int = 1) -> Kernel:
         """The finished kernel; ``note`` names the schedule and its configuration.
@@ -82,16 +82,3 @@ def place_of(mapping: TaskMapping, worker: Expr, values: Inliner) -> tuple[Expr,
     if loops:
         raise ScheduleError(f"{mapping} gives a worker several tasks", hint="Loop over them with Builder.mapped.")
     return tuple(values.simplifier(index(i)) for i in indices)
-
-
-def unravel(flat: Expr, extents: Sequence[Dim], values: Inliner) -> tuple[Expr, ...]:
-    """The position along ``extents`` of the element number ``flat`` in row-major order."""
-    where: list[Expr] = []
-    for d, size in enumerate(extents):
-        if static_size(size) == 1:
-            where.append(index(0))
-            continue
-        at = flat // product(extents[d + 1 :])
-        outermost = all(static_size(n) == 1 for n in extents[:d])
-        where.append(values.simplifier(at if outermost else at % size))
-    return tuple(where)

@@ -12,7 +12,8 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.cuda.support.launch import WARP, Launch, unravel
+from taskmap.schedules.common.positions import unravel
+from taskmap.schedules.cuda.support.launch import WARP, Launch
 from taskmap.schedules.cuda.support.vectors import fills
 
 _THREADS = 256
@@ -42,4 +43,4 @@ def each_unit(task: Task, units: Sequence[Dim], target: Target) -> Iterator[tupl
         inside = values.nested()
         with b.when(True if fills(count, threads) else unit < count):
             inside.bind(unit, count)
-            yield launch, inside, list(unravel(unit, units, inside))
+            yield launch, inside, list(unravel(unit, units, inside.simplifier))
