@@ -32,7 +32,7 @@ from taskmap.ir.nodes import Var
 from taskmap.ir.target import cuda_target, gpu_named
 from tests.backend.fake_driver import FakeApi
 from tests.cuda_proof.subjects import subjects
-from tests.taskmap_roof.test_cuda_target import execute
+from tests.taskmap.targets.test_cuda import execute
 
 ROOT = Path(__file__).parents[1]
 N = Var("n")

@@ -16,7 +16,7 @@ import torch
 from benchmarks.gpu import conditions, timing
 from benchmarks.gpu.record import WRONG, Record, measured, summary
 from benchmarks.gpu.runtime import PORTABLE, Place
-from tests.taskmap_roof.test_cuda_graphs import GraphedGpu
+from tests.taskmap.targets.test_cuda_graphs import GraphedGpu
 
 CPU = torch.device("cpu")
 

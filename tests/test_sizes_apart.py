@@ -1,8 +1,8 @@
 """Whatever renames variables keeps apart what differs only in which size it names.
 
-Keys of structures are in tests/ir/test_key.py, duplicates in tests/graph/test_passes.py. Here are the caches and plans
-that hold such keys, or that number and name sizes themselves: kernels of equal tasks, the task store, the C of a
-kernel, memory plans, sizes at run time, tuning, ONNX graphs for all sizes, and archives.
+Keys of structures are in tests/ir/analysis/test_key.py, duplicates in tests/graph/passes/test_passes.py. Here are the
+caches and plans that hold such keys, or that number and name sizes themselves: kernels of equal tasks, the task store,
+the C of a kernel, memory plans, sizes at run time, tuning, ONNX graphs for all sizes, and archives.
 """
 
 from __future__ import annotations

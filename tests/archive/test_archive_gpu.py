@@ -30,7 +30,7 @@ from taskmap.onnx.model import load_model
 from tests.archive.archives import Change, changed, kinds
 from tests.backend.fake_driver import FakeApi
 from tests.onnx.models import FLOAT, convnet, mlp, model
-from tests.taskmap_roof.test_cuda_target import Counts, execute
+from tests.taskmap.targets.test_cuda import Counts, execute
 
 Arrays = list[np.ndarray[Any, np.dtype[Any]]]
 ROOT = Path(__file__).parents[2]

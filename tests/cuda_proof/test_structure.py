@@ -1,5 +1,5 @@
 """The assembly of every GPU template at sizes of real models: which instructions do its work, and that registers
-suffice. Models as a whole are looked at in tests/taskmap_roof/test_cuda_structure.py."""
+suffice. Models as a whole are looked at in tests/taskmap/targets/test_cuda_structure.py."""
 
 from __future__ import annotations
 

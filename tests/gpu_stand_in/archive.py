@@ -22,7 +22,7 @@ from taskmap.targets.choose import simulated_target
 from tests.gpu_stand_in.gpu import launched, noted_sources
 from tests.gpu_stand_in.library import Stub, folder
 from tests.onnx.models import model
-from tests.taskmap_roof.test_cuda_target import execute
+from tests.taskmap.targets.test_cuda import execute
 
 HALF = int(onnx.TensorProto.FLOAT16)
 

@@ -30,7 +30,7 @@ from taskmap.targets.choose import gpu_target
 from taskmap.targets.cuda import cuda_platform
 from tests.backend.fake_driver import Launched
 from tests.gpu_stand_in.library import Stub
-from tests.taskmap_roof.test_cuda_target import execute
+from tests.taskmap.targets.test_cuda import execute
 
 CPU = torch.device("cpu")
 NETWORKS = ("resnet50", "mobilenet_v2", "inception_v3", "bert_base", "gpt2")

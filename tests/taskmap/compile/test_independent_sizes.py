@@ -1,0 +1,59 @@
+"""Several symbolic sizes at once, each with values of its own: no two of them are ever taken for one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.taskmap.compare import assert_like, compiled
+
+
+def test_the_gradient_of_a_mean_divides_by_both_sizes() -> None:
+    run = compiled(F.mse_loss)
+    for shape in ((3, 4), (5, 7), (6, 9)):
+        x, y = torch.randn(shape, requires_grad=True), torch.randn(shape)
+        (mine,) = torch.autograd.grad(run(x, y), x)
+        (theirs,) = torch.autograd.grad(F.mse_loss(x, y), x)
+        assert_like(mine, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_the_input_gradient_of_group_norm() -> None:
+    layer = nn.GroupNorm(2, 4)
+    run = compiled(layer)
+    for shape in ((2, 4, 3, 5), (3, 4, 5, 7), (5, 4, 7, 3), (7, 4, 2, 5)):
+        x, up = torch.randn(shape, requires_grad=True), torch.randn(shape)
+        (mine,) = torch.autograd.grad(run(x), x, up)
+        (theirs,) = torch.autograd.grad(layer(x), x, up)
+        assert_like(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_values_divided_by_different_sizes_differ() -> None:
+    def f(v: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return v / x.shape[0] - v / y.shape[0]
+
+    run = compiled(f, dynamic=True)
+    for rows, columns in ((3, 5), (5, 3), (7, 2)):
+        inputs = torch.randn(11), torch.randn(rows, 2), torch.randn(columns, 2)
+        assert_like(run(*inputs), f(*inputs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.5, 0.7])
+def test_sizes_computed_in_floating_point(scale: float) -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.interpolate(x.exp(), scale_factor=scale, mode="linear", align_corners=True)
+        return y, y.softmax(-1).cumsum(-1) @ y.mT
+
+    run = compiled(f, dynamic=True)
+    for shape in ((5, 4, 6), (3, 2, 7), (2, 5, 11)):
+        x = torch.randn(shape)
+        for mine, theirs in zip(run(x), f(x), strict=True):
+            assert_like(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [7, 11, 40_001])
+def test_the_layer_norm_of_equal_numbers_is_zero_for_any_number_of_them(size: int) -> None:
+    x = torch.tensor(0.7).expand(size)
+    assert not compiled(lambda x: F.layer_norm(x, x.shape), dynamic=True)(x).any()
+    assert not compiled(lambda x: F.layer_norm(x, x.shape), dynamic=False)(x).any()
