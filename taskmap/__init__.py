@@ -1,6 +1,6 @@
 """taskmap: a tensor compiler whose schedules are task mappings.
 
-`torch.compile(model, backend="taskmap")` is the main door; the names below are the rest of the public interface.
+`torch.compile(model, backend="taskmap")` is the main entry point; the names below are the rest of the public interface.
 Importing this package loads neither torch nor onnx nor cuda: each public name loads its module on first use (PEP 562).
 """
 

@@ -1,4 +1,4 @@
-"""The errors under their public address. `taskmap.ir.errors` defines them, so that every room can raise them."""
+"""The errors under their public address. `taskmap.ir.errors` defines them, so that every package can raise them."""
 
 from taskmap.ir.errors import (
     ArchiveError,

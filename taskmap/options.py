@@ -1,4 +1,4 @@
-"""What a user may set: one frozen record, passed down from the front door; nothing global."""
+"""The user's options: one frozen record, passed down from the entry point; nothing is global."""
 
 import math
 import os
@@ -10,43 +10,43 @@ from typing import TYPE_CHECKING
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
 
-# The names torch.compile knows. All are accepted, so that a script need not change with its backend. Those that mean
-# CUDA graphs to PyTorch mean them here, and those that mean measuring do.
+# The modes of torch.compile. All are accepted, so that a script need not change with its backend. Modes that mean CUDA
+# graphs to PyTorch mean them here, and modes that mean measuring do, too.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNE_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 TUNE_SECONDS = 60.0
 TARGETS = ("cpu", "cuda", "cuda-sim")
 ISAS = ("avx2", "avx512", "generic")
-MOST_THREADS = 1024  # the OpenMP runtime ends the process when the system refuses it a thread
+MOST_THREADS = 1024  # if the system refuses a thread, OpenMP's runtime ends the process
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options of one compilation, as in `torch.compile(model, backend="taskmap", options={"isa": "avx2"})`.
 
-    target: the kind of device compiled for: cpu, cuda, or cuda-sim, which runs the kernels of a GPU on the CPU; None
-        is where the model's tensors are.
-    gpu: the GPU compiled for, by its name ("H200") or instruction set ("sm_80"); None is the one that is there, and
+    target: the kind of device to compile for: cpu, cuda, or cuda-sim, which runs a GPU's kernels on the CPU; None
+        takes the device of the model's tensors.
+    gpu: the GPU to compile for, by name ("H200") or instruction set ("sm_80"); None takes the GPU of this machine, and
         for cuda-sim an A100.
     cuda_graphs: replay a graph's launches as one CUDA graph; the mode "reduce-overhead" sets it.
     isa: the vector instructions to use; None asks the host.
-    threads: how many threads a kernel uses; None follows `torch.set_num_threads`.
+    threads: threads per kernel; None follows `torch.set_num_threads`.
     dump_dir: a folder that receives every stage as a numbered file.
     freeze: parameters are constants when grad is off, folded and packed once, and refreshed when they change.
-    check_frozen: look at the memory of frozen parameters at every call. False leaves their addresses and version
+    check_frozen: check the memory of frozen parameters at every call. False checks only their addresses and version
         counters: writes that PyTorch does not count (`parameter.data`, numpy views, other processes) go unnoticed.
     fast_math: allow arithmetic that does not follow IEEE 754.
     cache_dir: the folder of the kernel store; None is TASKMAP_CACHE_DIR if set, else the user's cache folder.
     verify_passes: verify the IR between all passes.
     profile: measure each kernel, for `taskmap.explain`.
     tuned: use the configurations that the tuning cache has for this machine; the environment variable
-        TASKMAP_TUNING=off is for all compilations of a process.
-    tf32: let tensor cores multiply f32, their factors rounded to 10 bits behind the point, on GPUs that have such; None
-        follows PyTorch, whose default is not to: torch.backends.cuda.matmul.fp32_precision, or
+        TASKMAP_TUNING=off turns them off for all compilations of a process.
+    tf32: let tensor cores multiply f32, with operands rounded to 10 bits of mantissa, on GPUs that have them; None
+        follows PyTorch's setting, which is off by default: torch.backends.cuda.matmul.fp32_precision, or
         torch.set_float32_matmul_precision.
-    tune_seconds: how long a compilation may measure configurations of operators that the tuning cache does not know;
-        None for not at all. The modes "max-autotune" and "max-autotune-no-cudagraphs" set it to 60.
+    tune_seconds: how long a compilation may measure configurations of operators that are not in the tuning cache;
+        None measures nothing. The modes "max-autotune" and "max-autotune-no-cudagraphs" set it to 60.
 
     Raises InvalidOptionError for a value of the wrong type or out of range.
     """
@@ -70,11 +70,11 @@ class Options:
     if not TYPE_CHECKING:  # type checkers know the names from the fields
 
         def __new__(cls, *args: object, **options: object) -> "Options":  # noqa: PYI034  Self needs Python 3.11
-            """Raises InvalidOptionError for an option that does not exist, before the record is filled."""
+            """Raises InvalidOptionError for an unknown option, before the record is filled."""
             names = tuple(field.name for field in fields(cls))
             _check_names(options, names)
             if len(args) > len(names):
-                raise InvalidOptionError(f"there are {len(names)} options, and {len(args)} were given")
+                raise InvalidOptionError(f"Options has {len(names)} fields, but {len(args)} values were given")
             return object.__new__(cls)
 
     def __post_init__(self) -> None:
@@ -85,11 +85,11 @@ class Options:
 
     @classmethod
     def from_user(cls, mode: str | None = None, options: "Mapping[str, object] | Options | None" = None) -> "Options":
-        """The options for the `mode` and `options` that were given to torch.compile; a record counts as a dictionary
-        of what differs from the defaults.
+        """The options for the `mode` and `options` given to torch.compile; of a record, the fields that differ from
+        the defaults count as given.
 
-        Raises InvalidOptionError for a mode or a key that does not exist (naming the nearest that does) and for a
-        value that its key does not take.
+        Raises InvalidOptionError for an unknown mode or key (naming the nearest valid one) and for a value that its key
+        does not accept.
         """
         if mode is not None and mode not in MODES:
             raise InvalidOptionError(f"unknown mode {mode!r}", hint=_choices("modes", mode, MODES))
@@ -103,7 +103,7 @@ class Options:
             kind = type(options).__name__
             raise InvalidOptionError(f"options cannot be a {kind}", hint='Pass a dictionary, as in {"isa": "avx2"}.')
         _check_names(options, tuple(field.name for field in fields(cls)))
-        # The values are checked by __post_init__, which a type checker cannot know.
+        # __post_init__ checks the values, which a type checker cannot see.
         return cls(**{**by_mode, **{key: _plain(value) for key, value in options.items()}})  # type: ignore[arg-type]
 
 
@@ -155,7 +155,7 @@ def named_gpu(name: str) -> Target:
 
 
 def _is_one_of(*valid: str | None) -> Callable[[object], bool]:
-    # Compared only with strings: a value such as a tensor has an == of its own.
+    # Compared only with strings, because the == of other values, such as tensors, may not give a bool.
     return lambda value: (value is None or isinstance(value, str)) and value in valid
 
 

@@ -1,7 +1,7 @@
 """The backend of torch.compile: torch.compile(model, backend="taskmap", mode=..., options={...}).
 
-AOTAutograd turns what Dynamo captured into graphs of ATen operators without mutation; each, forward, backward or
-inference, is imported and compiled. The backend keeps no state: every call of compile_fx stands for itself.
+AOTAutograd turns the captured graph into graphs of ATen operators without mutation; each (forward, backward,
+inference) is imported and compiled. The backend keeps no state: every call of compile_fx is independent.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def compile_fx(
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Callable[..., Any]:
-    """Compile a captured graph, as torch.compile asks its backends to.
+    """Compile a captured graph; torch.compile calls this.
 
-    ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for what
-    is not among them, and a TaskmapError that says what, where and why when compiling fails.
+    ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for an
+    invalid one, and a TaskmapError that says what, where and why when compiling fails.
     """
     session = new_session(Options.from_user(mode, options), device_of(gm, example_inputs))
     return compile_captured(gm, example_inputs, session)
 
 
 def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], session: Session) -> Callable[..., Any]:
-    """As compile_fx, with options that have been read already; reports look into ``session.record`` afterwards."""
+    """As compile_fx, with parsed options; reports read ``session.record`` afterwards."""
     freeze = session.options.freeze and not any(
-        # An inference tensor counts no versions, so a change of it would go unnoticed.
+        # An inference tensor has no version counter, so changes to it would go unnoticed.
         isinstance(x, torch.Tensor) and x.is_inference()
         for x in example_inputs
     )
@@ -58,8 +58,8 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
 
 
 def _as_called(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:
-    """The examples in the types of what calls give: TorchDynamo shows a random number of Python's as f32, and then
-    gives all of it, f64 (PyTorch 2.13, ``codegen.py``: ``_as_tensor_fullprec``)."""
+    """The examples with the types that calls pass: TorchDynamo shows a random Python number as f32, but then
+    passes it as f64 (PyTorch 2.13, ``codegen.py``: ``_as_tensor_fullprec``)."""
     given = list(example_inputs)
     for k, node in enumerate(gm.graph.find_nodes(op="placeholder")[: len(given)]):
         source = getattr(node.meta.get("grapharg"), "source", None)

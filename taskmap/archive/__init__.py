@@ -1,1 +1,30 @@
-"""Archives: a compiled model in one file."""
+"""Archives: a compiled model in one file, which runs without a compiler, torch or onnx.
+
+Reading order, for writing:
+
+    write        compiles an ONNX model into an archive
+    refusals     the reasons why a model cannot be archived
+    targets      a compilation session for each kind of target
+    graph        a compiled graph as a plan
+
+for the format:
+
+    file         the container: a zip with aligned, uncompressed entries
+    manifest     its text: machine, weights, kernels, plans
+    json         checked reading of JSON
+    sizes        symbolic sizes as JSON
+    kernels      launch parameters of GPU kernels as JSON
+
+and for running:
+
+    load         taskmap.load: an archive becomes a callable model
+    memory       a file mapped or copied into memory
+    machine      the check that the kernels run on this machine
+    plan         a plan resolved at known sizes, and checked
+    conditions   the sizes that a plan is for, as text
+    place        the device: the CPU, or another behind the same interface
+    gpus, cuda   a GPU
+    sim          the simulated GPU
+
+Loading imports `ir` and `backend`; writing also `graph`, and of taskmap `compile`, `onnx`, `targets`, `tuning`.
+"""

@@ -1,4 +1,4 @@
-"""The sizes that a plan of an archive is for, as text: the names of dimensions, and what must hold of them."""
+"""The sizes accepted by a plan of an archive, as text: the names of dimensions, and the conditions on them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _INFINITE = float("inf")
 
 
 def shapes_of(manifest: Manifest, plan: ArchivedPlan) -> list[list[int | str]]:
-    """The shapes of the inputs that a plan is for: sizes, and the names of dimensions that may have several."""
+    """The input shapes accepted by a plan: fixed sizes, and the names of dimensions that may vary."""
     fixed, names = _fixed(plan), _names(manifest, plan)
     return [[n if isinstance(n, int) else fixed.get(n, _text(n, names)) for n in shape] for shape in plan.shapes]
 
 
 def conditions_of(manifest: Manifest, plan: ArchivedPlan) -> list[str]:
-    """The conditions on named dimensions, beyond that each is at least 1."""
+    """The conditions on named dimensions, other than being at least 1."""
     fixed, names = _fixed(plan), _names(manifest, plan)
     env = {v: Interval(fixed[v], fixed[v]) if v in fixed else Interval(1, _INFINITE) for v in plan.sizes}
     found: list[str] = []
@@ -39,7 +39,7 @@ def conditions_of(manifest: Manifest, plan: ArchivedPlan) -> list[str]:
 
 
 def plan_text(manifest: Manifest, plan: ArchivedPlan) -> str:
-    """What a plan is for: "[batch, 8], [batch, n] where n = 2 * batch"."""
+    """The shapes accepted by a plan: "[batch, 8], [batch, n] where n = 2 * batch"."""
     texts = [f"[{', '.join(map(str, shape))}]" for shape in shapes_of(manifest, plan)]
     conditions = conditions_of(manifest, plan)
     more = [f"{len(conditions) - _MOST} more conditions"] if len(conditions) > _MOST else []
@@ -48,14 +48,14 @@ def plan_text(manifest: Manifest, plan: ArchivedPlan) -> str:
 
 
 def refusal_of(manifest: Manifest, shapes: Sequence[Sequence[int]]) -> str:
-    """The reason why no plan is for inputs of these shapes: all that there are."""
+    """The reason why no plan accepts inputs of these shapes: the list of all plans."""
     plans = "; ".join(plan_text(manifest, plan) for plan in manifest.plans)
     empty = any(n == 0 for shape in shapes for n in shape) and any(plan.positive for plan in manifest.plans)
     return f"it has plans for {plans}{', with sizes of at least 1' if empty else ''}."
 
 
 def _fixed(plan: ArchivedPlan) -> dict[Dim, int]:
-    """The symbolic sizes whose one value the checks demand."""
+    """The symbolic sizes that the checks restrict to one value."""
     found: dict[Dim, int] = {}
     for op, a, b in plan.checks:
         for size, other in ((a, b), (b, a)):
@@ -70,7 +70,7 @@ def _is_fixed(size: Dim, value: Dim, fixed: dict[Dim, int]) -> bool:
 
 
 def _names(manifest: Manifest, plan: ArchivedPlan) -> dict[Var, Expr]:
-    """For each symbolic size a variable with the dimension's name in the model, as --shape takes it."""
+    """For each symbolic size, a variable with the name of the model's dimension, as --shape takes it."""
     found: dict[Var, Expr] = {}
     for var, at in plan.sizes.items():
         if not isinstance(at, tuple):

@@ -1,4 +1,4 @@
-"""Archives on an NVIDIA GPU: kernels are loaded and launched through the driver, without a compiler and PyTorch."""
+"""Archives on an NVIDIA GPU: kernels are loaded and launched through the driver, without a compiler or PyTorch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taskmap.backend.program.sequence import SequenceExecutable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CudaPlace:
-    """A GPU with an archive's kernels and weights. Inputs are copied to it and results from it, call after call."""
+    """A GPU with an archive's kernels and weights. Every call copies its inputs to the GPU and its results back."""
 
     weights: int
     kernels: Mapping[str, DeviceKernel]
@@ -36,10 +36,10 @@ class CudaPlace:
         self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
-        """Run the plan and wait for it. Raises DeviceError, and IndexOutOfRangeError for this very call."""
+        """Run the plan and wait for it. Raises DeviceError, and IndexOutOfRangeError for this call."""
         assert isinstance(runs, SequenceExecutable)
         memory = self.memory
-        with self._lock:  # calls follow each other on the GPU anyway, and so each hears of its own errors
+        with self._lock:  # calls are serial on the GPU anyway, and each sees its own errors
             memory.driver.ensure_context(memory.device)
             blocks = {"input": [memory.allocate(x.nbytes) for x in given]}
             blocks["made"] = [memory.allocate(x.nbytes) for x in made]
@@ -55,7 +55,7 @@ class CudaPlace:
 def cuda_place(
     manifest: Manifest, objects: Sequence[bytes], weights: memoryview, address: int, profile: bool
 ) -> CudaPlace:
-    """The GPU with the kernels in ``objects`` and the weights, which lie at ``address`` here. Raises as find_gpu, and
+    """The GPU with the kernels in ``objects`` and the weights at host address ``address``. Raises as find_gpu, and
     DeviceError."""
     driver, device = find_gpu(manifest.machine.gpu)
     driver.ensure_context(device)

@@ -1,7 +1,7 @@
-"""The container of an archive: a zip whose entries are stored as they are, aligned, and known by their names alone.
+"""The container of an archive: a zip with uncompressed, aligned entries that are identified by name alone.
 
-A zip, so that anyone can look into it; only what is needed of that format is accepted. docs/archive-format.md specifies
-it. Nothing in this module believes what a file says of itself: sizes and offsets are checked against the file.
+A zip can be inspected with common tools; only the needed subset of that format is accepted. docs/archive-format.md
+specifies it. This module trusts nothing in the file: sizes and offsets are checked against the file itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from taskmap.ir.util.atomic_write import replaced
 SUFFIX = ".taskmap"
 MANIFEST, WEIGHTS = "manifest.json", "weights.bin"
 PAGE = 4096
-"""Where weights begin: at a multiple of a page, so that they can be mapped by themselves."""
+"""Alignment of the weights: a multiple of a page, so that they can be mapped by themselves."""
 ALIGNMENT = 64
 MOST_MANIFEST = 1 << 28
 
@@ -41,7 +41,7 @@ _COMMENT = b"taskmap archive, sha256 of the manifest: "
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """A part of an archive to be written: its content in pieces, of ``size`` bytes together."""
+    """A part of an archive to be written: its content in pieces of ``size`` bytes in total."""
 
     name: str
     size: int
@@ -50,12 +50,12 @@ class ArchiveEntry:
 
 
 class ArchiveFile:
-    """A file mapped into memory, its entries found and its manifest's checksum verified; the rest is not looked at."""
+    """A file mapped into memory, with its entries found and its manifest's checksum verified; nothing else is read."""
 
     def __init__(self, path: Path, sha256: str | None = None) -> None:
-        """``sha256``: what the whole file's checksum must be; the file is copied then, so that nobody changes it.
+        """``sha256``: the expected checksum of the whole file; the file is then copied, so that nobody can change it.
 
-        ``manifest`` is the text that describes the archive. Raises ArchiveError, and InputError for no file.
+        ``manifest`` is the text that describes the archive. Raises ArchiveError, and InputError if there is no file.
         """
         self.path = path
         try:
@@ -63,7 +63,7 @@ class ArchiveFile:
         except OSError as error:
             raise InputError(f"the archive {path} cannot be read", why=f"{error}.") from error
         if memory is None:
-            raise self.error("is empty, or no file")
+            raise self.error("is empty or not a file")
         self.memory = memory
         self._check_whole(sha256)
         self.entries, wanted = self._find()
@@ -89,9 +89,9 @@ class ArchiveFile:
             raise self.error("is not the archive that was asked for", f"its SHA-256 is not {_shown(sha256)}.")
 
     def _find(self) -> tuple[dict[str, tuple[int, int]], str]:
-        """Where the entries lie, and the manifest's checksum."""
+        """The extents of the entries, and the manifest's checksum."""
         if self.memory[:4] != b"PK\x03\x04":
-            raise self.error("is no archive", "it is not a zip file.")
+            raise self.error("is not an archive", "it is not a zip file.")
         try:
             with zipfile.ZipFile(io.BufferedReader(FileWindow(self.memory))) as found:
                 infos, comment, end = found.infolist(), found.comment, found.start_dir
@@ -100,24 +100,24 @@ class ArchiveFile:
         if comment and _COMMENT.startswith(comment[: len(_COMMENT)]) and len(comment) != len(_COMMENT) + 64:
             raise self.error("is truncated or damaged", "its last bytes are missing.")
         if not comment.startswith(_COMMENT):
-            raise self.error("is no archive", "it is a zip file that taskmap did not write.")
+            raise self.error("is not an archive", "it is a zip file that taskmap did not write.")
         entries: dict[str, tuple[int, int]] = {}
         for info in infos:
             if not _ENTRY.fullmatch(info.orig_filename):
-                raise self.error("is not as an archive is", f"it has an entry called {_shown(info.orig_filename)}.")
+                raise self.error("is not a valid archive", f"it has an entry called {_shown(info.orig_filename)}.")
             if info.orig_filename in entries:
-                raise self.error("is not as an archive is", f"it has two entries {info.orig_filename}.")
+                raise self.error("is not a valid archive", f"it has two entries {info.orig_filename}.")
             entries[info.orig_filename] = self._place(info, end)
         self._check_disjoint(entries)
         if MANIFEST in entries and entries[MANIFEST][1] > MOST_MANIFEST:
-            raise self.error("is not as an archive is", "its manifest is too large.")
+            raise self.error("is not a valid archive", "its manifest is too large.")
         return entries, comment[len(_COMMENT) :].decode("ascii", "replace")
 
     def _place(self, info: zipfile.ZipInfo, end: int) -> tuple[int, int]:
-        """Where the content of an entry lies."""
+        """The extent of an entry's content."""
         name = info.orig_filename
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
-            raise self.error("is not as an archive is", f"the entry {name} is compressed or encrypted.")
+            raise self.error("is not a valid archive", f"the entry {name} is compressed or encrypted.")
         start = info.header_offset + _LOCAL.size
         if info.header_offset < 0 or start > end:
             raise self.error("is damaged", f"the entry {name} lies outside the file.")
@@ -141,7 +141,7 @@ class ArchiveFile:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is, or says that it is, an archive and no ONNX model."""
+    """True if a file is an archive, or claims to be one, rather than an ONNX model."""
     if path.suffix == SUFFIX:
         return True
     try:
@@ -159,7 +159,7 @@ def digest(content: bytes | memoryview) -> str:
 def write_archive(
     path: Path, manifest: bytes, entries: Iterable[ArchiveEntry], progress: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Write an archive, the whole file or nothing; ``progress`` is called with the bytes written so far.
+    """Write an archive atomically; ``progress`` is called with the bytes written so far.
 
     Raises InputError when it cannot be written.
     """
@@ -179,7 +179,7 @@ def write_archive(
 
 
 def check_writable(path: Path) -> None:
-    """Raises InputError where an archive surely cannot be written to ``path``."""
+    """Raises InputError if ``path`` certainly cannot be written."""
     with _explained(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -195,12 +195,12 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        hint = "Make room, or write to another disk. What was there before is still there." if full else None
+        hint = "Make room, or write to another disk. The previous file is kept." if full else None
         raise InputError(f"the archive {path} cannot be written", why=f"{error.strerror}.", hint=hint) from error
 
 
 def _info(entry: ArchiveEntry, offset: int) -> zipfile.ZipInfo:
-    """The header of an entry whose content begins at a multiple of its alignment."""
+    """The header of an entry with aligned content."""
     info = zipfile.ZipInfo(entry.name, (1980, 1, 1, 0, 0, 0))
     info.create_system, info.external_attr = 3, 0o600 << 16
     info.file_size = entry.size

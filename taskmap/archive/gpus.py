@@ -1,4 +1,4 @@
-"""Whether there is a GPU that runs an archive's kernels."""
+"""Finds a GPU that can run an archive's kernels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from taskmap.targets.choose import runs_code
 def find_gpu(isa: str) -> tuple[Driver, int]:
     """The driver, and the number of the first GPU that runs code for ``isa``.
 
-    Raises NoDeviceError, CompilerNotFoundError without the bindings of CUDA, and InvalidOptionError for an ``isa`` that
-    is none.
+    Raises NoDeviceError, CompilerNotFoundError without CUDA's Python bindings, and InvalidOptionError for an unknown
+    ``isa``.
     """
     driver = open_driver()
     devices = [driver.device(i) for i in range(driver.device_count())]

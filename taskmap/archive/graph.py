@@ -35,8 +35,8 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRecord:
-    """A graph, whole, and its compilation (None where nothing is computed). ``shapes``: of its inputs; None is for all
-    sizes that meet ``checks``. ``forms``: the sizes that have names of their own, or one value."""
+    """A complete graph and its compilation (None if it computes nothing). ``shapes``: of its inputs; None accepts all
+    sizes that meet ``checks``. ``forms``: the sizes with names of their own, or with one value."""
 
     segment: Segment
     compilation: Compilation | None
@@ -46,7 +46,7 @@ class GraphRecord:
 
 
 def recorded(graph: GraphRecord, weight: AddWeight) -> ArchivedPlan:
-    """The plan; ``weight`` takes a constant and its type, and gives its number."""
+    """The plan; ``weight`` takes a constant and its type, and returns its number."""
     return _Recorder(graph, weight).plan()
 
 
@@ -58,7 +58,7 @@ class _Recorder:
         self.constants: dict[int, torch.Tensor] = {}
         self.binding: Binding | None = None
         inputs = graph.segment.graph.inputs if graph.segment.graph is not None else ()
-        # Sizes that have names of their own are computed by an archive; they are no inputs of the model.
+        # Sizes with names of their own are computed when an archive runs; they are not inputs of the model.
         inputs = [n for n in inputs if not n.attrs.get("scalar")]
         self.shapes: tuple[tuple[Dim, ...], ...] = graph.shapes or tuple(n.shape for n in inputs)
 
@@ -104,7 +104,7 @@ class _Recorder:
         )
 
     def _sizes(self, binding: Binding) -> dict[Var, tuple[int, int] | Dim]:
-        """What each symbolic size of the program is, in order."""
+        """The origin of each symbolic size of the program, in order."""
         found: dict[Var, tuple[int, int] | Dim] = {}
         names = {var for var, _ in binding.dims}
         for var, place in binding.dims:
@@ -119,7 +119,7 @@ class _Recorder:
         return found
 
     def _written(self, size: Dim, names: Collection[Var]) -> Dim:
-        """``size`` in the sizes ``names``, which a program has."""
+        """``size`` in terms of the sizes ``names``, which a program has."""
         while isinstance(size, Expr):
             rest = {v: self.graph.forms[v] for v in free_vars(size) if v not in names and v in self.graph.forms}
             if not rest:
@@ -148,9 +148,9 @@ class _Recorder:
         return Source("weight", self.weight(tensor, _held(tensor.dtype)))
 
     def _output(self, value: object) -> Output:
-        """Where an output of the model comes from."""
+        """The source of a model output."""
         if not isinstance(value, Tensor):
-            raise UnsupportedError("the model cannot be archived", why="one of its outputs is no tensor.")
+            raise UnsupportedError("the model cannot be archived", why="one of its outputs is not a tensor.")
         kind, place = self.graph.segment.lookup.places.get(value, ("known", 0))
         if kind == "input":
             return _whole(Source("input", place), self.shapes[place], row_major(self.shapes[place]))
@@ -173,7 +173,7 @@ class _Recorder:
         return _whole(source, tensor.shape, tensor.stride())
 
     def _positive(self, sizes: Mapping[Var, object]) -> tuple[Dim, ...]:
-        """The sizes that must be positive: all, where some are symbolic."""
+        """The sizes that must be positive: all of them, if some are symbolic."""
         if not sizes or self.graph.segment.graph is None:
             return ()
         found: dict[Expr, None] = dict.fromkeys(sizes)
@@ -198,11 +198,11 @@ def _place(place: tuple[object, ...]) -> tuple[int, int]:
 
 
 def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, torch.Tensor]:
-    """What is computed of constants alone, by the slot that it fills."""
+    """The values computed from constants alone, by their slots."""
     if not isinstance(c.call, FrozenGraph):
         return {}
     prepare = c.call.prepare
-    # They are not read: no graph of a model has parameters among its inputs. Symbolic sizes are, and change nothing.
+    # The inputs are not read: no graph of a model has parameters among them. Symbolic sizes are, without effect.
     arguments: list[Any] = [torch.zeros([static_size(n) or 1 for n in shape]) for shape in shapes]
     arguments += [1] * (prepare.binding.inputs - len(arguments))
     values = prepare.run([*arguments, *prepare.tail], prepare.constants)

@@ -1,4 +1,4 @@
-"""Reading JSON that someone else wrote: every value is of the type that is wanted, or refused by its path."""
+"""Checked reading of untrusted JSON: every value has the requested type, or is refused with its path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Json:
         return Json(found, f"{self.path}.{name}")
 
     def has(self, name: str) -> bool:
-        """Whether this is an object with the field ``name``."""
+        """True if this is an object with the field ``name``."""
         return isinstance(self.value, dict) and name in self.value
 
     def items(self, most: int = 1 << 22) -> list[Json]:
@@ -41,7 +41,7 @@ class Json:
         return [Json(v, f"{self.path}[{i}]") for i, v in enumerate(self.value)]
 
     def each(self, read: Callable[[Json], T]) -> tuple[T, ...]:
-        """What ``read`` makes of the items of a list."""
+        """The items of a list, each converted by ``read``."""
         return tuple(read(item) for item in self.items())
 
     def text(self) -> str:
@@ -74,7 +74,7 @@ class Json:
 
 
 def parsed(text: bytes) -> Json:
-    """A document. Raises ValueError for what is no JSON, and for an object that has a field twice."""
+    """A document. Raises ValueError for invalid JSON, and for an object with a repeated field."""
     try:
         return Json(json.loads(text, object_pairs_hook=_once))
     except RecursionError as error:
@@ -89,5 +89,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _lone(text: str) -> bool:
-    """Whether a text holds half a character, which cannot be printed."""
+    """True if a text holds an unpaired surrogate, which cannot be printed."""
     return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)

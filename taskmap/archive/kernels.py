@@ -1,7 +1,7 @@
-"""What launches of a GPU's kernels take, as an archive's manifest holds it: geometry, memory of their own, tensor maps.
+"""GPU launch parameters as stored in an archive's manifest: geometry, scratch memory, tensor maps.
 
-A kernel's symbolic sizes are called n0, n1, ... in the order of its parameters. What is read is a CudaSource without a
-text: nothing of an archive is compiled.
+A kernel's symbolic sizes are called n0, n1, ... in the order of its parameters. Reading gives a CudaSource without
+text: nothing from an archive is compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = tuple(t.name for t in (*ALL_DTYPES, *OPERAND_DTYPES))
 
 
 def kernel_record(source: CudaSource) -> dict[str, Any]:
-    """The launches of a kernel as JSON. Raises UnsupportedError for a size that cannot be written down."""
+    """The launches of a kernel as JSON. Raises UnsupportedError for a size that cannot be represented."""
     names = {var: f"n{i}" for i, var in enumerate(source.dims)}
 
     def sizes(dims: Sequence[Dim]) -> list[Any]:
@@ -53,7 +53,7 @@ def kernel_record(source: CudaSource) -> dict[str, Any]:
 
 
 def kernel_from(j: Json, isa: str) -> CudaSource:
-    """A kernel of the manifest. Raises ValueError for what is none."""
+    """A kernel of the manifest. Raises ValueError for an invalid one."""
     dims = tuple(Var(f"n{i}") for i in range(j.field("sizes").number(0, 1 << 12)))
     names = {var.name: var for var in dims}
     grid = _sizes(j.field("grid"), names)
@@ -83,15 +83,15 @@ def kernel_from(j: Json, isa: str) -> CudaSource:
 
 
 def check_launches(kernels: Mapping[str, CudaSource], program: Program) -> None:
-    """Raises ValueError for a launch that gives a kernel other arguments than it takes."""
+    """Raises ValueError for a launch whose arguments do not match the kernel's parameters."""
     for step in program.steps:
         assert isinstance(step, Launch)
         kernel = kernels.get(step.symbol)
         if kernel is None:
-            raise ValueError(f"the manifest does not say how {step.symbol} is launched.")
+            raise ValueError(f"the manifest does not describe the launch of {step.symbol}.")
         mapped = max((m.buffer + 1 for m in kernel.maps), default=0)
         if len(step.dims) != len(kernel.dims) or step.needs_error != kernel.needs_error or mapped > len(step.buffers):
-            raise ValueError(f"a step launches {step.symbol} with other arguments than it takes.")
+            raise ValueError(f"a step launches {step.symbol} with arguments that it does not take.")
 
 
 def _map(j: Json, names: Mapping[str, Var]) -> MapParameter:

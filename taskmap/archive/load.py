@@ -1,4 +1,4 @@
-"""Loading an archive and running it: numpy and native code, without a compiler, torch or onnx."""
+"""Loads and runs archives: numpy and native code, without a compiler, torch or onnx."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.named_inputs import as_array, in_order
 
-# An archive for the CPU does not wait for what GPUs need.
+# An archive for the CPU need not wait for imports that only GPUs need.
 _cuda_place: Callable[..., Place] = lazily("taskmap.archive.cuda", "cuda_place")
 _sim_place: Callable[..., Place] = lazily("taskmap.archive.sim", "sim_place")
 
@@ -54,7 +54,7 @@ _HELD = {
 
 @dataclass(slots=True, eq=False)
 class _Ready:
-    """A plan that can be run at some sizes."""
+    """A plan that can be run at given sizes."""
 
     plan: ArchivedPlan
     resolved: Resolved
@@ -66,8 +66,8 @@ class _Ready:
 class ArchivedModel:
     """A compiled model: ``model(x, y)`` or ``model({"x": x})`` gives its outputs as a list of arrays, in order.
 
-    Threads may call it at once. Raises InputError for inputs that do not fit, and IndexOutOfRangeError when data
-    indexed beyond a tensor. ``threads``: how many a call uses; None leaves it to the OpenMP runtime.
+    Threads may call it at once. Raises InputError for inputs that do not fit, and IndexOutOfRangeError when an index
+    from data lies outside its dimension. ``threads``: threads per call; None leaves the number to the OpenMP runtime.
     """
 
     manifest: Manifest
@@ -90,16 +90,16 @@ class ArchivedModel:
 
     @property
     def inputs(self) -> tuple[PortRecord, ...]:
-        """What must be given, in order."""
+        """The inputs, in order."""
         return self.manifest.inputs
 
     @property
     def outputs(self) -> tuple[PortRecord, ...]:
-        """What is returned, in order."""
+        """The outputs, in order."""
         return self.manifest.outputs
 
     def __call__(self, *args: Any, **named: Any) -> list[Array]:
-        """The outputs for inputs given in order, by name, or as one mapping from names."""
+        """The outputs, for inputs given in order, by name, or as one mapping from names."""
         ordered = in_order([p.name for p in self.inputs], (), args, named, ascii)
         given = [_held(p, x) for p, x in zip(self.inputs, ordered, strict=True)]
         ready = self._for(tuple(x.shape for x in given))
@@ -109,7 +109,7 @@ class ArchivedModel:
         return [self._output(p, i, ready, given, made) for i, p in enumerate(self.outputs)]
 
     def has_plan(self, shapes: Sequence[Shape]) -> bool:
-        """Whether inputs of these shapes can be given. Raises ArchiveError for a plan that contradicts itself."""
+        """True if a plan accepts inputs of these shapes. Raises ArchiveError for a plan that contradicts itself."""
         try:
             self._for(tuple(shapes))
         except InputError:
@@ -117,7 +117,7 @@ class ArchivedModel:
         return True
 
     def timed_runs(self) -> list[tuple[ArchivedPlan, deque[TimedRun]]]:
-        """With ``profile``: the seconds of every step of the latest runs, by plan."""
+        """With ``profile``: the seconds of every step in the latest runs, by plan."""
         return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]
 
     def _for(self, shapes: tuple[Shape, ...]) -> _Ready:
@@ -126,7 +126,7 @@ class ArchivedModel:
             return found
         if len(self._ready) >= _MOST_SHAPES:
             self._ready.clear()
-        # A plan for these very sizes comes first.
+        # A plan for exactly these sizes comes first.
         for number in sorted(range(len(self._sizes)), key=lambda i: bool(self._sizes[i].plan.sizes)):
             try:
                 resolved = self._sizes[number].resolve(shapes)
@@ -167,9 +167,9 @@ def load(
 ) -> ArchivedModel:
     """The model of an archive, ready to be called; its native code runs in this process: load only what you trust.
 
-    ``threads``: how many a call uses; by default as many as were planned for, if there are so many CPUs. ``sha256``:
-    load the file only if it has this checksum. ``profile``: time every kernel. Raises ArchiveError for what is no sound
-    archive, or one for another machine, before anything of it runs; InputError for a file that cannot be read.
+    ``threads``: threads per call; by default as planned, limited to the CPUs of this machine. ``sha256``:
+    load the file only if it has this checksum. ``profile``: time every kernel. Raises ArchiveError for an invalid
+    archive, or one for another machine, before any of its code runs; InputError for a file that cannot be read.
     """
     file = ArchiveFile(Path(path), sha256)
     try:
@@ -184,16 +184,16 @@ def load(
             raise file.error("is for another machine", foreign, hint)
         manifest = manifest_from(document, len(file.entry(WEIGHTS)))
     except ValueError as error:
-        raise file.error("has no sound manifest", str(error)) from error
+        raise file.error("has an invalid manifest", str(error)) from error
     objects = _verified(file, manifest)
     threads = default_threads(machine.threads) if threads is None else threads
-    model = ArchivedModel(manifest, threads, profile, file)  # which checks its plans
+    model = ArchivedModel(manifest, threads, profile, file)  # checks its plans
     model.place = _place(model, objects)
     return model
 
 
 def _place(model: ArchivedModel, objects: Sequence[bytes]) -> Place:
-    """The device that the archive is for, with its kernels. Raises ArchiveError where they cannot be loaded."""
+    """The archive's device, with its kernels. Raises ArchiveError if they cannot be loaded."""
     manifest, weights = model.manifest, model.file.entry(WEIGHTS)
     start = address_of(np.frombuffer(weights, np.uint8)) if len(weights) else 0
     if manifest.machine.kind == "cuda":
@@ -208,7 +208,7 @@ def _place(model: ArchivedModel, objects: Sequence[bytes]) -> Place:
 
 
 def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
-    """Every byte that is used, against its checksum; copies of the shared objects, which are what is loaded."""
+    """Checks every byte that is used against its checksum; returns copies of the shared objects, which are loaded."""
     weights = file.entry(WEIGHTS)
     wanted: list[tuple[str, memoryview, str]] = []
     for o in manifest.objects:
@@ -227,7 +227,7 @@ def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
 def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
     """Load the kernels. Raises OSError and AttributeError that name the entry."""
     found: dict[str, int] = {}
-    have_openmp()  # where there is none, loops are serial
+    have_openmp()  # without it, loops are serial
     team = next((c for o, c in zip(manifest.objects, objects, strict=True) if PARALLEL in o.symbols), None)
     if team is not None and not have_team():
         load_team(team)  # first: the other objects are bound to it
@@ -243,7 +243,7 @@ def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """A type by its name; those that numpy does not have are of ml_dtypes."""
+    """A type by its name; types that numpy lacks come from ml_dtypes."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -252,7 +252,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def _held(port: PortRecord, value: Any) -> Array:
-    """An input in the type and order in which it lies in memory."""
+    """An input with the type and order that it has in memory."""
     wanted = numpy_dtype(port.dtype)
     x = as_array(ascii(port.name), value, wanted, str(wanted))
     shape = port.shape
@@ -269,14 +269,14 @@ def _held(port: PortRecord, value: Any) -> Array:
 
 
 def _seen(x: Array, port: PortRecord, source: Source) -> Array:
-    """An output in the type that the caller sees, its memory nobody else's."""
+    """An output with the type that the caller sees, in memory owned by the caller."""
     wanted = numpy_dtype(port.dtype)
     x = x.view(np.uint64) if wanted == np.uint64 else x.astype(wanted, copy=False)
     return x if source.kind == "made" else x.copy()
 
 
 def _new(m: MadeTensor) -> Array:
-    """Memory for a tensor, from a cache line on."""
+    """Memory for a tensor, aligned to a cache line."""
     memory = np.empty(m.bytes + _CACHE_LINE, np.uint8)
     start = -address_of(memory) % _CACHE_LINE
     return memory[start : start + m.bytes]

@@ -1,4 +1,4 @@
-"""Whether an archive's kernels run here, and the threads that they run on."""
+"""Checks that an archive's kernels run on this machine, and sets the number of threads."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from taskmap.ir.errors import InvalidOptionError, TaskmapError
 from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 
-# An archive for the CPU does not wait for what GPUs need.
+# An archive for the CPU need not wait for imports that only GPUs need.
 _find_gpu: Callable[[str], object] = lazily("taskmap.archive.gpus", "find_gpu")
 
 
 def machine_of(target: Target, kind: str, threads: int) -> Machine:
-    """What kernels for ``target`` need: this machine, or for ``kind`` "cuda" a GPU. ``target`` is a GPU for "cuda-sim",
-    too, whose kernels this machine runs."""
+    """The requirements of kernels for ``target``: this machine, or for ``kind`` "cuda" a GPU. For "cuda-sim", too,
+    ``target`` is a GPU, whose kernels this machine runs."""
     isa = str(detect_host().isa) if kind == "cuda-sim" else target.isa
     return Machine(
         kind, isa, target.vector_bytes, sys.platform, platform.machine(), sys.byteorder, RUNTIME_ABI, threads,
@@ -34,7 +34,7 @@ def machine_of(target: Target, kind: str, threads: int) -> Machine:
 
 
 def difference(machine: Machine, version: str) -> str | None:
-    """Why kernels for ``machine``, of an archive that taskmap ``version`` wrote, do not run here; None when they do."""
+    """The reason why kernels for ``machine``, archived by taskmap ``version``, cannot run here; None if they can."""
     if machine.kind not in KINDS:
         return f"it is for the target {machine.kind!a}, which this version of taskmap does not know."
     if machine.abi != RUNTIME_ABI:
@@ -58,7 +58,7 @@ def difference(machine: Machine, version: str) -> str | None:
 
 
 def _gpu_difference(machine: Machine) -> str | None:
-    """Machine code of a GPU does not ask which processor and which system launch it."""
+    """As ``difference``, for a GPU: its machine code does not depend on the processor and system that launch it."""
     if machine.byteorder != sys.byteorder:
         return f"its weights are {machine.byteorder!a} endian, and this machine is {sys.byteorder}."
     try:
@@ -75,8 +75,8 @@ def _words(machine: tuple[str, str, str]) -> str:
 
 
 def default_threads(planned: int) -> int | None:
-    """How many threads to run on when nobody says: as planned, but no more than there are CPUs. None leaves it to the
-    OpenMP runtime, which has been told by the environment."""
+    """The number of threads if the caller gives none: as planned, but at most the number of CPUs. None leaves it to the
+    OpenMP runtime, if the environment configures that."""
     if os.environ.get("OMP_NUM_THREADS"):
         return None
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -84,7 +84,7 @@ def default_threads(planned: int) -> int | None:
 
 
 def have_openmp() -> bool:
-    """Whether there is an OpenMP runtime for kernels: the system's, or the one that PyTorch brings."""
+    """True if there is an OpenMP runtime for kernels: the system's, or PyTorch's."""
     if ensure_openmp():
         return True
     try:
@@ -96,7 +96,7 @@ def have_openmp() -> bool:
 
 @contextmanager
 def running_on(threads: int | None) -> Iterator[None]:
-    """Kernels called in the block use so many threads."""
+    """Kernels called within the block use this many threads."""
     process = ctypes.CDLL(None)
     if threads is None or not hasattr(process, "omp_set_num_threads"):
         yield

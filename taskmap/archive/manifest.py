@@ -1,8 +1,8 @@
-"""What an archive says of itself: the machine it is for, its weights, its kernels, and its plans.
+"""An archive's manifest: the machine it is for, its weights, its kernels, and its plans.
 
 The dataclasses are the manifest; ``to_json`` writes its text and ``manifest_from`` reads it. docs/archive-format.md
 specifies it.
-What is read is checked: every index is in range, every size is one, and symbols are names of kernels.
+Input is checked: every index is in range, every size is valid, and symbols are names of kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskmap.ir.util.lazy import lazily
 if TYPE_CHECKING:
     from taskmap.backend.cuda.cuda_source import CudaSource
 
-# An archive for the CPU does not wait for what GPUs need.
+# An archive for the CPU need not wait for imports that only GPUs need.
 _check_launches: Callable[[Mapping[str, CudaSource], Program], None] = lazily(
     "taskmap.archive.kernels", "check_launches"
 )
@@ -32,15 +32,15 @@ _kernel_record: Callable[[CudaSource], dict[str, Any]] = lazily("taskmap.archive
 
 FORMAT = 1
 KINDS = ("cpu", "cuda", "cuda-sim")
-"""What archives are for: the last two hold kernels of a GPU."""
+"""The targets of archives: the last two hold kernels of a GPU."""
 HELD = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
-"""The types in which tensors lie in memory."""
+"""The types of tensors in memory."""
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16"),
     *("uint8", "bool", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
     *("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"),
 )
-"""The types that a caller sees, by numpy's or ml_dtypes' names."""
+"""The types that a caller sees, by their names in numpy or ml_dtypes."""
 _MOST_RANK = 64
 _HEX = re.compile(r"[0-9a-f]{64}")
 _SYMBOL = re.compile(r"(tm|taskmap)_[a-zA-Z0-9_]{1,500}")
@@ -49,9 +49,9 @@ _VARIABLE = re.compile(r"n[0-9]{1,4}")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What kernels run on: as Python's sys.platform, platform.machine() and sys.byteorder say it. ``isa`` is what
-    executes them; ``abi`` counts what kernels assume of their caller; ``threads`` were planned for. ``gpu``: the
-    instruction set of the GPU that kernels are written for, the real one or the simulated; empty for the CPU."""
+    """The machine that kernels need, as in Python's sys.platform, platform.machine() and sys.byteorder. ``isa``
+    executes them; ``abi`` is the version of their calling convention; ``threads`` is the planned number. ``gpu``: the
+    instruction set of the GPU that kernels are written for, real or simulated; empty for the CPU."""
 
     kind: str
     isa: str
@@ -66,7 +66,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class PortRecord:
-    """An input or output of the model: ``dtype`` as its caller sees it and ``held`` as it lies in memory."""
+    """An input or output of the model: ``dtype`` as the caller sees it, ``held`` as it is in memory."""
 
     name: str
     dtype: str
@@ -76,7 +76,7 @@ class PortRecord:
 
 @dataclass(frozen=True, slots=True)
 class KernelObject:
-    """A shared object, or the machine code of a GPU, and the functions that may be looked up in it."""
+    """A shared object, or a GPU's machine code, and the functions that may be looked up in it."""
 
     entry: str
     bytes: int
@@ -86,7 +86,7 @@ class KernelObject:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """``bytes`` bytes at ``offset`` of the weights: a tensor of that shape, with strides in elements."""
+    """``bytes`` bytes at ``offset`` of the weights: a tensor with a shape, and strides in elements."""
 
     held: str
     shape: tuple[int, ...]
@@ -98,7 +98,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor at a call: input ``index``, weight ``index``, or the ``index``-th that the plan makes."""
+    """A tensor of a call: input ``index``, weight ``index``, or the ``index``-th tensor that the plan makes."""
 
     kind: str
     index: int
@@ -127,10 +127,10 @@ class Output:
 class ArchivedPlan:
     """One graph for inputs of these shapes.
 
-    ``sizes``: for each symbolic size the input and the axis that it is read off, or what it is computed from, sizes
-    before it. ``positive`` must be, and of ``checks`` (eq or ge, a, b) all must hold. ``launch``: the functions that
-    run the program's segments, of a CPU alone. ``io`` and ``constants``: what lies behind the program's tables.
-    ``work``: the bytes that each step moves at least, and its arithmetic operations; nothing where they depend on
+    ``sizes``: for each symbolic size, the input and axis that it is read from, or an expression in the sizes before
+    it. ``positive`` sizes must be positive, and all ``checks`` (eq or ge, a, b) must hold. ``launch``: the functions
+    that run the program's segments; only for a CPU. ``io`` and ``constants``: the entries of the program's tables.
+    ``work``: the minimum of bytes that each step moves, and its arithmetic operations; empty if they depend on
     symbolic sizes.
     """
 
@@ -151,7 +151,7 @@ class ArchivedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All of an archive but the bytes. ``kernels``: how the kernels of a GPU are launched, by symbol."""
+    """All of an archive except its bytes. ``kernels``: the launch parameters of GPU kernels, by symbol."""
 
     taskmap: str
     machine: Machine
@@ -182,7 +182,7 @@ class Manifest:
 
 
 def manifest_from(document: Json, weights_size: int) -> Manifest:
-    """The manifest of a document. Raises ValueError for what is none, or what does not fit the entry of weights."""
+    """The manifest of a document. Raises ValueError for an invalid one, and if it does not fit the weights entry."""
     weight_bytes = document.field("weight_bytes").number()
     if weight_bytes != weights_size:
         raise ValueError(f"the weights are {weights_size} bytes, not {weight_bytes}.")
@@ -212,7 +212,7 @@ def _kernels(document: Json, machine: Machine) -> dict[str, CudaSource]:
 
 
 def read_format(document: Json) -> int:
-    """Which version of the format a document is in."""
+    """The version of the document's format."""
     return document.field("format").number()
 
 
@@ -302,7 +302,7 @@ def _weight(j: Json, total: int) -> Weight:
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements lie from the first to the last of a tensor, both included."""
+    """The number of elements from the first to the last of a tensor, both included."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
@@ -325,7 +325,7 @@ def _symbol(j: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What plans refer to."""
+    """The objects that plans refer to."""
 
     inputs: tuple[PortRecord, ...]
     outputs: tuple[PortRecord, ...]
@@ -338,23 +338,23 @@ class _Known:
         names, sizes = self._variables(j.field("sizes"))
         shapes = j.field("shapes").each(lambda s: _sizes(s, names))
         if [len(s) for s in shapes] != [len(p.shape or ()) for p in self.inputs]:
-            raise ValueError(f"{j.path} is for other inputs.")
+            raise ValueError(f"{j.path} does not match the model's inputs.")
         made = j.field("made").each(lambda m: _made(m, names))
         program = self._program(j, names)
         places = _places(j, program)
         regions = j.field("regions").each(lambda r: _region(r, names))
         if any(region >= len(regions) for region, _ in places.values()):
-            raise ValueError(f"{j.path} places a buffer in no region.")
+            raise ValueError(f"{j.path} places a buffer in an unknown region.")
         io, constants = j.field("io").each(lambda s: self._source(s, len(made))), j.field("constants")
-        if any(s.kind == "weight" for s in io):  # which nothing may write, and constants are for
-            raise j.field("io").wrong("of inputs and of what the plan makes")
+        if any(s.kind == "weight" for s in io):  # weights are read-only and belong among the constants
+            raise j.field("io").wrong("of inputs and of tensors that the plan makes")
         if self.kernels is not None:
             _check_launches(self.kernels, program)
         launches = len(program.segments()) if self.kernels is None else 0
         counts = (len(program.io), len(program.constants), launches)
         launch = j.field("launch").each(self._symbol)
         if counts != (len(io), len(constants.items()), len(launch)):
-            raise ValueError(f"{j.path} has tables of other lengths than its program.")
+            raise ValueError(f"{j.path} has tables whose lengths differ from its program's.")
         outputs = j.field("outputs").each(lambda o: self._output(o, len(made), names))
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{j.path} makes {len(outputs)} outputs, but the model has {len(self.outputs)}.")
@@ -467,5 +467,5 @@ def _places(j: Json, program: Program) -> dict[int, tuple[int, int]]:
         found[buffer] = (region, offset)
     used = {b for step in program.steps for b in step.buffers if program.buffers[b].kind is BufferKind.ARENA}
     if used - set(found):
-        raise ValueError(f"{j.path} gives a temporary buffer no place.")
+        raise ValueError(f"{j.path} does not place a temporary buffer.")
     return found

@@ -1,4 +1,4 @@
-"""A file in memory: mapped, or copied where nobody may change it between a look at it and its use."""
+"""A file in memory: mapped, or copied so that nobody can change it between its check and its use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def in_memory(path: Path, copied: bool) -> mmap.mmap | None:
-    """The content of a file that is not empty, from a page's start on; None for what is no file, or an empty one.
+    """The content of a non-empty file, aligned to a page; None for an empty file, or a path that is not a file.
 
-    A mapped file takes no memory that processes do not share, but a writer changes it for all. Raises OSError.
+    Processes share the memory of a mapped file, but a writer changes it for all of them. Raises OSError.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):  # looked at first: opening a pipe would wait
+    if not stat.S_ISREG(os.stat(path).st_mode):  # checked first, because opening a pipe would block
         return None
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -30,22 +30,22 @@ def in_memory(path: Path, copied: bool) -> mmap.mmap | None:
 
 
 class FileWindow(io.RawIOBase):
-    """Memory as a file to read from."""
+    """Memory as a readable file."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
         self._at = 0
 
     def readable(self) -> bool:
-        """It can be read."""
+        """Always: the window is readable."""
         return True
 
     def seekable(self) -> bool:
-        """It has places."""
+        """Always: the window is seekable."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """The new place. Raises OSError for one before the start."""
+        """The new position. Raises OSError for a position before the start."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._memory)}[whence]
         if start + offset < 0:
             raise OSError("a place before the start")
@@ -53,7 +53,7 @@ class FileWindow(io.RawIOBase):
         return self._at
 
     def readinto(self, target: Any) -> int:
-        """Copy what comes next; how many bytes there were."""
+        """Copy the next bytes; returns their number."""
         content = self._memory[self._at : self._at + len(target)]
         target[: len(content)] = content
         self._at += len(content)

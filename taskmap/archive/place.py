@@ -1,4 +1,4 @@
-"""Where an archive's kernels run, and the memory that they work on: what differs from target to target."""
+"""The device that runs an archive's kernels, and its memory: the differences between targets."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Runs = Executable | SequenceExecutable
 
 
 class Place(Protocol):
-    """A device with an archive's kernels and weights. ``weights``: the address at which kernels find the weights."""
+    """A device with an archive's kernels and weights. ``weights``: the address at which kernels read the weights."""
 
     @property
     def weights(self) -> int: ...
 
     def executable(self, plan: ArchivedPlan) -> Runs:
-        """A plan, ready to be run; ValueError where it is not the one that the archive's native code runs."""
+        """A plan, ready to run; ValueError if it is not the plan that the archive's native code runs."""
 
     def run(
         self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
-        """Run a plan on arrays of the host: ``io`` says which stand behind its table; results are in ``made`` then."""
+        """Run a plan on host arrays: ``io`` lists the tensors of its table; the results are then in ``made``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuPlace:
-    """This machine's CPU: arrays are used where they are. ``addresses``: of kernels and of functions that run plans.
-    ``same_version``: whether this version of taskmap wrote the archive."""
+    """This machine's CPU: arrays are used in place. ``addresses``: of kernels and of functions that run plans.
+    ``same_version``: this version of taskmap wrote the archive."""
 
     weights: int
     addresses: Mapping[str, int]
@@ -49,15 +49,15 @@ class CpuPlace:
     same_version: bool
 
     def executable(self, plan: ArchivedPlan) -> Runs:
-        """The plan with its launch sequence. Raises ValueError where this is that of another plan."""
+        """The plan with its launch sequence. Raises ValueError if the launch sequence belongs to another plan."""
         if self.profile:
             return SequenceExecutable(plan.program, plan.memory, CpuLauncher(plan.program, self.addresses), single=True)
         wanted = [source.symbol for source in launch_sources(plan.program, plan.memory)]
         if self.same_version and tuple(wanted) != plan.launch:
             raise ValueError(
-                "a plan and the code that runs it differ: another build of taskmap wrote it, or it was changed."
+                "a plan differs from the code that runs it: another build of taskmap wrote it, or it was changed."
             )
-        # The executable asks for the functions by the names that they would have if it were compiled now.
+        # The executable looks up the functions by the names that compiling them now would give.
         functions = {name: self.addresses[there] for name, there in zip(wanted, plan.launch, strict=True)}
         return Executable(plan.program, plan.memory, {**self.addresses, **functions})
 
@@ -77,6 +77,6 @@ def addresses_of(io: Sequence[Source], given: Sequence[Array], made: Sequence[Ar
 
 
 def address_of(x: Array) -> int:
-    """Where an array's elements begin."""
+    """The address of an array's first element."""
     address: int = x.__array_interface__["data"][0]
     return address

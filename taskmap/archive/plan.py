@@ -1,4 +1,4 @@
-"""A plan of an archive at known sizes: everything a call needs, checked against each other."""
+"""A plan of an archive at known sizes: everything that a call needs, checked for consistency."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from taskmap.ir.nodes import Dim
 
 Shape = tuple[int, ...]
 MOST_BYTES = 1 << 46
-"""No tensor is larger: no machine holds it."""
+"""The limit on a tensor's size in bytes, beyond any machine's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeTensor:
-    """A tensor that a call makes: the type in memory, and how many bytes it takes."""
+    """A tensor that a call makes: its type in memory, and its size in bytes."""
 
     held: str
     bytes: int
@@ -69,9 +69,9 @@ class PlanSizes:
             raise ValueError(f"its sizes cannot be computed: {error}.") from error
 
     def resolve(self, shapes: Sequence[Shape]) -> Resolved | None:
-        """The plan for inputs of these shapes; None when it is not for them.
+        """The plan for inputs of these shapes; None when it does not accept them.
 
-        Raises ValueError where the plan contradicts itself: sizes that are none, views beyond their tensors.
+        Raises ValueError if the plan contradicts itself: invalid sizes, or views beyond their tensors.
         """
         plan = self.plan
         if not all(_fits(wanted, s) for wanted, s in zip(plan.shapes, shapes, strict=True)):
@@ -82,7 +82,7 @@ class PlanSizes:
         except (ArithmeticError, ValueError, TypeError) as error:
             raise ValueError(f"its sizes cannot be computed: {error}.") from error
         if any(type(n) is not int or abs(n) >= MOST_BYTES for n in dims):
-            raise ValueError("one of its sizes is none.")
+            raise ValueError("one of its sizes is invalid.")
 
         def take(count: int) -> list[int]:
             taken = values[:count]
@@ -94,7 +94,7 @@ class PlanSizes:
         if any(n < 1 for n in take(len(plan.positive))) or not self._holds(take(len(self._checked))):
             return None
         if any(type(n) is not int or not 0 <= n < MOST_BYTES for n in values):
-            raise ValueError("one of its sizes is none.")
+            raise ValueError("one of its sizes is invalid.")
         buffers, factors = take(len(self._buffers)), take(len(self._factors))
         made = []
         for m in plan.made:
@@ -141,7 +141,7 @@ class PlanSizes:
             else:
                 fits = True  # no step uses it
             if not fits:
-                raise ValueError(f"its buffer {number} of {size} bytes does not fit where it lies.")
+                raise ValueError(f"its buffer {number} of {size} bytes does not fit into its place.")
 
     def _view(
         self, source: Source, shape: Shape, strides: Shape, offset: int, sizes: dict[str, list[int]]
@@ -160,7 +160,7 @@ def sound_plans(manifest: Manifest) -> tuple[PlanSizes, ...]:
     found = tuple(PlanSizes(plan, held, manifest.weights) for plan in manifest.plans)
     for sizes in found:
         if not sizes.plan.sizes and sizes.resolve(tuple(map(_known, sizes.plan.shapes))) is None:
-            raise ValueError("a plan is not for the shapes that it names.")
+            raise ValueError("a plan does not accept the shapes that it names.")
     return found
 
 

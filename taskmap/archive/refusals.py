@@ -1,4 +1,4 @@
-"""What cannot go into an archive: everything that is the reason, in one error."""
+"""The checks before archiving: all reasons why a model cannot be archived, in one error."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MOST_LISTED = 50
 
 
 def check_archivable(model: Model) -> None:
-    """Raises UnsupportedError for inputs and outputs that an archive cannot have, and InputError for those of unknown
-    rank."""
+    """Raises UnsupportedError for inputs and outputs that an archive cannot represent, and InputError for those of
+    unknown rank."""
     wrong = [_port_text(p) for p in model.inputs if not p.is_tensor or p.type is None or p.type.elem == STRING]
     wrong += [_port_text(p) for p in model.outputs if p.kind not in ("tensor", "nothing")]
     if wrong:
         raise UnsupportedError(
             "the model cannot be archived",
             where="\n".join(wrong),
-            why="an archive takes and gives tensors of numbers.",
+            why="an archive has tensors of numbers as inputs and outputs.",
             hint=_HINT,
         )
     unknown = [shown(p.name) for p in model.inputs if p.type is not None and p.type.shape is None]
@@ -38,13 +38,13 @@ def check_archivable(model: Model) -> None:
 
 def check_segments(segments: Sequence[Segment], valued: Sequence[str]) -> None:
     """Raises UnsupportedError unless this is one graph that native code computes alone. ``valued``: inputs whose values
-    decided what is computed."""
+    determined the graph."""
     reasons = [f"the values of the input {shown(name)} decide what is computed" for name in valued]
     for s in segments:
         if s.step is not None:
-            reasons.append(f"{_stopped_at(s)}: what comes next depends on data")
+            reasons.append(f"{_stopped_at(s)}: the next operators depend on data")
         elif s.finished is None and not valued:
-            reasons.append("a value that is computed decides what is computed next")
+            reasons.append("a computed value decides which operators run next")
         nodes = [] if s.graph is None else s.graph.nodes()
         reasons += [f"{n.origin or n.op}: runs on the host ({n.attrs['reason']})" for n in nodes if n.op == "extern"]
     reasons = list(dict.fromkeys(reasons))
@@ -68,4 +68,4 @@ def _stopped_at(segment: Segment) -> str:
 
 def _port_text(port: Port) -> str:
     of_strings = port.type is not None and port.type.elem == STRING
-    return f"{shown(port.name)} is {'a tensor of strings' if of_strings else f'no tensor ({port.kind})'}"
+    return f"{shown(port.name)} is {'a tensor of strings' if of_strings else f'not a tensor ({port.kind})'}"

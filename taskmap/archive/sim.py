@@ -1,4 +1,4 @@
-"""Archives for the simulated GPU: kernels built for the host, and the engine that runs them, both in the archive."""
+"""Archives for the simulated GPU: they contain kernels built for the host, and the engine that runs them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.sim.unit import ENGINE_SYMBOL
 
 _ALIGNMENT = 16
-"""Bytes of which the address of every tensor of a GPU is a multiple."""
+"""The address of every GPU tensor is a multiple of this many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimPlace:
-    """The simulator: arrays are used where they are, or copied where a GPU's kernel could not load from there."""
+    """The simulator: arrays are used in place, or copied if a GPU kernel could not load them there."""
 
     weights: int
     kernels: Mapping[str, SimKernel]
@@ -45,10 +45,10 @@ class SimPlace:
 
 
 def sim_place(manifest: Manifest, objects: Sequence[bytes], address: int, workers: int, profile: bool) -> SimPlace:
-    """The simulator with the kernels in ``objects``; weights lie at ``address``. Raises OSError and AttributeError for
-    what cannot be loaded."""
+    """The simulator with the kernels in ``objects``; the weights are at ``address``. Raises OSError and AttributeError
+    for objects that cannot be loaded."""
     contents = list(zip(manifest.objects, objects, strict=True))
-    # The engine first: kernels are bound to it when they are loaded.
+    # The engine first: kernels link to it when they are loaded.
     engine = next((content for o, content in contents if ENGINE_SYMBOL in o.symbols), None)
     if engine is None:
         raise AttributeError(ENGINE_SYMBOL)

@@ -1,4 +1,4 @@
-"""Sizes as JSON, and back: numbers, names of symbolic sizes, and [operation, operand, ...] of such.
+"""Sizes as JSON, and back: numbers, names of symbolic sizes, and [operation, operand, ...] of sizes.
 
 ["mul", "n0", ["add", "n1", 3]] is n0 * (n1 + 3). Python evaluates the result (``backend.program.sizes``), so the
 operations are limited to a table and sizes stay small.
@@ -24,7 +24,7 @@ _CALLS = frozenset({"ceil", "floor", "round", "sqrt", "trunc"})
 
 
 def record_of(size: Dim, names: Mapping[Var, str]) -> Any:
-    """``size`` as JSON. Raises UnsupportedError for one that cannot be written down."""
+    """``size`` as JSON. Raises UnsupportedError for a size that cannot be represented."""
 
     def go(e: Dim, depth: int) -> Any:
         if isinstance(e, int):
@@ -54,14 +54,14 @@ def record_of(size: Dim, names: Mapping[Var, str]) -> Any:
 
 
 def size_from(record: Any, names: Mapping[str, Var]) -> Dim:
-    """The size of a record. Raises ValueError for what is none."""
+    """The size of a record. Raises ValueError for an invalid record."""
 
     def go(r: Any, depth: int) -> Expr:
         if depth <= 0:
             raise ValueError("a size is nested too deep")
         match r:
             case bool():
-                raise ValueError(f"{r} is no size")
+                raise ValueError(f"{r} is not a size")
             case int() if abs(r) < LARGEST:
                 return index(r)
             case float() if math.isfinite(r):
@@ -70,7 +70,7 @@ def size_from(record: Any, names: Mapping[str, Var]) -> Dim:
                 return names[r]
             case [str() as op, *operands]:
                 return _node(op, [go(o, depth - 1) for o in operands])
-        raise ValueError(f"{_short(r)} is no size")
+        raise ValueError(f"{_short(r)} is not a size")
 
     return int(record) if type(record) is int and abs(record) < LARGEST else go(record, _DEEPEST)
 
@@ -90,7 +90,7 @@ def _node(op: str, operands: Sequence[Expr]) -> Expr:
             return Compare(op, a, b, 1, boolean)
         case [cond, a, b] if op == "select":
             return Select(cond, a, b, f64 if floats else i64, 1)
-    raise ValueError(f"{_short(op)} is no operation on {len(operands)} sizes")
+    raise ValueError(f"{_short(op)} is not an operation on {len(operands)} sizes")
 
 
 def _short(value: Any) -> str:

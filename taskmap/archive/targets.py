@@ -1,6 +1,6 @@
-"""Compiling for an archive: a session for each kind of target, and the binaries that it made.
+"""Compiling for an archive: a session for each kind of target, and the binaries that it produced.
 
-Kernels for a GPU are compiled on machines without one: what would run them only says where its results would be.
+GPU kernels are compiled on machines without a GPU; the platform there only places results and runs nothing.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
 
 Binary = tuple[bytes, tuple[str, ...]]
-"""The content of a file, and the kernels in it that an archive needs."""
+"""The content of a file, and those of its kernels that an archive needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSession:
-    """A session, and how to get what it made: ``binaries`` are those that hold some symbols. ``suffix``: of files."""
+    """A session and access to its output: ``binaries`` gives those with given symbols. ``suffix``: of their files."""
 
     session: Session
     suffix: str
@@ -58,9 +58,9 @@ class ArchiveSession:
 
 
 def archive_session(options: Options, folder: Path) -> ArchiveSession:
-    """A session that compiles for ``options.target``. ``folder``: an empty one, for as long as the session is used.
+    """A session that compiles for ``options.target``. ``folder``: an empty one that outlives the session.
 
-    Raises as new_session, and UnsupportedError for what would need the GPU to be here.
+    Raises as new_session, and UnsupportedError for requests that need the GPU to be present.
     """
     options = replace(options, target=options.target or "cpu", threads=None, profile=False, dump_dir=None)
     if options.target == "cuda":
@@ -72,7 +72,7 @@ def archive_session(options: Options, folder: Path) -> ArchiveSession:
     user = platform.store
     if simulated:
         engine(user)
-    # Objects of their own: those of the user's store hold kernels of other models.
+    # Separate objects: those of the user's store hold kernels of other models.
     session.platform = replace(platform, store=KernelStore(folder / "kernels"))
 
     def binaries(needed: Collection[str]) -> list[Binary]:
@@ -95,8 +95,8 @@ def archive_session(options: Options, folder: Path) -> ArchiveSession:
 def _for_gpu(options: Options) -> ArchiveSession:
     if options.tune_seconds is not None:
         raise UnsupportedError(
-            "an archive for a GPU cannot be tuned while it is made",
-            why="configurations are measured on the GPU, which need not be here.",
+            "an archive for a GPU cannot be tuned while it is written",
+            why="configurations are measured on the GPU, which need not be present.",
             hint="Tune on that GPU (taskmap tune model.onnx --target cuda), and take the records here: "
             "taskmap cache export, taskmap cache import.",
         )
@@ -110,7 +110,7 @@ def _for_gpu(options: Options) -> ArchiveSession:
 
 
 def _target(options: Options) -> Target:
-    """The GPU that the options name, or else the one that is here, or else what the simulator stands for."""
+    """The GPU named by the options, or else this machine's GPU, or else the simulator's default."""
     if options.gpu is not None:
         return simulated_target(options)
     try:
@@ -122,8 +122,8 @@ def _target(options: Options) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class AbsentGpu(GpuCode):
-    """The platform of a GPU that need not be here: kernels are compiled for it, and not run. ``images``: the machine
-    code of what was compiled, by symbol."""
+    """The platform of a GPU that need not be present: kernels are compiled for it, but not run. ``images``: the machine
+    code of compiled kernels, by symbol."""
 
     options: Options
     target: Target
@@ -133,22 +133,22 @@ class AbsentGpu(GpuCode):
     device: torch.device = CPU
 
     def capturer(self) -> None:
-        """There is no queue of a GPU to be recorded."""
+        """None: there is no launch queue to record."""
 
     def builder(self) -> AbsentBuilder:
-        """What compiles the kernels of one graph."""
+        """A builder that compiles the kernels of one graph."""
         return AbsentBuilder(self, CudaCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
 @dataclass(frozen=True, slots=True)
 class AbsentBuilder(CompiledKernels):
-    """Compiles kernels. What is computed of constants alone is computed in the simulator, as the GPU would."""
+    """Compiles kernels. Values that depend only on constants are computed in the simulator, as the GPU would."""
 
     platform: AbsentGpu
     compiler: CudaCompiler
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
-        """Programs that are not run, but for the second, which prepares constants."""
+        """Programs that are not run, except the second, which prepares constants."""
         binaries = self.compiler.finish(show)
         self.platform.images.update({symbol: binary.image for symbol, binary in binaries.items()})
         main, *others = programs
@@ -164,7 +164,7 @@ class AbsentBuilder(CompiledKernels):
 
 @dataclass(slots=True, eq=False)
 class NotRun:
-    """A program whose results are zeros: as good as the zeros that go in while an archive is made."""
+    """A program whose results are zeros, which suffices because its inputs are zeros while an archive is written."""
 
     program: Program
     runs: deque[TimedRun] = field(init=False, default_factory=deque)
@@ -172,7 +172,7 @@ class NotRun:
     def __call__(
         self, io: array[int], dims: Sequence[int], constants: array[int], extern: Extern | None = None
     ) -> None:
-        """Fill the results with zeros; extern calls are made."""
+        """Fill the results with zeros; extern calls are run."""
         program = self.program
         sizes = sizes_function([b.bytes for b in program.buffers], program.dims)(dims)
         for address, b in zip(io, program.io, strict=True):

@@ -42,10 +42,10 @@ from taskmap.util.progress import waiting
 Sizes = Mapping[str, Sequence[int]]
 Progress = Callable[[str, int, int], None]
 EXAMPLES = (64, 224, 16, 2, 640, 16000, 1)
-"""Sizes beside which a graph for all sizes is read, where none are given: the first that the model can have."""
+"""Candidate sizes for reading a graph for all sizes when none are given; the first that the model accepts is used."""
 
 MOST_EXAMPLE = 1 << 28
-"""So many elements are read beside at most."""
+"""The limit on the number of elements that are read at such sizes."""
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -54,8 +54,8 @@ def _silent(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written: the archive's size, and how many bytes of it are kernels and weights. ``assumed`` are the sizes
-    that were taken for dimensions that nothing gave."""
+    """A written archive: its size, and how many of its bytes are kernels and weights. ``assumed``: the sizes taken for
+    dimensions that the caller left open."""
 
     path: Path
     manifest: Manifest
@@ -72,13 +72,13 @@ def compile_onnx(
     options: Options | None = None,
     progress: Progress = _silent,
 ) -> Written:
-    """Compile the ONNX model in ``source`` and write the archive ``output``, the whole file or nothing.
+    """Compile the ONNX model in ``source`` and write the archive ``output`` atomically.
 
-    ``sizes`` gives for named dimensions the sizes to make plans for, every combination of them. A model that can be
-    compiled for all sizes at once gets a plan for all sizes, too; any other must have its sizes given, and those that
-    are not are 1. ``options``: of the compilation; ``threads`` are planned for, and an archive is run on so many. For
-    the target "cuda", ``gpu`` says which one; by default the one that is here, and where there is none, sm_80.
-    ``progress`` is called with what is being done, and how much of how much.
+    ``sizes`` gives for named dimensions the sizes to plan for; every combination gets a plan. A model that can be
+    compiled for all sizes at once gets a plan for all sizes, too; for any other, sizes must be given, and those that
+    are not are 1. ``options``: of the compilation; an archive runs on its planned number of ``threads``. For
+    the target "cuda", ``gpu`` names the GPU; by default this machine's GPU, and without one, sm_80.
+    ``progress`` is called with the current work, the amount done and the total.
 
     Raises ImportGraphError and UnsupportedError for a model that cannot be compiled or archived, naming every operator
     that is the reason, InputError when the archive cannot be written, and CompilerNotFoundError.
@@ -113,7 +113,7 @@ def _graphs(
     needs_sizes = bool(names) and not kept
     assumed = {name: 1 for name in names if name not in sizes} if needs_sizes or sizes else {}
     if not kept or sizes:
-        runner = OnnxModel(model, compiled_by(session), session, general=False)  # graphs for these sizes alone
+        runner = OnnxModel(model, compiled_by(session), session, general=False)  # graphs for these sizes only
         for done, combination in enumerate(combinations):
             progress("compiling", done, len(combinations))
             shapes = [_shape(p, combination) for p in model.inputs]
@@ -130,7 +130,7 @@ def _graphs(
 
 
 def _taken(assumed: Mapping[str, int], hint: str | None) -> str:
-    """The hint of an error that may follow from sizes which nobody gave."""
+    """The hint of an error that may follow from assumed sizes."""
     sizes = ", ".join(f"{shown(name)} {n}" for name, n in assumed.items())
     text = f"Dimensions without a size were taken to be: {sizes}. Give them: --shape {next(iter(assumed))}=SIZE"
     return f"{text}\n{hint}" if hint else text
@@ -139,7 +139,7 @@ def _taken(assumed: Mapping[str, int], hint: str | None) -> str:
 def _general(
     runner: OnnxModel, model: Model, sizes: Mapping[str, int]
 ) -> list[tuple[Segment, None, tuple[Check, ...]]]:
-    """The graph for all sizes, and what must hold of them; nothing where there can be none."""
+    """The graph for all sizes, and its conditions; None if there is no such graph."""
     for assumed in EXAMPLES:
         shapes = [_shape(p, sizes, assumed) for p in model.inputs]
         if sum(map(prod, shapes)) > MOST_EXAMPLE:
@@ -154,11 +154,11 @@ def _general(
 
 
 def _of_shapes(runner: OnnxModel, model: Model, shapes: Sequence[tuple[int, ...]]) -> Segment:
-    """The graph for inputs of these shapes. Raises UnsupportedError where there is no one graph."""
+    """The graph for inputs of these shapes. Raises UnsupportedError if there is no single graph."""
     try:
         runner(*_zeros(model, shapes))
     except TaskmapError:
-        check_segments([], _deciding(runner, model))  # zeros may be what the model cannot compute with
+        check_segments([], _deciding(runner, model))  # zeros may not be valid values for the model
         raise
     check_segments(runner.program.used, _deciding(runner, model))
     (segment,) = runner.program.used
@@ -166,7 +166,7 @@ def _of_shapes(runner: OnnxModel, model: Model, shapes: Sequence[tuple[int, ...]
 
 
 def _deciding(runner: OnnxModel, model: Model) -> list[str]:
-    """The inputs whose values decided what is computed."""
+    """The inputs whose values determined the graph."""
     return [model.inputs[i].name for point, _ in runner.program.roots.values() for i in sorted(point.valued)]
 
 
@@ -184,7 +184,7 @@ def _zeros(model: Model, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
 
 
 def _dimensions(ports: Sequence[Port]) -> list[str]:
-    """The sizes that the model leaves open, by name; one without a name is called INPUT.AXIS."""
+    """The dimensions that the model leaves open, by name; one without a name is called INPUT.AXIS."""
     found: list[str] = []
     for p in ports:
         shape = () if p.type is None else p.type.shape or ()
@@ -201,7 +201,7 @@ def _shape(port: Port, sizes: Mapping[str, int], assumed: int = 1) -> tuple[int,
 
 
 class ArchiveWriter:
-    """An archive being put together: weights of equal content are kept once."""
+    """An archive under construction: weights of equal content are stored once."""
 
     def __init__(self, model: Model, made: ArchiveSession, graphs: Sequence[GraphRecord]) -> None:
         self.model, self.made = model, made
@@ -260,7 +260,7 @@ class ArchiveWriter:
 
 
 def _check_sound(text: bytes, weight_bytes: int) -> None:
-    """Raises UnsupportedError for a manifest that would be refused when it is read, so that none is written."""
+    """Raises UnsupportedError if the reader would refuse the manifest, so that no such archive is written."""
     try:
         sound_plans(manifest_from(document_of(text), weight_bytes))
     except ValueError as error:
@@ -270,7 +270,7 @@ def _check_sound(text: bytes, weight_bytes: int) -> None:
 
 
 def _objects(binaries: Sequence[Binary], suffix: str) -> tuple[list[KernelObject], list[bytes]]:
-    """The entries of kernels, in an order that depends on their content alone."""
+    """The entries of kernels, in an order that depends only on their content."""
     found = sorted((digest(content), content, symbols) for content, symbols in binaries)
     objects = [KernelObject(f"kernels/{i}{suffix}", len(c), sha, symbols) for i, (sha, c, symbols) in enumerate(found)]
     return objects, [content for _, content, _ in found]

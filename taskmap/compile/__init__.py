@@ -1,1 +1,26 @@
-"""From one graph to something that can be called."""
+"""The driver: from one captured graph to something that can be called from PyTorch.
+
+Reading order:
+
+    driver             the stages in order: import, passes, plan, kernels, programs; Session and Compilation
+    task_store         generated C of tasks, kept between processes
+    source_record      kernel sources as JSON
+    unfuse             takes a group apart that no schedule accepts as a whole
+    random_order       random operators run in the model's order
+    assemble           a plan and its kernels become programs: buffers, slots, steps
+    sharing, aliases   results that share memory, as data and as traced by PyTorch
+    binding            ties a program's buffers to tensors, as data
+    runtime            calls a compiled graph: tensors in, tensors out
+    output_pool        memory of large outputs, reused
+    frozen             frozen parameters: constants computed once, and again after a change
+    cuda_graphs        launches recorded once and replayed as a CUDA graph
+    externs            operators that PyTorch runs
+    profiling          kernels as ranges of torch.profiler
+    aten               compiles a graph of ATen operators for AOTAutograd
+    recurrent_layers   LSTM, GRU and RNN stay one operator per layer
+    without_memory     calls with fake tensors
+    index_names        names the operators behind an index out of range
+
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `targets`, `tuning`, `report` (names of kernels) and
+`util`.
+"""

@@ -1,7 +1,7 @@
-"""Which results of a graph share memory with each other and with its arguments, as PyTorch traced it.
+"""Results of a graph that share memory with each other or with its arguments, as traced by PyTorch.
 
 Two results that share memory in eager PyTorch share it here too: all results in one storage are views of the tensor
-that took up that storage first. Two that do not share it there never share it here.
+that occupied that storage first. Two results with separate memory in eager keep it separate here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from taskmap.ir.visit import walk_exprs
 
 
 def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
-    """The values that a graph must make in memory, though it does not return them: several results are views of each,
-    and none of these results holds the others.
+    """The values that a graph must store in memory although it does not return them: several results are views of each,
+    and none of these results contains the others.
     """
     arguments = {_storage(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")}
     families: dict[Hashable, dict[fx.Node, None]] = {}
@@ -44,9 +44,10 @@ def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
 
 
 def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Sequence[fx.Node] = ()) -> Aliases:
-    """The aliases of a traced graph; results that need not be computed, being views of others, leave ``graph``.
+    """The aliases of a traced graph. Results that are views of others need no computation and are removed from
+    ``graph``.
 
-    ``hidden``: its ``hidden_bases``, which are the last outputs of ``graph``.
+    ``hidden``: the graph's ``hidden_bases``, which are the last outputs of ``graph``.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     returned = [*_returned(gm), *hidden]
@@ -84,9 +85,9 @@ def _returned(gm: fx.GraphModule) -> Sequence[Any]:
 def _place(
     node: fx.Node, returned: Sequence[Any], placeholders: Sequence[fx.Node], order: dict[fx.Node, int]
 ) -> tuple[bool, int] | None:
-    """The argument (True) or result (False) that ``node`` is a view of, or None when it has memory of its own."""
+    """The argument (True) or result (False) that ``node`` is a view of; None if it has memory of its own."""
     for j, argument in enumerate(placeholders):
-        # An argument lies in memory of the caller, all of which is there.
+        # An argument lies in the caller's memory, which is available as a whole.
         if _same_memory(argument, node):
             return True, j
     first: dict[fx.Node, int] = {}
@@ -99,7 +100,7 @@ def _place(
 
 
 def _same_memory(a: fx.Node, b: fx.Node) -> bool:
-    """Whether two values are of one storage and one type, so that one can be described as a part of the other."""
+    """True if both values have the same storage and type, so that one can be described as a part of the other."""
     s, t = a.meta.get("val"), b.meta.get("val")
     if not isinstance(s, torch.Tensor) or not isinstance(t, torch.Tensor) or _storage(s) is None:
         return False
@@ -108,10 +109,10 @@ def _same_memory(a: fx.Node, b: fx.Node) -> bool:
 
 
 def _holds(base: fx.Node, view: fx.Node) -> bool:
-    """Whether the elements of ``view`` surely are elements of ``base``.
+    """True if the elements of ``view`` are provably elements of ``base``.
 
-    Either ``base`` takes up all of the storage, or ``view`` was made of it by operators that look at its elements,
-    which all views do but those that address the storage.
+    Either ``base`` fills its storage, or ``view`` was derived from it by operators that read its elements; all view
+    operators do, except those that address the storage directly.
     """
     if not _same_memory(base, view):
         return False
@@ -127,7 +128,7 @@ def _holds(base: fx.Node, view: fx.Node) -> bool:
 
 
 def _distance(base: torch.Tensor, view: torch.Tensor, graph: Graph, symbols: Symbols) -> Dim | None:
-    """How many elements after ``base`` its view begins; None where that cannot be computed from a call's sizes."""
+    """The offset of ``view`` from ``base`` in elements; None if a call's sizes do not determine it."""
     try:
         offset = symbols.dim(view.storage_offset() - base.storage_offset())
     except (ImportGraphError, UnsupportedError):
@@ -137,7 +138,7 @@ def _distance(base: torch.Tensor, view: torch.Tensor, graph: Graph, symbols: Sym
 
 
 def _fills_storage(t: torch.Tensor) -> bool:
-    """Whether a dense tensor surely takes up all of its storage."""
+    """True if a dense tensor provably fills its storage."""
     start = t.storage_offset()
     if not isinstance(start, int) or start != 0:
         return False
@@ -153,7 +154,7 @@ def _fills_storage(t: torch.Tensor) -> bool:
 
 
 def _expression(n: Any) -> Any:
-    """A size as PyTorch writes it, in its simplest form."""
+    """A size as PyTorch writes it, simplified."""
     if not isinstance(n, torch.SymInt):
         return n
     shapes = n.node.shape_env

@@ -1,7 +1,7 @@
-"""From a plan and its kernels to programs: which buffer is whose memory, in which order the steps run.
+"""Programs from a plan and its kernels: each buffer gets memory, the steps an order.
 
-A plan becomes two parts. The steps that depend on nothing but frozen parameters make up the *prepare* part, which runs
-when a parameter has changed; what it computes is constant to the *main* part, which runs at every call.
+A plan becomes two programs. The steps that depend only on frozen parameters form the *prepare* program, which runs when
+a parameter has changed; its results are constants of the *main* program, which runs at every call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ExternFunction = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
 
 @dataclass(frozen=True, slots=True)
 class GroupKernel:
-    """The kernel of a group: its symbol, and whether it takes an error flag."""
+    """A group's kernel: its symbol, and whether it takes an error flag."""
 
     symbol: str
     needs_error: bool
@@ -34,9 +34,9 @@ class GroupKernel:
 
 @dataclass(frozen=True, slots=True)
 class BoundProgram:
-    """A program and how its buffers are tied to tensors. ``given`` are the roots whose tensors a prepare part made.
+    """A program and the binding of its buffers to tensors. ``given``: roots whose tensors the prepare program made.
 
-    ``origins`` holds for each step of the program the group or extern node that it came from.
+    ``origins`` names, for each step of the program, the group or extern node that it came from.
     """
 
     program: Program
@@ -47,7 +47,7 @@ class BoundProgram:
 
 @dataclass(frozen=True, slots=True)
 class SplitProgram:
-    """``watched``: positions of the arguments that the prepare part reads."""
+    """The prepare and main programs. ``watched``: positions of the arguments that the prepare program reads."""
 
     main: BoundProgram
     prepare: BoundProgram | None = None
@@ -56,8 +56,8 @@ class SplitProgram:
 
 @dataclass(frozen=True, slots=True)
 class AssemblyInput:
-    """What parts are assembled from: the kernels of the plan's groups, the function of an extern node, the tensor of a
-    constant node, and which results share memory with what.
+    """Inputs of the assembly: the kernels of the plan's groups, the function of an extern node, the tensor of a
+    constant node, and the results that share memory.
     """
 
     graph: Graph
@@ -89,7 +89,7 @@ def assemble(pieces: AssemblyInput) -> SplitProgram:
 def constant_steps(graph: Graph, plan: Plan) -> set[Group]:
     """The groups whose inputs are frozen parameters, constants, or results of such groups.
 
-    A group that makes an output of the graph is none of them: each call returns memory of its own. Neither is one with
+    A group that makes an output of the graph is excluded: each call returns memory of its own. So is a group with
     symbolic sizes, which are known only at a call.
     """
     frozen = {n for n in graph.inputs if _index(n) in graph.constant_inputs}
@@ -109,14 +109,14 @@ def constant_steps(graph: Graph, plan: Plan) -> set[Group]:
         if not all(r in frozen or r.op == "constant" or r in known for r in sources) or roots & outputs:
             continue
         once.add(step)
-        # A root that several groups fill is known only when all of them are constant.
+        # A root filled by several groups is known only when all of them are constant.
         known |= {r for r in roots if all(group in once for group in pending[r])}
     whole = {r: all(group in once for group in groups) for r, groups in pending.items()}
     return {g for g in once if all(whole[plan.placements[n].root] for n in g.outputs)}
 
 
 def storage_elements(shape: Sequence[Dim], strides: Sequence[Dim]) -> Dim:
-    """How many elements the storage of such a tensor spans, from its first to its last."""
+    """The number of elements that the storage of such a tensor spans, from first to last."""
     if any(static_size(n) == 0 for n in shape):
         return 0
     if _is_dense(shape, strides):
@@ -129,7 +129,7 @@ def storage_elements(shape: Sequence[Dim], strides: Sequence[Dim]) -> Dim:
 
 
 def _is_dense(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether the strides are those of some order of the axes without gaps."""
+    """True if the strides are those of some permutation of the axes, without gaps."""
     rest = [(n, s) for n, s in zip(shape, strides, strict=True) if static_size(n) != 1]
     expected: Dim = 1
     while rest:
@@ -165,7 +165,7 @@ def _index(node: Node) -> int:
 
 
 class _Assembler:
-    """The construction of one part: buffers and slots are made as the steps mention them."""
+    """Builds one program; buffers and slots are created when a step first mentions them."""
 
     def __init__(self, pieces: AssemblyInput, steps: Sequence[Group | Node], given: tuple[Node, ...]) -> None:
         self.pieces, self.steps, self.given = pieces, steps, given
@@ -181,7 +181,7 @@ class _Assembler:
         self.read_by_externs: set[Node] = set()
 
     def part(self, outputs: Sequence[Node | None], aliases: Aliases) -> BoundProgram:
-        """The part whose results are ``outputs``."""
+        """The program whose results are ``outputs``."""
         plan = self.plan
         self.outputs = {self.root(n) for n in outputs if n is not None and n.op != "symint"}
         externs = [s for s in self.steps if isinstance(s, Node)]
@@ -225,12 +225,12 @@ class _Assembler:
         return BoundProgram(program, binding, tuple(self.steps), self.given)
 
     def root(self, node: Node) -> Node:
-        """Whose storage the value lies in."""
+        """The node whose storage holds the value."""
         placement = self.plan.placements.get(node)
         return node if placement is None else placement.root
 
     def slot(self, root: Node) -> int:
-        """The slot of a root that is a tensor."""
+        """The slot of a root's tensor."""
         if root.op == "input":
             return self.slots.setdefault(root, _index(root))
         if root not in self.slots:
@@ -241,7 +241,7 @@ class _Assembler:
         return self.slots[root]
 
     def buffer(self, root: Node) -> int:
-        """The program's buffer of a root that native code uses."""
+        """The program's buffer for a root that native code uses."""
         if root not in self.buffers:
             self.buffers[root] = len(self.kinds)
             self.kinds.append(self._kind(root))
@@ -266,19 +266,19 @@ class _Assembler:
         placement = self.plan.placements[node]
         strides = list(placement.strides)
         if node.strides is not None:
-            # The stride of an axis of size 1 is free to the plan, but a caller sees it.
+            # The plan may choose the stride of an axis of size 1, but a caller sees it.
             strides = [
                 e if static_size(n) == 1 else s for n, s, e in zip(node.shape, strides, node.strides, strict=True)
             ]
         return TensorSpec(node.shape, tuple(strides), torch_dtype(node.dtype), placement.offset)
 
     def view(self, node: Node) -> View:
-        """The tensor of a node, for an extern call or the caller."""
+        """A node's tensor, for an extern call or the caller."""
         root = self.root(node)
         return View(self.slot(root), None if root is node else self._spec(node))
 
     def _outputs(self, outputs: Sequence[Node | None], aliases: Aliases) -> list[Output]:
-        """The results; one is copied where memory would be shared that PyTorch's results do not share."""
+        """The results; a result is copied if it would share memory that PyTorch's result does not share."""
         owner: dict[Node, Hashable] = {}
         made: list[Output] = []
         for i, (node, key) in enumerate(zip(outputs, aliases.results, strict=True)):
@@ -292,7 +292,7 @@ class _Assembler:
             if root.op == "input":
                 copy = key is not None and key != aliases.arguments[_index(root)]
             elif root.op == "constant" or root in self.given:
-                copy = True  # what is kept from call to call is nobody else's to write
+                copy = True  # the caller must not write to memory kept between calls
             else:
                 copy = owner.setdefault(root, key) != key
             made.append(View(view.slot, view.spec, copy))
@@ -334,7 +334,7 @@ class _Assembler:
 
 
 class _Timeline:
-    """When tensors are needed: stretches of native code are numbered by the extern calls before them."""
+    """Lifetimes of tensors: stretches of native code are numbered by the extern calls before them."""
 
     def __init__(self, part: _Assembler) -> None:
         first: dict[Node, int] = {}

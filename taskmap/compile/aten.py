@@ -1,4 +1,4 @@
-"""From a graph of ATen operators, as AOTAutograd gives it, to something that AOTAutograd can call."""
+"""Compiles a graph of ATen operators from AOTAutograd into a callable for AOTAutograd."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]  # its home in all versions
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]  # defined here in all versions
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -30,10 +30,10 @@ def compile_aten(
 ) -> Callable[[list[Any]], Any]:
     """The compiled graph: a boxed callable from a list of arguments to a list of results.
 
-    ``kind`` is forward, backward or inference; ``freeze`` allows parameters to be treated as constants. A graph that
-    has effects beside its results, or a form that cannot be imported, runs through PyTorch as a whole.
+    ``kind`` is forward, backward or inference; ``freeze`` allows parameters to be treated as constants. A graph with
+    effects besides its results, or one that cannot be imported, runs through PyTorch as a whole.
     """
-    # AOTAutograd calls its compilers while tensors are fake; constants are real.
+    # AOTAutograd calls its compilers under fake tensors; constants must be real.
     with collector_paused(), unset_fake_temporarily():
         return _compile(gm, example_inputs, kind, session, freeze)
 
@@ -76,22 +76,22 @@ def _compile(
 
 
 def _effects(gm: torch.fx.GraphModule) -> str | None:
-    """Why the graph must run as it stands: it does something beside computing its results."""
+    """The reason why PyTorch must run the graph: an effect besides its results. None if there is none."""
     for node in gm.graph.nodes:
         if node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload):
             if isinstance(node.target, torch._ops.HigherOrderOperator):
                 return f"{node.target} runs graphs of its own."
         elif node.op == "call_function" and (node.target._schema.is_mutable or node.is_impure(impure_random=False)):
-            return f"{node.target} has effects beside its result."
+            return f"{node.target} has effects besides its result."
         if node.op == "placeholder" and _is_ragged(node.meta.get("val")):
-            return f"the size {node.name} is that of a ragged dimension, which is no number."
+            return f"the size {node.name} belongs to a ragged dimension and is not a number."
         if node.op in ("call_function", "placeholder") and free_unbacked_symbols(node.meta.get("val")):
             return f"a size in the result of {node.name} depends on data."
     return None
 
 
 def _is_ragged(value: object) -> bool:
-    """Whether a size stands for the lengths of a nested tensor's rows."""
+    """True if a size stands for the row lengths of a nested tensor."""
     return isinstance(value, torch.SymInt) and (value.node.is_nested_int() or _hint_is_ragged(value.node.hint))
 
 
@@ -100,7 +100,7 @@ def _hint_is_ragged(hint: object) -> bool:
 
 
 def _frozen(arguments: int) -> frozenset[int]:
-    """The positions of arguments that stay the same from call to call: parameters and buffers that are not written."""
+    """The positions of arguments that stay the same from call to call: parameters and buffers never written."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     if metadata is None or len(metadata.input_info) != arguments:

@@ -1,7 +1,7 @@
-"""How a program's buffers are tied to PyTorch tensors at a call, as data.
+"""The binding of a program's buffers to PyTorch tensors at a call, as data.
 
-A call works on *slots*, one tensor each: first the call's arguments, then constants, then what the call makes. Native
-code sees the addresses of slots; extern calls and the caller see tensors.
+A call works on *slots*, one tensor each: first the call's arguments, then constants, then tensors made by the call.
+Native code sees the addresses of slots; extern calls and the caller see tensors.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TensorSpec:
 class View:
     """The tensor in ``slot``, or the part of its storage that ``spec`` describes, relative to the tensor's own start.
 
-    ``copy``: the caller gets a tensor of its own, because the slot's must not be written by anyone. ``of``: the part of
-    the copy that is the result at this position, relative to its start.
+    ``copy``: the caller gets a copy, because nobody may write to the slot's tensor. ``of``: the result at this position
+    is a part of the copy; its offset is relative to the copy's start.
     """
 
     slot: int
@@ -40,9 +40,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Where a tensor that an extern call returned goes: item ``item`` of the result (None: the result itself).
+    """The destination of a tensor returned by an extern call: item ``item`` of the result (None: the result itself).
 
-    With a ``spec`` the tensor is copied where its strides differ, because native code reads it.
+    With a ``spec``, the tensor is copied if its strides differ, because native code reads it.
     """
 
     slot: int
@@ -54,8 +54,8 @@ class Result:
 class ExternBinding:
     """A call of PyTorch between native segments: ``call`` takes the tensors in ``reads`` and the values of the dims.
 
-    ``allocate``: slots that native code after it writes. ``dead``: slots that nothing after it needs. ``name`` and
-    ``where`` are for messages.
+    ``allocate``: slots that later native code writes. ``dead``: slots not needed afterwards. ``name`` and ``where``
+    are for messages.
     """
 
     name: str
@@ -68,18 +68,18 @@ class ExternBinding:
 
 
 Output = View | Dim | None
-"""What a graph returns at one position: a tensor, a size, or None."""
+"""A result of a graph at one position: a tensor, a size, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Everything a call needs beside the executable.
+    """Everything a call needs besides the executable.
 
-    inputs: number of arguments. dims: for each symbolic size where its value is found, as in Graph.dims. made: the
-    slots after the arguments, with the spec of those that native code writes. checked: the arguments whose strides
-    native code relies on. allocate: slots to allocate before the first segment. io, constants: the slot behind each
-    entry of the executable's tables. fixed: the tensors of constant slots. hidden: how many of the last outputs the
-    caller does not get.
+    inputs: number of arguments. dims: the source of each symbolic size's value, as in Graph.dims. made: the
+    slots after the arguments, with a spec for those that native code writes. checked: the arguments whose strides
+    native code relies on. allocate: slots to allocate before the first segment. io, constants: the slot of each
+    entry in the executable's tables. fixed: the tensors of constant slots. hidden: the number of trailing outputs
+    that the caller does not get.
     """
 
     inputs: int

@@ -1,7 +1,7 @@
 """Compiled graphs whose launches are recorded once and replayed as one CUDA graph, for each set of sizes.
 
-A replay works on the memory that the recording worked on. So arguments are copied into tensors of the recording's own,
-and results out of them; parameters are used where they are, and a recording is good for those addresses only.
+A replay works on the memory used by the recording. So arguments are copied into the recording's own tensors, and
+results out of them; parameters are used in place, and a recording is valid only for their addresses.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from taskmap.targets.streams import is_capturing
 _log = logging.getLogger(__name__)
 
 MOST_RECORDINGS = 64
-"""For how many sets of sizes and parameters a graph is recorded; each keeps its memory."""
+"""The number of sets of sizes and parameters that a graph is recorded for; each recording keeps its memory."""
 
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """``inputs``: for each argument that is copied, its position and what it is copied into. ``values``: all slots."""
+    """``inputs``: for each argument that is copied, its position and the destination tensor. ``values``: all slots."""
 
     replay: Callable[[], None]
     inputs: tuple[tuple[int, torch.Tensor], ...]
@@ -38,10 +38,10 @@ class Recording:
 
 
 class ReplayedGraph(CompiledGraph):
-    """As CompiledGraph. A first call with some sizes runs the steps, a second records them, later ones replay that.
+    """As CompiledGraph. The first call with given sizes runs the steps, the second records them, later ones replay.
 
-    ``constant_inputs``: the positions of arguments that stay where they are. Where recording fails, because an operator
-    that PyTorch runs waits for the GPU, the steps are run at every call.
+    ``constant_inputs``: the positions of arguments whose addresses do not change. If recording fails because an
+    operator that PyTorch runs synchronises with the GPU, every call runs the steps.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ReplayedGraph(CompiledGraph):
         self._lock = RLock()
 
     def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
-        if self._capturer is None or is_capturing(self.device):  # the caller's graph holds the steps themselves
+        if self._capturer is None or is_capturing(self.device):  # the steps themselves go into the caller's graph
             return super()._run(values, constants)
         key = self._key(values, constants)
         with self._lock:
@@ -75,7 +75,7 @@ class ReplayedGraph(CompiledGraph):
         return super()._run(values, constants)
 
     def _key(self, values: list[Any], constants: array[int]) -> Key:
-        """What a recording depends on beside the values of arguments."""
+        """The conditions of a recording, besides the values of arguments."""
         shapes: list[Any] = []
         for position in range(self.binding.inputs):
             value = values[position]
@@ -127,7 +127,7 @@ class ReplayedGraph(CompiledGraph):
             return self.results(self._taken_out(recording, values, places), places, dims)
 
     def _taken_out(self, recording: Recording, values: list[Any], places: dict[Any, Place]) -> list[Any]:
-        """All slots: the caller's arguments, and copies of what the results lie in."""
+        """All slots: the caller's arguments, and copies of the tensors that contain results."""
         slots = [*values[: self.binding.inputs], *recording.values[self.binding.inputs :]]
         for slot in {out.slot for out in self.binding.outputs if isinstance(out, View)}:
             if slot >= self.binding.inputs:
@@ -136,12 +136,12 @@ class ReplayedGraph(CompiledGraph):
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of its own with the same strides."""
+    """A copy with the same strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 class _Order:
-    """Has the work of one stream wait for that of the stream before it: both use one recording's memory."""
+    """Makes the work of a stream wait for that of the previous stream: both use one recording's memory."""
 
     def __init__(self) -> None:
         self._stream = 0
@@ -161,20 +161,20 @@ class _Order:
             self._event.record()
 
 
-# These carry no types.
+# These functions have no type annotations.
 _is_used: Callable[[], bool] = torch.cuda.is_initialized
 _new_event: Callable[[], torch.cuda.Event] = torch.cuda.Event
 
 
 class TorchCapturer:
-    """Records by PyTorch's CUDA graphs, whose memory comes from a pool of this compiled graph."""
+    """Records with PyTorch's CUDA graphs, whose memory comes from a pool owned by this compiled graph."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: Any = None
 
     def capture(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Records the work of ``function``; raises RuntimeError where it waits for the GPU."""
+        """Records the work of ``function``; raises RuntimeError if it synchronises with the GPU."""
         with torch.cuda.device(self._device):
             graph = torch.cuda.CUDAGraph()
             self._pool = self._pool or torch.cuda.graph_pool_handle()

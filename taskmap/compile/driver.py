@@ -1,8 +1,8 @@
-"""The driver: it joins the wings. One graph goes in, something that can be called comes out.
+"""The driver joins graph, schedules and backend: one graph goes in, a callable comes out.
 
 Graph -> passes -> plan -> tasks -> kernels -> lowered kernels -> C or CUDA C++ -> binaries -> executables
 
-What differs from target to target is behind a Platform.
+A Platform hides the differences between targets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from taskmap.util.logs import detail, said, stage
 from taskmap.util.metrics import COUNTERS
 from taskmap.util.progress import progress
 
-# Most processes compile for the CPU alone and verify nothing; they do not wait for the rest.
+# Most processes compile only for the CPU and verify nothing; they need not wait for the other imports.
 _cuda_platform: Callable[..., Platform] = lazily("taskmap.targets.cuda", "cuda_platform")
 _sim_platform: Callable[..., Platform] = lazily("taskmap.targets.sim", "sim_platform")
 _verify: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify")
@@ -57,9 +57,9 @@ _verify_lowered: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "v
 
 @dataclass(slots=True)
 class Session:
-    """What compilations with the same options share: the platform, and the kernels of tasks seen so far.
+    """State shared by compilations with the same options: the platform, and the kernels of tasks seen so far.
 
-    ``record``, where there is one, receives what became of each graph. ``choices`` gives tuned configurations.
+    ``record``, if set, receives the outcome of each graph. ``choices`` gives tuned configurations.
     """
 
     options: Options
@@ -71,13 +71,13 @@ class Session:
 
     @property
     def target(self) -> Target:
-        """What is compiled for."""
+        """The compilation target."""
         return self.platform.target
 
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A graph that PyTorch runs as a whole, and why."""
+    """A graph that PyTorch runs as a whole, and the reason."""
 
     name: str
     reason: str
@@ -87,8 +87,8 @@ class Fallback:
 class Compilation:
     """Everything known about one compiled graph, for reports: ``call`` runs it.
 
-    ``imported`` is the graph as it was read, ``graph`` what the passes made of it. ``resources``: what each kernel
-    takes of a GPU, by symbol.
+    ``imported`` is the graph as imported, ``graph`` the result of the passes. ``resources``: registers and memory that
+    each kernel uses on a GPU, by symbol.
     """
 
     name: str
@@ -106,7 +106,7 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
     """A session for a model whose tensors are on ``device``.
 
     Raises CompilerNotFoundError, UnsupportedError, NoDeviceError and KernelStoreError, and InputError when the options
-    want another kind of device.
+    ask for another kind of device.
     """
     target = chosen_target(options, device)
     platform: Platform
@@ -117,7 +117,7 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
         platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
     session = Session(options, platform, TaskStore(platform.store.path / "tasks"))
     toolchain = getattr(platform, "toolchain", None)
-    if toolchain is not None:  # what the simulator runs is not timed
+    if toolchain is not None:  # the simulator is not timed
         session.choices = choices(platform.store.path / "tuning.sqlite", platform.target, toolchain, options)
     return session
 
@@ -132,10 +132,10 @@ def compile_graph(
     aliases: Aliases,
     dump: Dump,
 ) -> Compilation:
-    """``graph`` as something that runs.
+    """``graph``, compiled.
 
     ``extern_function`` gives the function that runs an extern node through PyTorch, ``constant`` the tensor of a
-    constant node; ``aliases`` says which results share memory with what. Raises a TaskmapError that names the fused
+    constant node; ``aliases`` lists the results that share memory. Raises a TaskmapError that names the fused
     group and the user's line when a stage fails.
     """
     options = session.options
@@ -180,13 +180,13 @@ def compile_graph(
 
 
 def prepared(graph: Graph, platform: Platform, dump: Dump) -> Graph:
-    """``graph`` after the graph passes, its weights arranged as the target's templates read them."""
+    """``graph`` after the graph passes, with weights arranged as the target's templates read them."""
     graph = run_passes(graph, (lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None)
     return platform.arranged(graph)
 
 
 def tune(plan: Plan, session: Session) -> None:
-    """Measure configurations for what is planned, where the options want that."""
+    """Measure configurations for the planned tasks, if the options allow time for it."""
     if session.choices is None or session.options.tune_seconds is None:
         return
     tasks = [step.task for step in plan.steps if isinstance(step, Group)]
@@ -197,8 +197,8 @@ def tune(plan: Plan, session: Session) -> None:
 def _callable(
     parts: SplitProgram, ready: LoadedPrograms, platform: Platform, constant_inputs: frozenset[int] | None
 ) -> CompiledGraph | FrozenGraph:
-    """The graph's parts, ready to be called. Launches are replayed where ``constant_inputs`` are given: for inference,
-    whose results nothing keeps for long.
+    """The graph's programs, ready to be called. With ``constant_inputs`` launches are replayed; that is for inference,
+    whose results are short-lived.
     """
 
     def runs(part: BoundProgram) -> CompiledGraph:
@@ -217,7 +217,7 @@ def _callable(
 
 
 def _kernels(plan: Plan, session: Session, dump: Dump, builder: ProgramBuilder) -> dict[Group, TaskKernel]:
-    """The kernel of every group, given to ``builder`` as soon as it is there. A group of several nodes that cannot be
+    """The kernel of every group, passed to ``builder`` as soon as it is ready. A group of several nodes that cannot be
     scheduled as a whole is taken apart."""
     kernels: dict[Group, TaskKernel] = {}
     steps: list[Group | Node] = []
@@ -233,7 +233,7 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: ProgramBuilder) 
                 if not groups:
                     raise
                 COUNTERS.add("groups_split")
-                detail("%s is taken apart, because no schedule takes it whole: %s", step.name, error)
+                detail("%s is taken apart, because no schedule accepts it as a whole: %s", step.name, error)
                 dump.write(f"split_{step.name}.txt", error)
                 kernels.update({group: _kernel_of(group, session, dump) for group in groups})
             for group in groups:
@@ -246,8 +246,8 @@ def _kernels(plan: Plan, session: Session, dump: Dump, builder: ProgramBuilder) 
 
 
 def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, builder: ProgramBuilder, show: Show) -> None:
-    """Make those kernels anew that take more of a GPU than it has, each with its next configuration; where there is
-    none, it is slow, but right."""
+    """Replace kernels that need more resources than the GPU has, each by its next configuration. A kernel without one
+    stays: it is slow, but correct."""
     attempt = 0
     while refused := builder.refused(show):
         attempt += 1
@@ -267,9 +267,9 @@ def _refit(kernels: dict[Group, TaskKernel], session: Session, dump: Dump, build
 def _made_otherwise(
     group: Group, key: str, kernel: TaskKernel, error: TaskmapError, session: Session, dump: Dump, attempt: int
 ) -> TaskKernel:
-    """The kernel of a group whose last one was refused; its note says so."""
+    """The kernel of a group whose previous kernel was refused; its note says so."""
     why = " ".join(str(error.why).split())
-    tried = kernel.schedule.partition(": ")[0]  # without what was wrong with those before
+    tried = kernel.schedule.partition(": ")[0]  # without the reasons of earlier refusals
     try:
         made = _make_kernel(group, key, None, session, dump, attempt)
     except (ScheduleError, LoweringError, CodegenError):
@@ -279,7 +279,7 @@ def _made_otherwise(
 
 
 def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
-    """The kernel of a group's task; equal tasks have one."""
+    """The kernel of a group's task; equal tasks share one."""
     key = task_key(group.task)
     if key in session.kernels:
         COUNTERS.add("tasks_shared")
@@ -290,7 +290,7 @@ def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
         COUNTERS.add("tasks_tuned")
         detail("%s: tuned, %s", group.name, config)
     entry = _entry(key, session.target, config)
-    # Where every stage is to be seen or verified, every stage is run.
+    # Dumping or verifying every stage requires running every stage.
     found = None if dump.wanted or session.options.verify_passes else session.tasks.find(entry)
     if found is not None:
         COUNTERS.add("tasks_found")
@@ -344,7 +344,7 @@ def _make_kernel(
     if checked:
         _verify_lowered(lowered)
     source = session.platform.generate(lowered)
-    # The model's lines stand in the file alone: equal kernels of a model's layers have equal text.
+    # Only the dumped file holds the model's lines: equal kernels of a model's layers must have equal text.
     lines = "".join(_from(line) for line in _place(group).splitlines()) if dump.wanted else ""
     dump.write(f"{source.symbol}{session.platform.suffix}", lines + source.text)
     return TaskKernel(source, kernel.note)
@@ -352,7 +352,7 @@ def _make_kernel(
 
 def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> Kernel:
     if config is not None:
-        with suppress(ScheduleError):  # what is fused may not fit beside what the configuration takes
+        with suppress(ScheduleError):  # the fused nodes may not fit beside the configuration's needs
             return schedule(task, target, config)
     return schedule(task, target, attempt=attempt)
 
@@ -362,12 +362,12 @@ def _place(group: Group) -> str:
 
 
 def _from(line: str) -> str:
-    """A comment that names a line of the model; a backslash at its end would go on."""
+    """A comment that names a line of the model; a trailing backslash would continue the comment, so it is dropped."""
     return f"// from {line.strip().rstrip(chr(92))}\n"
 
 
 def describe(plan: Plan) -> str:
-    """The plan as text: its steps with what they fuse, and where values lie."""
+    """The plan as text: its steps with their fused nodes, and the placement of values."""
     lines: list[str] = []
     for number, step in enumerate(plan.steps):
         if isinstance(step, Node):

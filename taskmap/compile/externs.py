@@ -13,7 +13,7 @@ from taskmap.ir.nodes import Expr, Var
 
 
 def extern_function(node: Node, dims: Sequence[Var]) -> Callable[[Sequence[torch.Tensor], Sequence[int]], object]:
-    """The function that makes the call of an extern node, given its tensors and the values of the graph's ``dims``."""
+    """The function that calls an extern node's operator on its tensors and the values of the graph's ``dims``."""
     sizes = {e: sizes_function([e], dims) for e in _sizes([node.attrs["args"], node.attrs["kwargs"]])}
 
     def call(tensors: Sequence[torch.Tensor], values: Sequence[int]) -> object:
@@ -23,7 +23,7 @@ def extern_function(node: Node, dims: Sequence[Var]) -> Callable[[Sequence[torch
 
 
 def _sizes(structure: object) -> Iterator[Expr]:
-    """The symbolic sizes among the arguments."""
+    """The symbolic sizes in the arguments."""
     if isinstance(structure, Expr):
         yield structure
     elif isinstance(structure, dict):

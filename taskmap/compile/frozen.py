@@ -1,4 +1,4 @@
-"""Frozen parameters: what is computed from them alone is computed once, and again when one of them has changed."""
+"""Frozen parameters: values that depend only on them are computed once, and again when one of them has changed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _VERSION = attrgetter("_version")
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What was computed, and of what: address and version of each watched argument, and a watch of their memory.
+    """The results of a preparation and their inputs: address and version of each watched argument, and a memory watch.
 
-    ready: what streams other than the one that has computed it wait for; None off GPUs. ``sources`` share the
-    arguments' storages, so that no other tensor can be given the same address meanwhile.
+    ready: an event that streams other than the preparing one wait for; None off GPUs. ``sources`` share the
+    arguments' storages, so that no other tensor can get the same address meanwhile.
     """
 
     addresses: tuple[int, ...]
@@ -41,13 +41,13 @@ class _Prepared:
 
 
 class FrozenGraph:
-    """A compiled graph in two parts, called as AOTAutograd calls it; see CompiledGraph.
+    """A compiled graph with a prepare program, called as AOTAutograd calls it; see CompiledGraph.
 
-    ``watched`` are the positions of the arguments that the prepare part reads. At every call their addresses and
-    version counters are compared with those at the last preparation: an in-place update, load_state_dict or a new
-    ``.data`` is noticed. Writes that count no version (into ``.data``, or by anyone who shares the memory) are noticed
-    by watching the memory. ``written`` is the address of that function (see backend/program/watch.py), or None where
-    memory is not looked at.
+    ``watched``: positions of the arguments that the prepare program reads. Every call compares their addresses and
+    version counters with those at the last preparation: an in-place update, load_state_dict or a new
+    ``.data`` is noticed. Writes that change no version (into ``.data``, or by others that share the memory) are found
+    by watching the memory. ``written`` is the address of that function (see backend/program/watch.py), or None if
+    memory is not watched.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FrozenGraph:
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.main, self.prepare, self.watched = main, prepare, tuple(watched)
         self._written = written
-        # The first is picked twice: an itemgetter of one item would give no tuple.
+        # The first is picked twice: an itemgetter of one item would not return a tuple.
         self._pick = itemgetter(*self.watched, *self.watched[:1]) if self.watched else _nothing
         self._lock = Lock()
         self._said = False
@@ -78,7 +78,7 @@ class FrozenGraph:
 
     @property
     def prepared(self) -> _Prepared | None:
-        """What was computed at the last preparation."""
+        """The results of the last preparation."""
         return self._prepared
 
     def _prepare(self, args: list[Any]) -> _Prepared:
@@ -87,9 +87,9 @@ class FrozenGraph:
             if prepared is not None and not self._changed(prepared, args):
                 return prepared  # another thread has done it meanwhile
             refuse_capture(self.main.device, "its constants are computed")
-            self._prepared = None  # what is stale need not be kept while its successor is made
+            self._prepared = None  # free the stale results before their successors are made
             addresses, versions = self._marks(args)
-            # From before the values are computed: a write in between is then noticed at the next call.
+            # Taken before the values are computed, so that the next call notices a write in between.
             written = self._written
             memory = None if written is None else watch([_memory(args[i]) for i in self.watched], written)
             self._say(memory)
@@ -106,18 +106,18 @@ class FrozenGraph:
             return prepared
 
     def _say(self, memory: Watch | None) -> None:
-        """Warn once of a check that takes milliseconds at every call."""
+        """Warn once of a check that costs milliseconds at every call."""
         if memory is None or memory.hashed < _MUCH or self._said:
             return
         self._said = True
         _log.warning(
             "%d MiB of frozen parameters are hashed at every call, because their pages cannot be watched here; "
-            "options={'check_frozen': False} leaves that out, and writes that PyTorch does not count unnoticed",
+            "options={'check_frozen': False} turns that off; writes that PyTorch does not count then go unnoticed",
             memory.hashed >> 20,
         )
 
     def _marks(self, args: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Addresses and version counters of the watched arguments. No loop of Python: it runs at every call."""
+        """Addresses and version counters of the watched arguments. Without a Python loop: this runs at every call."""
         watched: tuple[torch.Tensor, ...] = self._pick(args)
         return tuple(map(_ADDRESS, watched)), tuple(map(_VERSION, watched))
 
@@ -136,7 +136,7 @@ def _nothing(args: list[Any]) -> tuple[torch.Tensor, ...]:
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int, bool]:
-    """First byte and number of bytes of what a tensor may read, and whether only this process has the memory."""
+    """First byte and size in bytes of the memory that a tensor may read, and whether it is private to this process."""
     private = not tensor.is_shared()  # type: ignore[no-untyped-call]
     if tensor.numel() == 0:
         return tensor.data_ptr(), 0, private

@@ -1,4 +1,4 @@
-"""The operators of a fused group that read or write at positions which are data: what an index out of range names."""
+"""The operators of a fused group that read or write at data-dependent positions, for index-out-of-range messages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LONGEST = 100
 def indexing_text(nodes: Sequence[Node]) -> str:
     """The operators among ``nodes`` that index, for a message: "the Gather node 'emb', whose indices are 'ids'".
 
-    A kernel has one flag for all of them, so each that can be the reason is named. Those whose indices are constants of
-    the model are named only where there are no others. Empty where none indexes.
+    A kernel has one flag for all of them, so every possible cause is named. Operators whose indices are constants of
+    the model are named only if there are no others. Empty if none indexes.
     """
     found = {node: positions for node in nodes if (positions := index_nodes(node))}
     varying = {n: some for n, some in found.items() if any(i.op != "constant" for i in some)}
@@ -27,13 +27,13 @@ def indexing_text(nodes: Sequence[Node]) -> str:
 
 
 def indexing_lines(nodes: Sequence[Node]) -> str:
-    """The user's lines of these operators, one below the other, where they are known."""
+    """The user's lines of these operators, one per line, if known."""
     origins = [n.origin for n in nodes if n.origin.file and index_nodes(n)]
     return "\n".join(list(dict.fromkeys(map(str, origins)))[:_MOST])
 
 
 def index_nodes(node: Node) -> list[Node]:
-    """The inputs of ``node`` that hold positions."""
+    """The inputs of ``node`` that hold indices."""
     if node.define is None:
         return []
     behind = dict(zip(node.define.inputs, node.inputs, strict=True))
@@ -51,7 +51,7 @@ def _text(node: Node, positions: Iterable[Node]) -> str:
 
 
 def _name(indices: Node, reader: Node) -> str:
-    """The value of the model that ``indices`` are, or the nearest one that they are computed from."""
+    """The model's name for ``indices``, or for the nearest value that they are computed from."""
     while indices.op != "input" and len(indices.inputs) == 1 and indices.origin == reader.origin:
         (indices,) = indices.inputs
     if indices.op == "input":

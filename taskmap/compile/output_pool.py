@@ -1,7 +1,7 @@
-"""Memory of large outputs, used again once nobody else holds it.
+"""A pool of large outputs' memory, reused when nobody else holds it.
 
-The C library gives large blocks back to the system when they are freed, and the system clears every page of the next
-one: a model that returns tens of megabytes would wait for that at every call, and find its output in no cache.
+The C library returns large freed blocks to the system, which clears every page of the next one: a model that returns
+tens of megabytes would wait for that at every call, and write its output to cold memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from weakref import getweakrefcount, ref
 import torch
 
 SMALLEST = 1 << 20
-"""Bytes below which the C library keeps freed memory itself."""
+"""Below this many bytes the C library itself keeps freed memory."""
 MOST = 128 << 20
-"""Bytes that all compiled graphs of a process keep for their outputs."""
+"""Bytes that all compiled graphs of a process together keep for their outputs."""
 
-_use_count = getattr(torch._C, "_storage_Use_Count", None)  # a PyTorch without it never gets memory twice
+_use_count = getattr(torch._C, "_storage_Use_Count", None)  # without it, memory is never reused
 
 
 class KeptOutputs:
@@ -33,12 +33,12 @@ class KeptOutputs:
         return sum(storage.nbytes() for storage in tuple(self._kept.values()))
 
     def take(self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised tensor: in the memory that ``slot`` had last, if it is free and of the same size.
+        """An uninitialised tensor; it reuses the previous memory of ``slot`` if that is free and of the same size.
 
-        Memory is free when no tensor, view, array or storage object refers to it, and no other process was given it.
+        Memory is free when no tensor, view, array or storage object refers to it, and no other process received it.
         """
         storage = self._kept.pop(slot, None)
-        unknown = torch.empty(1).untyped_storage()  # to anybody else, so it is how free memory looks
+        unknown = torch.empty(1).untyped_storage()  # to others: these are the counts of free memory
         if storage is not None and _references(storage) == _references(unknown) and not storage.is_shared():
             tensor = torch.empty(0, dtype=dtype)
             last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -57,19 +57,19 @@ class KeptOutputs:
             self._kept[slot] = storage
 
     def clear(self) -> None:
-        """Give up all memory."""
+        """Release all memory."""
         self._kept.clear()
 
 
-# Not a WeakSet, which other threads may not change while it is walked; no lock, which a forked child might find taken.
+# Not a WeakSet, which must not change during iteration in another thread; no lock, as a forked child may find it held.
 _ALL: dict[int, ref[KeptOutputs]] = {}
 
 
 def _references(storage: torch.UntypedStorage) -> tuple[int, int, int]:
-    """Who refers to a storage: variables and objects of Python (one storage has one object), tensors, weak references.
+    """The references to a storage: Python variables and objects (a storage has one object), tensors, weak references.
 
-    The caller's own variable counts too, and while TorchDynamo watches frames (``set_eval_frame``) an argument counts
-    once more: so counts are compared only where both are taken in one place.
+    The caller's own variable counts, too, and while TorchDynamo watches frames (``set_eval_frame``) an argument counts
+    once more: so compare only counts taken at the same place.
     """
     used = 0 if _use_count is None else _use_count(storage._cdata)
     return getrefcount(storage), used, getweakrefcount(storage)

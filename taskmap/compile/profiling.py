@@ -1,6 +1,6 @@
-"""Kernels as ranges of torch.profiler: each launch of a compiled graph is a `record_function` of its own.
+"""Kernels as ranges of torch.profiler: each launch of a compiled graph has its own `record_function`.
 
-Without a profiler a graph runs as ever, on the CPU by one native call; this file serves only the calls under one.
+Without a profiler a graph runs as usual, on the CPU in one native call; this file serves only profiled calls.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from taskmap.targets.platform import Runs
 
 
 def with_ranges(executable: Runs) -> Runs:
-    """What runs the same program step by step, every kernel in a range named `taskmap::` and what the kernel computes,
-    with the kernel's symbol as its argument. An executable that cannot be taken apart is given back as it is."""
+    """An executable that runs the same program step by step, every kernel in a range named `taskmap::` plus the
+    operators it computes, with the kernel's symbol as its argument. An executable without steps is returned
+    unchanged."""
     if isinstance(executable, Executable) and not executable.single:
         inner: Launcher = HostLauncher(executable.program, executable.addresses, executable.threads)
         return _ranged(executable.program, executable.plan, inner)
     if isinstance(executable, SequenceExecutable) and not executable.single:
         return _ranged(executable.program, executable.plan, executable.launcher)
-    return executable  # one that times its steps has a reader who wants them in its ``runs``
+    return executable  # one that times its steps must keep them in its ``runs``
 
 
 def _ranged(program: Program, plan: Any, inner: Launcher) -> SequenceExecutable:
@@ -40,7 +41,7 @@ def _ranged(program: Program, plan: Any, inner: Launcher) -> SequenceExecutable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RangedLauncher:
-    """A launcher whose launches are ranges; ``names``: name and argument of each step's."""
+    """A launcher whose launches are ranges; ``names``: name and argument of each step's range."""
 
     inner: Launcher
     names: tuple[tuple[str, str], ...]

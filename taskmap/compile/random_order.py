@@ -1,4 +1,4 @@
-"""Random operators run in the order in which the model called them, so that eager's random numbers come out."""
+"""Runs random operators in the model's order, so that they draw the same random numbers as eager."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def number_random(graph: Graph) -> None:
 
 
 def restore_random_order(plan: Plan) -> None:
-    """Reorder the steps so that numbered nodes follow their numbers; as little as possible changes otherwise.
+    """Reorder the steps so that numbered nodes follow their numbers, with as few other changes as possible.
 
-    Where fusion has made that impossible the steps stay as they are.
+    If fusion has made that impossible, the steps stay as they are.
     """
     steps = plan.steps
     drawing = [i for i, s in enumerate(steps) if isinstance(s, Node) and _RANK in s.attrs]
@@ -61,7 +61,7 @@ def _is_random(target: object) -> bool:
 
 
 def _dependents(plan: Plan) -> list[set[int]]:
-    """For each step the later steps that read what it writes."""
+    """For each step, the later steps that read its results."""
 
     def root(node: Node) -> Node:
         owner = plan.placements[node].root if node in plan.placements else node

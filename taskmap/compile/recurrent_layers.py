@@ -1,7 +1,7 @@
-"""torch.nn.LSTM, GRU and RNN under torch.compile, where Dynamo is told to trace them (``config.allow_rnn``).
+"""torch.nn.LSTM, GRU and RNN under torch.compile, when Dynamo is set to trace them (``config.allow_rnn``).
 
-PyTorch's own decompositions write every step out, so that a graph grows with the length. Here each layer stays one
-operator: the importer makes a loop of it, and PyTorch runs its gradient, from what the layer was given.
+PyTorch's own decompositions unroll every time step, so that the graph grows with the sequence length. Here each layer
+stays one operator: the importer turns it into a loop, and PyTorch computes its gradient from the layer's inputs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor, fx
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _EAGER: dict[str, Callable[..., Any]] = {kind: getattr(torch, kind) for kind in KINDS}
 _ARGUMENTS = 9
-"""Of a call with sequences of one length; packed sequences come with as many, but their flag stands elsewhere."""
+"""Arguments of a call with sequences of one length; packed sequences have as many, but their flag is elsewhere."""
 
 
 def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
-    """Calls of LSTM, GRU and RNN in a graph that Dynamo captured become layers of one operator each, in place."""
+    """Replace, in place, each LSTM, GRU or RNN call in a graph captured by Dynamo by layers of one operator each."""
     trained = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in example_inputs)
     for module in gm.modules():
         if not isinstance(module, fx.GraphModule):
@@ -33,7 +33,7 @@ def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
 
 
 def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
-    """The call, layer by layer; as PyTorch has it where a layer is not one of ours."""
+    """The call, layer by layer; a layer that is not supported runs as in PyTorch."""
     if not _is_plain(kind, args, kwargs):
         return _taken_apart(kind, trained, *args, **kwargs)
     x, hx, params, biased, layers, dropout, train, bidirectional, batch_first = args
@@ -53,8 +53,8 @@ def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any
 
 
 def _taken_apart(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
-    """The call as PyTorch takes it apart. Of an LSTM of the CPU it makes oneDNN's layers as if for inference, whenever
-    the sequence itself needs no gradient: when the weights do, what the layers would save is not there. Single
+    """The call as PyTorch decomposes it. For an LSTM on the CPU, PyTorch picks oneDNN's inference layers whenever
+    the sequence itself needs no gradient: if the weights need one, the values to save are missing. Single
     operators all have gradients."""
     if kind != "lstm" or not trained:
         return _EAGER[kind](*args, **kwargs)
@@ -67,7 +67,7 @@ def _taken_apart(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_plain(kind: str, args: Sequence[Any], kwargs: Any) -> bool:
-    """Whether a call is of sequences of one length, without projections, in one type, and nothing else watches it."""
+    """True for a call with sequences of one length, without projections, in one type, and without other observers."""
     if kwargs or len(args) != _ARGUMENTS or not isinstance(args[3], bool) or not isinstance(args[8], bool):
         return False
     x, hx, params, biased, layers, _, _, bidirectional, _ = args
@@ -94,8 +94,8 @@ def _eager(kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Ten
 
 @torch.library.custom_op("taskmap::recurrent", mutates_args=())
 def recurrent(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool) -> list[Tensor]:
-    """One layer: x [steps, batch, width], states [directions, batch, hidden] (of an LSTM two) to the states of all
-    steps [steps, batch, directions * hidden] and the last ones. ``weights``: of each direction those of the input and
+    """One layer: x [steps, batch, width], states [directions, batch, hidden] (two for an LSTM) to the states of all
+    steps [steps, batch, directions * hidden] and the last ones. ``weights``: for each direction, those of the input and
     of the state, and their biases."""
     return [t.contiguous() for t in _eager(kind, x, states, weights, biased)]
 
@@ -110,7 +110,7 @@ def _(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased:
 def recurrent_backward(
     kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool, gradients: list[Tensor]
 ) -> list[Tensor]:
-    """The gradients of x, states and weights, from those of the results: the layer is run again."""
+    """The gradients of x, states and weights, from those of the results; the layer is run again."""
     key = torch._C.DispatchKey.AutogradFunctionality
     given = [x, *states, *weights]
     with torch.enable_grad(), torch._C._SetExcludeDispatchKeyGuard(key, False):
@@ -118,7 +118,7 @@ def recurrent_backward(
         split = 1 + len(states)
         made = _eager(kind, leaves[0], leaves[1:split], leaves[split:], biased)
         found = torch.autograd.grad(made, leaves, gradients, allow_unused=True)
-    # A bias is added twice: both have one gradient, and the results of an operator share no memory.
+    # The two biases are added together: both have the same gradient, and results of an operator share no memory.
     return [
         t.new_zeros(t.shape) if g is None else g.clone(memory_format=torch.contiguous_format)
         for t, g in zip(given, found, strict=True)

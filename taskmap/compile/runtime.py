@@ -25,20 +25,20 @@ CPU = torch.device("cpu")
 _EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
 
 Place = tuple[tuple[int, ...], tuple[int, ...], int]
-"""Shape, strides and offset in elements, all known."""
+"""Shape, strides and offset in elements, all static."""
 
 
 class CompiledGraph:
     """A compiled graph as AOTAutograd calls it: with a list of arguments, which it empties; it returns a list.
 
-    Threads may call it at once. Raises IndexOutOfRangeError when data indexed beyond a tensor, and DeviceMemoryError
-    when a GPU has no memory left.
+    Threads may call it at once. Raises IndexOutOfRangeError when an index from data lies outside its dimension, and
+    DeviceMemoryError when a GPU has no memory left.
     """
 
     def __init__(
         self, binding: Binding, executable: Runs, device: torch.device = CPU, alignment: int | None = None
     ) -> None:
-        """``alignment``: bytes of which the address of every tensor that native code uses must be a multiple."""
+        """``alignment``: the address of every tensor used by native code must be a multiple of this many bytes."""
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.binding = binding
         self.executable = executable
@@ -62,7 +62,7 @@ class CompiledGraph:
         return self.run(values, self.constants)
 
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
-        """The outputs, given all slots that are filled before the call and the addresses of the constants."""
+        """The outputs, given all slots filled before the call and the addresses of the constants."""
         if self.device.type != "cuda":
             return self._run(values, constants)
         with on_gpu(self.device):
@@ -75,11 +75,11 @@ class CompiledGraph:
         return self.results(values, places, dims)
 
     def places(self, dims: Sequence[int]) -> dict[Any, Place]:
-        """Where everything lies at these sizes."""
+        """The place of everything at these sizes."""
         return self._specs.static or self._specs.resolve(dims)
 
     def execute(self, values: list[Any], constants: array[int], dims: Sequence[int], places: dict[Any, Place]) -> None:
-        """Run all steps; what they make goes into its slots of ``values``."""
+        """Run all steps; their results go into their slots of ``values``."""
         binding, specs = self.binding, self._specs
         for slot in specs.checked:
             given, strides = values[slot], places[slot][1]
@@ -110,14 +110,14 @@ class CompiledGraph:
         return self._with_ranges
 
     def results(self, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> list[Any]:
-        """What the graph returns, given all slots."""
+        """The graph's results, given all slots."""
         specs = self._specs
         if specs.plain is not None:
             return [values[s] for s in specs.plain]
         results = [self._output(out, values, places, dims) for out in specs.outputs]
         for i, whole, out in specs.parts:
             shape, strides, offset = places[id(out)]
-            results[i] = results[whole].as_strided(shape, strides, offset)  # a copy begins where its storage does
+            results[i] = results[whole].as_strided(shape, strides, offset)  # a copy begins at the start of its storage
         return results[: specs.visible]
 
     def _extern(self, step: ExternBinding, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> None:
@@ -142,23 +142,23 @@ class CompiledGraph:
             values[slot] = self._empty(shape, strides, self.binding.made[slot].dtype)
 
     def _is_usable(self, tensor: torch.Tensor) -> bool:
-        """Whether native code may use the tensor where it is. One without dimensions may be on the CPU."""
+        """True if native code can use the tensor in place. A tensor without dimensions may be on the CPU."""
         if self._alignment is None:
             return True
         return tensor.device == self.device and tensor.data_ptr() % self._alignment == 0
 
     def _conform(self, given: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-        """A copy with the strides that native code expects, where it can use it."""
+        """A copy with the strides that native code expects, in memory that it can use."""
         shape = tuple(given.shape)
         if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
-            # Elements that share memory cannot be written one by one: copy one of each and expand.
+            # Elements that share memory cannot be written one by one: copy each once, then expand.
             first = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
             one = given[tuple(slice(0, n) for n in first)]
             return self._conform(one, strides).expand(shape)
         return torch.empty_strided(shape, strides, dtype=given.dtype, device=self.device).copy_(given)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the same layout in memory of its own."""
+        """A copy of the tensor with the same layout."""
         made = tensor.clone()
         return made if made.stride() == tensor.stride() else self._conform(tensor, tensor.stride())
 
@@ -172,7 +172,7 @@ class CompiledGraph:
 
 
 class _Specs:
-    """The specs of a binding by slot (or by the view they belong to), resolved once when no size is symbolic."""
+    """A binding's specs by slot (or by their view), resolved once if no size is symbolic."""
 
     def __init__(self, binding: Binding) -> None:
         self.checked = tuple(binding.checked)
@@ -185,7 +185,7 @@ class _Specs:
         specs.update({r.slot: r.spec for step in binding.externs for r in step.results if r.spec is not None})
         self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
         self.parts = [(i, o.of, o) for i, o in enumerate(self.outputs) if isinstance(o, View) and o.of is not None]
-        # Where every result is a whole slot there is nothing to decide at a call.
+        # If every result is a whole slot, a call has nothing to decide.
         self.visible = len(self.outputs) - binding.hidden
         seen = self.outputs[: self.visible]
         plain = [o.slot for o in seen if isinstance(o, View) and o.spec is None and not o.copy]
@@ -196,13 +196,13 @@ class _Specs:
         self.static: dict[Any, Place] | None = None if dims else self.resolve(())
 
     def large(self) -> frozenset[int]:
-        """The slots for which it pays to use memory again: large ones of known size."""
+        """The slots for which reusing memory pays: large ones of static size."""
         static = self.static or {}
         sizes = {slot: math.prod(static[slot][0]) * dtype.itemsize for slot, dtype in self.allocate if slot in static}
         return frozenset(slot for slot, size in sizes.items() if size >= SMALLEST)
 
     def resolve(self, dims: Sequence[int]) -> dict[Any, Place]:
-        """The known shape, strides and offset of every spec."""
+        """The static shape, strides and offset of every spec."""
         flat = self._flat(dims)
         places: dict[Any, Place] = {}
         at = 0
@@ -214,9 +214,9 @@ class _Specs:
 
 
 def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:
-    """The function that reads the symbolic sizes off the arguments."""
+    """The function that reads the symbolic sizes from the arguments."""
     parts = [f"{_dim_text(var, source)}, " for var, source in binding.dims]
-    # Only numbers stand in the text.
+    # The text holds only numbers.
     reader: Callable[[Sequence[Any]], tuple[int, ...]] = eval(f"lambda a: ({''.join(parts)})", {"int": int, "max": max})
     return reader
 
@@ -233,7 +233,7 @@ def _dim_text(var: Var, source: tuple[object, ...]) -> str:
             return f"a[{i}].storage_offset()"
         case ("line", int(slope), int(start), *place):
             return f"max({slope} * {_dim_text(var, tuple(place))} + {start}, 1)"
-    raise GraphError(f"the size {var!r} comes from {source!r}, which is nowhere in a call")
+    raise GraphError(f"the size {var!r} comes from {source!r}, which no argument of a call provides")
 
 
 def _address(value: torch.Tensor | None) -> int:

@@ -1,4 +1,4 @@
-"""Records of which results of a graph share memory. Imports neither torch nor sympy: ONNX models have aliases too."""
+"""Records of results that share memory. Imports neither torch nor sympy, because ONNX models have aliases, too."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """A key for the storage of each argument and each result; None for what is no tensor. Equal keys share memory.
+    """A key for the storage of each argument and each result; None for values other than tensors. Values with equal
+    keys share memory.
 
-    ``shared`` holds, by position, the results that are views of something else in a call. The last ``hidden`` results
-    are there for others to be views of; the caller does not get them.
+    ``shared`` holds, by position, the results that are views of another value of a call. The last ``hidden`` results
+    exist only as bases of views; the caller does not get them.
     """
 
     arguments: tuple[Hashable, ...]

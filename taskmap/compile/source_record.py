@@ -1,4 +1,4 @@
-"""Sources of kernels as plain data, and back: what can be written as JSON, and nothing that runs when it is read."""
+"""Sources of kernels as plain data, and back: JSON values only, and reading them executes nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from taskmap.ir.nodes import Binary, Const, Dim, Var
 from taskmap.ir.types import dtype_named
 
 Source = KernelSource | CudaSource
-"""A kernel's text, with what calling it takes."""
+"""A kernel's text, with the facts needed to call it."""
 
 
 def record_of(source: Source) -> dict[str, Any]:
-    """The fields of a source. Raises ValueError for one that cannot be written down."""
+    """The fields of a source. Raises ValueError for a source that cannot be represented."""
     if isinstance(source, KernelSource):
         return {
             "symbol": source.symbol,
@@ -44,7 +44,7 @@ def record_of(source: Source) -> dict[str, Any]:
 
 
 def source_from(record: Mapping[str, Any]) -> Source:
-    """The source of a record. Raises KeyError, TypeError or ValueError for what is no record."""
+    """The source of a record. Raises KeyError, TypeError or ValueError for an invalid record."""
     if "grid" not in record:
         prelude = record["prelude"]
         return KernelSource(
@@ -97,7 +97,7 @@ def _size_from(record: Any, dims: Sequence[Var]) -> Dim:
         case [str(op), a, b]:
             return binary(op, index(_size_from(a, dims)), index(_size_from(b, dims)))
         case _:
-            raise ValueError(f"{record!r} is no size")
+            raise ValueError(f"{record!r} is not a size")
 
 
 def _map_record(m: MapParameter, dims: Sequence[Var]) -> dict[str, Any]:

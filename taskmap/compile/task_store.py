@@ -1,8 +1,8 @@
 """The C of scheduled tasks, kept between processes, so that a warm compilation neither schedules nor lowers.
 
-An entry is found by one hash over everything that can change the C: the task, the target, the configuration chosen by
-tuning, and the text of the compiler itself. It lies in the kernel store's folder, which belongs to this user alone;
-what the C compiles to is the kernel store's own affair. A damaged entry counts as missing.
+An entry's key is one hash over everything that can change the C: the task, the target, the configuration chosen by
+tuning, and the text of the compiler itself. Entries lie in the kernel store's folder, which is private to the user;
+binaries belong to the kernel store. A damaged entry counts as missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EDITING_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TaskKernel:
-    """What became of a task: its source, and how it was scheduled (the template or rule with its config)."""
+    """A scheduled task: its source, and its schedule (the template or rule, with its config)."""
 
     source: Source
     schedule: str
@@ -48,14 +48,15 @@ def entry_key(task_key: str, target: Target, compiler: str, config: str = "") ->
 
 @lru_cache(maxsize=1)
 def compiler_version() -> str:
-    """A hash of the source files that turn a task into C: the rooms ir, schedules and backend."""
+    """A hash of the source files that turn a task into C: the packages ir, schedules and backend."""
     return version_of(_rooms())
 
 
 def version_of(rooms: Sequence[Path]) -> str:
     """A hash of the source files in folders.
 
-    A file that was edited about when this process loaded it may not be what runs: then it is a version of its own.
+    A file edited at about the time when this process loaded it may differ from the running code: it gets a version of
+    its own.
     """
     digest = hashlib.sha256()
     for room in rooms:
@@ -69,7 +70,7 @@ def version_of(rooms: Sequence[Path]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskStore:
-    """Entries under ``folder``. Many processes and threads may use it at once; no method raises OSError."""
+    """Entries in ``folder``. Many processes and threads may use it at once; no method raises OSError."""
 
     folder: Path
 
@@ -85,13 +86,13 @@ class TaskStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            _log.warning("taskmap passed over a damaged entry of its store: %s: %s", path, error)
+            _log.warning("taskmap ignored a damaged entry of its store: %s: %s", path, error)
             return None
         StoreFolder(self.folder).mark_used(path)
         return found
 
     def add(self, key: str, kernel: TaskKernel) -> None:
-        """Keep ``kernel`` under ``key``, if the folder can be written."""
+        """Keep ``kernel`` under ``key``, if the folder is writable."""
         try:
             content = {**record_of(kernel.source), "schedule": kernel.schedule}
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Taking a fused group apart, for one that no schedule takes as a whole."""
+"""Takes apart a fused group that no schedule accepts as a whole."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from taskmap.ir.errors import TaskmapError
 
 
 def unfuse(plan: Plan, group: Group, available: set[Node], reason: TaskmapError) -> list[Group]:
-    """One group for each node of ``group``, in order, each value in memory of its own; none for a group of one node.
+    """One group for each node of ``group``, in order, each value in memory of its own; empty for a group of one node.
 
-    ``available`` are the values that earlier steps have computed. ``plan.placements`` gains the places of those that
-    were not in memory before. Every new group notes ``reason``.
+    ``available``: the values that earlier steps have computed. ``plan.placements`` gains places for values that
+    were not in memory before. Every new group records ``reason``.
     """
     if len(group.nodes) < 2:
         return []
@@ -25,7 +25,7 @@ def unfuse(plan: Plan, group: Group, available: set[Node], reason: TaskmapError)
             continue
         place = plan.placements.get(node)
         if place is not None and place.root is not node and node not in outputs:
-            continue  # a view of something in memory
+            continue  # a view of a value in memory
         if node not in plan.placements:
             plan.placements[node] = Placement(node, row_major(node.shape))
         sources = list(dict.fromkeys(node.inputs))

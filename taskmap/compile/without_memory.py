@@ -1,7 +1,7 @@
-"""Tensors without memory: fake and functional ones, and calls under the modes that make them.
+"""Tensors without memory: fake and functional ones, and calls under the modes that create them.
 
-A native program needs addresses. What has none is answered as other backends answer it: the traced graph runs, operator
-by operator, through PyTorch, which computes shapes only.
+A native program needs addresses. Calls without them are answered as in other backends: PyTorch runs the traced graph
+operator by operator, which computes only shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, type(Non
 
 
 def unless_without_memory(call: Call, gm: torch.fx.GraphModule) -> Call:
-    """``call``, a boxed callable, where all tensors have memory; elsewhere what ``gm`` does."""
+    """``call``, a boxed callable, if all tensors have memory; otherwise ``gm`` runs."""
 
     def guarded(args: list[Any]) -> Any:
         if (_modes() or not _PLAIN.issuperset(map(type, args))) and _lacks_memory(args):

@@ -1,1 +1,13 @@
-"""Single kernels: built, called, simulated."""
+"""Single kernels: built, called and simulated by hand, without a graph.
+
+Reading order:
+
+    build        taskmap.build: lowers, compiles and loads a kernel
+    build_gpu    the same for a GPU, as a program of one launch
+    arguments    checks the arguments of a call
+    operands     torch tensors and numpy arrays as address, type, shape and strides
+    simulate     taskmap.simulate: runs a GPU kernel with every access checked and counted
+    sim_bounds   lower bounds on kernel times from the simulator's counts
+
+It imports `ir` and `backend`, and of taskmap `options`, `report` (roofline), `targets`, `trust` and `util`.
+"""

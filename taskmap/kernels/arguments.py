@@ -1,4 +1,4 @@
-"""The arguments of a kernel's call, checked: types, shapes, strides, sizes, and what is written in place."""
+"""Checks the arguments of a kernel's call: types, shapes, strides, sizes, and outputs written in place."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from taskmap.kernels.operands import ArrayOperand, operand
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """What a call passes to the compiled function: addresses of storages, then sizes."""
+    """Arguments as passed to the compiled function: addresses of storages, then sizes."""
 
     addresses: list[int]
     sizes: tuple[int, ...]
     outputs: list[ArrayOperand]
 
     def written(self) -> None:
-        """Tell autograd that the outputs have changed, as every in-place operator of torch does."""
+        """Mark the outputs as modified for autograd, as every in-place operator of torch does."""
         torch = sys.modules.get("torch")
         for o in self.outputs:
             if torch is not None and isinstance(o.value, torch.Tensor):
@@ -33,9 +33,9 @@ class KernelArguments:
 
 @dataclass(slots=True)
 class Arguments:
-    """The parameters of a kernel, and what must hold of a call's arguments.
+    """The parameters of a kernel, and the requirements on a call's arguments.
 
-    device: where they are. alignment: bytes of which their addresses must be multiples.
+    device: the device of the tensors. alignment: their addresses must be multiples of this many bytes.
     """
 
     kernel: Kernel
@@ -48,7 +48,7 @@ class Arguments:
         self._geometry = {b: sizes_function([*b.shape, *strides_of(b), b.offset], dims) for b in self.kernel.buffers}
 
     def bind(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> KernelArguments | None:
-        """The call with these arguments; None when there is nothing to compute. Raises InputError."""
+        """The arguments of a call; None when there is nothing to compute. Raises InputError."""
         buffers = self.kernel.buffers
         if len(tensors) != len(buffers):
             names = ", ".join(repr(b) for b in buffers)
@@ -99,7 +99,7 @@ class Arguments:
         return tuple(values[v][0] for v in self.kernel.dims)
 
     def check(self, b: Buffer, o: ArrayOperand, sizes: tuple[int, ...]) -> int:
-        """The address where the storage of ``b`` begins. Raises InputError for another shape or other strides."""
+        """The address of the storage of ``b``. Raises InputError for a wrong shape or wrong strides."""
         flat = self._geometry[b](sizes)
         shape, strides, offset = flat[: b.rank], flat[b.rank : -1], flat[-1]
         if o.shape != shape:
@@ -121,7 +121,7 @@ class Arguments:
         return start
 
     def check_outputs(self, given: Mapping[Buffer, ArrayOperand]) -> None:
-        """Outputs can be written, and share no memory with other arguments: the compiler relies on it."""
+        """Checks that outputs are writable and share no memory with other arguments: the compiler relies on it."""
         extents = {b: o.extent() for b, o in given.items() if not o.is_empty}
         for out in self.kernel.outputs:
             if given[out].refusal:

@@ -1,4 +1,4 @@
-"""A kernel as something that can be called: lowered, compiled and loaded for a CPU, a GPU, or the simulated one.
+"""Single kernels as callables: lowered, compiled and loaded for a CPU, a GPU, or the simulated GPU.
 
 scale = taskmap.build(kernel)          kernel: a function decorated with @kernel, or any Kernel
 scale(x, y)                            torch tensors or numpy arrays, in the order of the kernel's parameters
@@ -36,13 +36,13 @@ from taskmap.util.dump import Dump, new_dump
 from taskmap.util.metrics import COUNTERS
 
 Source = KernelSource | CudaSource
-# A kernel for the CPU is built without torch.
+# Building a kernel for the CPU does not import torch.
 _gpu_platform: Callable[[Options], Any] = lazily("taskmap.kernels.build_gpu", "gpu_platform")
 _load_kernel: Callable[..., Any] = lazily("taskmap.kernels.build_gpu", "load_kernel")
 
 
 class Runner(Protocol):
-    """What runs a compiled kernel."""
+    """Runs a compiled kernel."""
 
     def __call__(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
         """Run the kernel on storages at ``addresses``."""
@@ -52,12 +52,12 @@ def build(kernel: Kernel, target: str = "cpu", *, options: Mapping[str, object] 
     """Compile a kernel.
 
     kernel: made by @kernel or a Builder; it is verified. target: "cpu"; "cuda", the GPU that PyTorch works on now; or
-    "cuda-sim", which runs a kernel for GPUs on this machine. options: as for torch.compile, those of them that concern
+    "cuda-sim", which runs a GPU kernel on this machine. options: those of torch.compile that concern
     a kernel: gpu, isa, threads, fast_math, cache_dir, dump_dir, verify_passes.
 
-    Raises InputError for what is no kernel, VerifyError for one that breaks a rule, UnsupportedError for one that this
-    target cannot run, LoweringError and CodegenError for one that cannot be compiled, InvalidOptionError for options,
-    and NoDeviceError without a GPU.
+    Raises InputError for an object that is not a kernel, VerifyError for a kernel that breaks a rule, UnsupportedError
+    for one that this target cannot run, LoweringError and CodegenError for one that cannot be compiled,
+    InvalidOptionError for options, and NoDeviceError without a GPU.
     """
     chosen = replace(Options.from_user(None, options), target=target)
     if chosen.target is None:
@@ -128,10 +128,10 @@ def _check(kernel: Kernel, target: str) -> None:
 
 @dataclass(slots=True, eq=False)
 class BuiltKernel:
-    """A compiled kernel, to be called with a tensor for each parameter; it writes its outputs in place.
+    """A compiled kernel, called with one tensor per parameter; it writes its outputs in place.
 
-    Threads may call it at once, on outputs of their own. On a GPU a call does not wait for the kernel. device: where
-    its tensors are. alignment: bytes of which their addresses are multiples. resources: what it takes of a GPU.
+    Threads may call it at once, on different outputs. On a GPU a call does not wait for the kernel. device: the device
+    of its tensors. alignment: tensor addresses must be multiples of this many bytes. resources: its use of the GPU.
     """
 
     kernel: Kernel
@@ -146,10 +146,10 @@ class BuiltKernel:
         self._arguments = Arguments(self.kernel, self.device, self.alignment)
 
     def __call__(self, *tensors: Any, **sizes: int) -> None:
-        """Run the kernel. sizes: those that no tensor's shape gives, by name; any other may be given, and must agree.
+        """Run the kernel. sizes: those not given by any tensor's shape, by name; others may be given, and must agree.
 
-        Raises InputError when an argument does not fit its parameter, and IndexOutOfRangeError when the kernel indexed
-        with data outside the dimension that it indexes: on a GPU at a later call, when the kernel has run.
+        Raises InputError when an argument does not fit its parameter, and IndexOutOfRangeError when an index from data
+        lay outside its dimension; on a GPU, this is raised by a later call, after the kernel has run.
         """
         call = self._arguments.bind(tensors, sizes)
         if call is None:
@@ -159,7 +159,7 @@ class BuiltKernel:
 
     @property
     def text(self) -> str:
-        """The C function or the CUDA C++ kernel, without the types and helpers that it stands on."""
+        """The C function or the CUDA C++ kernel, without the types and helpers that it uses."""
         return self.source.text
 
     @property
@@ -168,7 +168,7 @@ class BuiltKernel:
         return self.source.text
 
     def _repr_html_(self) -> str:
-        """The kernel and what was generated for it, for a notebook."""
+        """The kernel and its generated code, for a notebook."""
         texts = (("kernel", print_kernel(self.kernel)), ("generated", self.text))
         return "".join(f"<details><summary>{name}</summary><pre>{escape(text)}</pre></details>" for name, text in texts)
 

@@ -19,7 +19,7 @@ from taskmap.util.dump import Dump
 
 
 def gpu_platform(options: Options) -> CudaPlatform | SimPlatform:
-    """The platform of the option "target", cuda or cuda-sim; of several GPUs the one that PyTorch works on now.
+    """The platform of the option "target", cuda or cuda-sim; with several GPUs, the one that PyTorch works on now.
 
     Raises NoDeviceError.
     """
@@ -31,8 +31,8 @@ def gpu_platform(options: Options) -> CudaPlatform | SimPlatform:
 def load_kernel(
     platform: CudaPlatform | SimPlatform, source: CudaSource, pointers: int, dump: Dump
 ) -> tuple[Callable[[Sequence[int], Sequence[int]], None], Resources | None]:
-    """The function that runs a kernel on ``pointers`` addresses and its sizes, and what the kernel takes of the GPU,
-    where that is known.
+    """A function that runs a kernel on ``pointers`` addresses and its sizes, and the kernel's use of GPU resources, if
+    known.
     """
     buffers = tuple(ProgramBuffer(BufferKind.INPUT, 0) for _ in range(pointers))
     launch = Launch(source.symbol, tuple(range(pointers)), source.dims, source.needs_error, source.symbol)

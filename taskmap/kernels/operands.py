@@ -1,4 +1,4 @@
-"""Tensors of torch and arrays of numpy as what a kernel sees of them: an address, a type, a shape and strides."""
+"""Torch tensors and numpy arrays as a kernel sees them: an address, a type, a shape and strides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ArrayOperand:
-    """A tensor in memory. strides are in elements. refusal: why it cannot be written, or "". value: what was given."""
+    """A tensor in memory. strides: in elements. refusal: why it cannot be written, or "". value: the object given."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -30,11 +30,11 @@ class ArrayOperand:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no elements."""
+        """True if it has no elements."""
         return 0 in self.shape
 
     def extent(self) -> tuple[int, int]:
-        """The bytes that it lies in: the first, and one past the last. It has elements."""
+        """The bytes it occupies: the first, and one past the last. Only for tensors with elements."""
         reach = [(n - 1) * s * self.dtype.bytes for n, s in zip(self.shape, self.strides, strict=True)]
         low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
         return self.address + low, self.address + high + self.dtype.bytes
@@ -44,11 +44,11 @@ class ArrayOperand:
 
 
 def operand(value: Any, name: str, device: str = "cpu") -> ArrayOperand:
-    """What a kernel on ``device`` sees of a torch tensor or a numpy array, for the parameter called ``name``.
+    """A torch tensor or a numpy array as a kernel on ``device`` sees it, for the parameter called ``name``.
 
     Raises InputError for anything else, and for tensors that are not plain memory of the device.
     """
-    torch = sys.modules.get("torch")  # whoever has a tensor has imported torch; for numpy alone it would be too slow
+    torch = sys.modules.get("torch")  # not imported here: too slow for callers with numpy only
     if torch is not None and isinstance(value, torch.Tensor):
         return _of_torch(value, name, device, torch)
     if isinstance(value, np.ndarray) and device == "cpu":
@@ -77,12 +77,12 @@ def _of_torch(value: Any, name: str, device: str, torch: Any) -> ArrayOperand:
 
 
 def _unusable(value: Any, device: str, torch: Any) -> tuple[str, str] | None:
-    """Why a tensor has no memory that a kernel on ``device`` can use, and what to pass instead; None where it has."""
+    """The reason why a kernel on ``device`` cannot use a tensor's memory, and what to pass instead; None if it can."""
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if value.device.type == "meta" or (fake is not None and isinstance(value, fake.FakeTensor)):
         kind = "a meta tensor" if value.device.type == "meta" else "a fake tensor"
         return (
-            f"it is {kind}: a shape and a type, and no elements.",
+            f"it is {kind}: it has a shape and a type, but no elements.",
             f"Make a tensor with elements, as by torch.empty(x.shape, dtype=x.dtype, device={device!r}), "
             "or give a model its weights: model.to_empty(...), load_state_dict(..., assign=True).",
         )
@@ -104,7 +104,7 @@ def _of_numpy(value: np.ndarray[Any, Any], name: str) -> ArrayOperand:
     if any(s % dtype.bytes for s, n in zip(value.strides, value.shape, strict=True) if n > 1):
         raise InputError(
             f"the argument {name} has strides of {value.strides} bytes",
-            why=f"they are no multiples of an element's {dtype.bytes} bytes.",
+            why=f"they are not multiples of an element's {dtype.bytes} bytes.",
             hint="Pass numpy.ascontiguousarray(x).",
         )
     strides = tuple(s // dtype.bytes for s in value.strides)

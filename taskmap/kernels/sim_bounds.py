@@ -1,6 +1,6 @@
-"""How long kernels take at least on the GPU that the simulator stands for, by what it counts in one run of each.
+"""Lower bounds on kernel times on the simulated GPU, from the counts of one simulated run of each.
 
-Operations and bytes say what any kernel for a task needs; these bounds are of the very kernel: its traffic with L2, its
+Operations and bytes hold for any kernel of a task; these bounds hold for the given kernel: its L2 traffic, its bank
 conflicts in shared memory, its waves of blocks.
 """
 
@@ -37,7 +37,7 @@ def simulated_bounds(
     total_seconds: float = TOTAL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, SimulatedBound]:
-    """The bounds by symbol, of those kernels that can be counted in the time, in the order in which they come."""
+    """The bounds by symbol, in order, of the kernels that can be simulated within the time."""
     found: dict[str, SimulatedBound] = {}
     deadline = clock() + total_seconds
     for source, task, sizes in kernels:
@@ -53,7 +53,7 @@ def simulated_bounds(
 def _bound(
     source: CudaSource, task: Task, sizes: Sizes, gpu: Target, store: KernelStore, seconds: float
 ) -> SimulatedBound | None:
-    """The bound of one kernel, run on zeros: values do not change what is counted, except where they are indices."""
+    """The bound of one kernel, run on zeros: values do not change the counts, except as indices."""
     try:
         buffers = (*task.inputs, *task.outputs)
         if sum(_span(b, sizes) * b.dtype.bytes for b in buffers) > MOST_BYTES:
@@ -64,7 +64,7 @@ def _bound(
         values = [known_size(v, sizes) for v in task.dims]
         report = run(source, arrays, values, raises=False, seconds=seconds, store=store)
     except (TaskmapError, MemoryError, KeyError):
-        return None  # a report goes on without it
+        return None  # the report omits it
     if report.problems or not report.counters:
         return None
     made = roofline(report.counters, footprint, gpu)
@@ -72,7 +72,7 @@ def _bound(
 
 
 def _span(buffer: Buffer, sizes: Sizes) -> int:
-    """How many elements lie between the first and the last, both included."""
+    """The number of elements from the first to the last, both included."""
     shape = [known_size(n, sizes) for n in buffer.shape]
     if 0 in shape:
         return 0

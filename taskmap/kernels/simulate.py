@@ -1,7 +1,7 @@
-"""A kernel for GPUs run on this machine with every access checked and counted.
+"""Runs a GPU kernel on this machine with every access checked and counted.
 
 found = taskmap.simulate(kernel, x, y)     kernel: made by @kernel or a Builder, for blocks of threads
-print(found)                               what is wrong with it, what it moves, how fast it could be on a GPU
+print(found)                               its problems, its traffic, and its best possible time on a GPU
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from taskmap.options import named_gpu
 Array = NDArray[Any]
 
 _NOWHERE = Place((0, 0, 0), (0, 0, 0), 0)
-_ALIGNMENT = 16  # bytes, of what a GPU moves at once
+_ALIGNMENT = 16  # bytes, the widest access of a GPU
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What several runs of a kernel found.
+    """The findings of several runs of a kernel.
 
-    problems: none where the kernel is right for these arguments, as far as the orders that were tried show. counters:
-    of one run, by name. deterministic: whether all runs gave the same bits. footprint: bytes of the arguments' memory.
+    problems: empty if the kernel is right for these arguments in all orders tried. counters: of one run, by name.
+    deterministic: all runs gave the same bits. footprint: bytes of the arguments' memory.
     """
 
     source: CudaSource
@@ -57,7 +57,7 @@ class Simulation:
     runs: int = 0
 
     def roofline(self, gpu: str | None = None) -> Roofline:
-        """How long the kernel takes at least on a GPU, by default the one that it was generated for.
+        """A lower bound on the kernel's time on a GPU, by default the one that it was generated for.
 
         Raises InvalidOptionError for an unknown GPU.
         """
@@ -104,20 +104,20 @@ def simulate(
 ) -> Simulation:
     """Run a kernel of a GPU in the simulator; it writes its outputs in place.
 
-    kernel: verified, then lowered for ``gpu``, a product or an instruction set. tensors: torch tensors of the CPU, or
-    numpy arrays, one for each parameter. seeds: orders of threads and blocks, each tried with every one of policies:
-    whether asynchronous copies land as late or as early as they may. steps: checked accesses, waits and
-    polls after which a run is ended, however fast the machine is; 0: never. seconds: of processor time, the same as a
-    last guard. sizes: those that no tensor's shape gives, by name.
+    kernel: verified, then lowered for ``gpu``, a product name or an instruction set. tensors: torch tensors on the CPU,
+    or numpy arrays, one for each parameter. seeds: orders of threads and blocks, each tried with every policy, which
+    decides whether asynchronous copies land as late or as early as possible. steps: a run is ended after this many
+    checked accesses, waits and polls, however fast the machine is; 0: never. seconds: a limit on processor time, as a
+    last guard. sizes: those not given by any tensor's shape, by name.
 
-    Outputs that the kernel does not read are filled with 0xff bytes first, and reading them is a problem, too. Raises
+    Outputs that the kernel does not read are filled with 0xff bytes first; reading them is a problem, too. Raises
     InputError for arguments that do not fit, VerifyError, LoweringError and CodegenError for kernels that cannot be
-    compiled, and CompilerNotFoundError without a C++ compiler; what goes wrong in a run is in ``problems``.
+    compiled, and CompilerNotFoundError without a C++ compiler; problems of a run are in ``problems``.
     """
     if not isinstance(kernel, Kernel) or not kernel.threads:
         raise InputError(
             f"cannot simulate {getattr(kernel, 'name', kernel)!r}",
-            why="it is no kernel for blocks of threads of a GPU.",
+            why="it is not a kernel for thread blocks of a GPU.",
             hint="Decorate a function with @kernel(grid=..., threads=...), from taskmap.ir.script.read.",
         )
     verify(kernel)
@@ -181,7 +181,7 @@ class _Runs:
         self.deterministic &= all((a == b).all() for a, b in zip(self.arrays, self._first, strict=True))
 
     def problems(self) -> tuple[Problem, ...]:
-        """Those of all runs, each once."""
+        """The problems of all runs, each once."""
         known: dict[tuple[object, ...], Problem] = {}
         for problem in (p for report in self.reports for p in report.problems):
             key = problem.kind, problem.place.line, problem.other.line if problem.other else None
@@ -211,7 +211,7 @@ def _memory(start: int, end: int) -> Array:
 
 
 def _only_written(kernel: Kernel) -> list[int]:
-    """Numbers of the buffers that a lowered kernel writes, and never reads."""
+    """Numbers of the buffers that a lowered kernel writes but never reads."""
     read: set[Buffer] = set()
     for stmt in walk_stmts(kernel.body):
         read |= {e.buffer for root in stmt_exprs(stmt) for e in walk_exprs(root) if isinstance(e, Load)}

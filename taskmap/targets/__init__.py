@@ -1,1 +1,19 @@
-"""Targets: the CPU, a GPU and the simulated GPU behind one interface."""
+"""Targets: the CPU, a GPU and the simulated GPU behind one interface.
+
+Reading order:
+
+    platform        the interface: Platform and ProgramBuilder
+    choose          the target of a compilation, from the options and this machine
+    devices         the device of a graph's tensors
+    cpu             the CPU
+    gpu_base        common to every target with CUDA C++ kernels
+    cuda            a GPU
+    sim             the simulator
+    precision       rounding of f32 products to tf32
+    streams         a GPU's streams, and captures of CUDA graphs
+    on_gpu          PyTorch's current device, and its out-of-memory errors
+    torch_threads   the number of threads that PyTorch uses
+
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `options`, `trust`, `util` and the graph runtime of
+`compile`.
+"""

@@ -1,4 +1,4 @@
-"""The target of a compilation: this machine, as the options restrict it."""
+"""The target of a compilation: this machine, restricted by the options."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from taskmap.options import Options, named_gpu
 __all__ = ["host_target"]
 
 DEFAULT_GPU = "sm_80"
-"""What the simulator stands for where the options name no GPU."""
+"""The GPU that is simulated if the options name none."""
 
-_OWN_FEATURES = (90, 100)  # architectures with instructions of their own, which no later one has: sm_90a, sm_100a
+_OWN_FEATURES = (90, 100)  # architectures whose own instructions no later one has: sm_90a, sm_100a
 
 
 def host_target(options: Options, threads: int) -> Target:
-    """This machine's CPU as ``options`` want it used, planned for ``threads`` threads where they set none.
+    """This machine's CPU as restricted by ``options``, planned for ``threads`` threads if they set none.
 
-    Raises UnsupportedError for an instruction set that this CPU does not have.
+    Raises UnsupportedError for an instruction set that this CPU lacks.
     """
     host = detect_host()
     isa = host.isa if options.isa is None else parse_isa(options.isa)
     if not host.supports(isa):
         raise UnsupportedError(
             f"cannot compile for {isa}",
-            why=f"this CPU ({host.model}) has no {isa}.",
+            why=f"this CPU ({host.model}) does not support {isa}.",
             hint=f"Leave the option 'isa' out, or use {host.isa!r}.",
         )
     return cpu_target(isa, options.threads or threads, host.l1d, host.l2, host.l3 or host.l2)
 
 
 def simulated_target(options: Options) -> Target:
-    """The GPU that the simulator stands for."""
+    """The simulated GPU."""
     return named_gpu(options.gpu or DEFAULT_GPU)
 
 
 def runs_code(isa: str, capability: tuple[int, int]) -> bool:
-    """Whether a GPU of this compute capability runs machine code for ``isa``: its own, and that of older ones of its
-    generation; what is for one architecture alone (sm_90a) runs on no other."""
+    """True if a GPU of this compute capability runs machine code for ``isa``: its own, and that of older GPUs of its
+    generation; code for a single architecture (sm_90a) runs on no other."""
     major, minor = capability
     wanted = cuda_target(isa).capability
     return wanted == 10 * major + minor if isa[-1] in "af" else wanted // 10 == major and wanted <= 10 * major + minor
 
 
 def gpu_target(options: Options, device: DeviceInfo) -> Target:
-    """The GPU ``device``, or the older one that ``options`` name, whose code it runs as well.
+    """The GPU ``device``, or the older one named by ``options`` whose code it runs, too.
 
-    Raises NoDeviceError for a GPU older than taskmap supports, and for a wanted one whose code it does not run.
+    Raises NoDeviceError for a GPU older than taskmap supports, and for a requested one whose code it does not run.
     """
     major, minor = device.capability
     own = 10 * major + minor

@@ -45,19 +45,19 @@ class CpuPlatform:
     alignment: int | None = None
 
     def capturer(self) -> None:
-        """There is no queue of a GPU to be recorded."""
+        """None: a CPU has no launch queue to record."""
 
     def arranged(self, graph: Graph) -> Graph:
         """The graph with packed weights."""
         return PackWeights(partial(packed_width, target=self.target)).run(graph)
 
     def generate(self, kernel: Kernel) -> KernelSource:
-        """The C of a lowered kernel, without its note, which may name sizes after the model: equal kernels have equal
-        text."""
+        """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must
+        have equal text."""
         return generate(replace(kernel, note=""), self.target.vector_bytes)
 
     def builder(self) -> CpuBuilder:
-        """What compiles and loads the kernels of one graph."""
+        """A builder that compiles and loads the kernels of one graph."""
         return CpuBuilder(self.options, KernelCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
@@ -73,12 +73,12 @@ class CpuBuilder:
         return len(self.compiler)
 
     def add(self, source: Source) -> None:
-        """A kernel is wanted."""
+        """Request a kernel."""
         assert isinstance(source, KernelSource)
         self.compiler.add(source)
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """A CPU has room for every kernel."""
+        """No refusals: a CPU has resources for every kernel."""
         return {}
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
@@ -102,7 +102,7 @@ class CpuBuilder:
         return LoadedPrograms(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
 
     def close(self) -> None:
-        """End the compilers that are still at work."""
+        """Stop running compilers."""
         self.compiler.close()
 
 

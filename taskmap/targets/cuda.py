@@ -40,11 +40,11 @@ class CudaPlatform(GpuCode):
     surroundings: LaunchContext
 
     def capturer(self) -> Capturer | None:
-        """CUDA graphs, where the options want them; not while steps are timed one by one."""
+        """CUDA graphs, if the options ask for them; not when steps are timed one by one."""
         return TorchCapturer(self.device) if self.options.cuda_graphs and not self.options.profile else None
 
     def builder(self) -> CudaBuilder:
-        """What compiles and loads the kernels of one graph."""
+        """A builder that compiles and loads the kernels of one graph."""
         return CudaBuilder(self, CudaCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 
@@ -90,7 +90,7 @@ def cuda_platform(options: Options, device: torch.device, driver: Driver | None 
 
 
 def _allocate(device: torch.device, size: int) -> Memory:
-    """Memory from PyTorch's allocator, which gives it again to work that comes later on the same stream."""
+    """Memory from PyTorch's allocator, which reuses it for later work on the same stream."""
     block = torch.empty(size, dtype=torch.uint8, device=device)
     return block.data_ptr(), block
 

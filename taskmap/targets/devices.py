@@ -1,4 +1,4 @@
-"""Where a captured graph's tensors are, and so what it is compiled for."""
+"""The device of a captured graph's tensors, which decides the target."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CPU = torch.device("cpu")
 
 
 def device_of(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.device:
-    """The device of a graph's tensors, with its index: that of the first on a GPU, or else the CPU.
+    """The device of a graph's tensors, with its index: that of the first tensor on a GPU, or else the CPU.
 
-    The tensors that the graph takes decide; for a graph that takes none, those that it makes.
+    The graph's inputs decide; if it has none, the tensors that it makes.
     """
     tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
     return device_among(tensors or _values(gm))
@@ -28,7 +28,7 @@ def device_among(values: Iterable[Any]) -> torch.device:
 
 
 def chosen_target(options: Options, device: torch.device) -> str:
-    """The target of ``options``, or that of the device. Raises InputError when the tensors are elsewhere."""
+    """The target of ``options``, or else of the device. Raises InputError when the tensors are elsewhere."""
     if options.target is None:
         return "cuda" if device.type == "cuda" else "cpu"
     wanted = "cuda" if options.target == "cuda" else "cpu"
@@ -41,7 +41,7 @@ def chosen_target(options: Options, device: torch.device) -> str:
 
 
 def current_gpu() -> torch.device:
-    """Of several GPUs the one that PyTorch works on now. Raises NoDeviceError."""
+    """The GPU that PyTorch works on now. Raises NoDeviceError."""
     if not torch.cuda.is_available():
         raise NoDeviceError(
             "there is no GPU that PyTorch can use",

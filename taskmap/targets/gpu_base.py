@@ -1,4 +1,4 @@
-"""What every target whose kernels are CUDA C++ has in common: a GPU, one that is not here, the simulator."""
+"""Common to all targets with CUDA C++ kernels: a GPU, a GPU that is not present, the simulator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskmap.targets.platform import VECTOR_BYTES, Show, Source
 
 
 class GpuCode:
-    """The part of a ``Platform`` that does not depend on where kernels run: graphs are planned alike everywhere."""
+    """The part of a ``Platform`` that does not depend on where kernels run: all plan graphs alike."""
 
     __slots__ = ()
 
@@ -24,16 +24,16 @@ class GpuCode:
 
     @property
     def suffix(self) -> str:
-        """The ending of files that hold the source of kernels."""
+        """The suffix of files with kernel sources."""
         return ".cu"
 
     @property
     def alignment(self) -> int | None:
-        """Bytes of which the address of every tensor is a multiple: those of the widest access."""
+        """The address of every tensor is a multiple of this many bytes: the size of the widest access."""
         return VECTOR_BYTES
 
     def arranged(self, graph: Graph) -> Graph:
-        """The graph with the channels of weights last; other weights are read as the model has them."""
+        """The graph with weights in channels-last layout; other weights stay as in the model."""
         return weights_channels_last(graph)
 
     def generate(self, kernel: Kernel) -> CudaSource:
@@ -42,7 +42,7 @@ class GpuCode:
 
 
 class CompiledKernels:
-    """The part of a ``Builder`` that compiles by NVRTC, whatever becomes of the binaries."""
+    """The part of a ``Builder`` that compiles with NVRTC, whatever the binaries are used for."""
 
     __slots__ = ()
 
@@ -53,14 +53,14 @@ class CompiledKernels:
         return len(self.compiler)
 
     def add(self, source: Source) -> None:
-        """A kernel is wanted."""
+        """Request a kernel."""
         assert isinstance(source, CudaSource)
         self.compiler.add(source)
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """By symbol, why kernels spill registers, or their tensor instructions wait for each other."""
+        """By symbol, the reasons of refusals: a kernel spills registers, or its wgmma instructions are serialised."""
         return self.compiler.refused(show)
 
     def close(self) -> None:
-        """Give up what has not been compiled."""
+        """Drop pending compilations."""
         self.compiler.close()

@@ -1,4 +1,4 @@
-"""Working on one of several GPUs, and what is said when PyTorch's allocator finds no memory there."""
+"""Runs work on one of several GPUs, and explains failures of PyTorch's allocator there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from taskmap.ir.errors import DeviceMemoryError
 
 
 class NoMemoryError(DeviceMemoryError, torch.OutOfMemoryError):
-    """DeviceMemoryError for those, too, who catch PyTorch's error to try a smaller batch."""
+    """DeviceMemoryError that is also PyTorch's error, for code that catches that to try a smaller batch."""
 
 
 class on_gpu:  # noqa: N801  a context manager that reads as a function
-    """PyTorch's current device is ``device``, a GPU with its index, inside; as it was before, outside.
+    """Makes ``device``, a GPU with its index, PyTorch's current device within the block.
 
-    Raises DeviceMemoryError, which is a torch.OutOfMemoryError, in the place of one without advice.
+    Raises DeviceMemoryError, which is a torch.OutOfMemoryError with advice, in place of PyTorch's own.
     """
 
     __slots__ = ("_device", "_guard")

@@ -1,4 +1,4 @@
-"""What a target needs of the driver: how its kernels are written, compiled and run."""
+"""The interface between the driver and a target: writing, compiling and running its kernels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from taskmap.ir.target import Target
 from taskmap.util.dump import Dump
 
 VECTOR_BYTES = 16
-"""What a kernel of a GPU loads at once; PyTorch's allocators give addresses that are multiples of more."""
+"""The widest load of a GPU kernel; the addresses from PyTorch's allocators are multiples of more."""
 
 Programs = Mapping[Program, MemoryPlan]
 Show = Callable[[int, int], None]
 
 
 class Runs(Protocol):
-    """A program that can be run: an Executable, or what is called as one."""
+    """A program that can be run: an Executable, or a callable like it."""
 
     runs: deque[TimedRun]
 
@@ -40,13 +40,14 @@ class Runs(Protocol):
         """Run all steps."""
 
     def release(self) -> None:
-        """Give up what is kept between calls."""
+        """Release all memory kept between calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPrograms:
-    """Programs that can be run. ``differ``: the address of the function that sees writes (``backend.program.watch``),
-    or None where parameters' memory is not looked at. ``resources``: what each kernel takes of a GPU, by symbol.
+    """Programs that can be run. ``differ``: the address of the function that detects writes
+    (``backend.program.watch``), or None if the memory of parameters is not watched. ``resources``: each kernel's use of
+    GPU resources, by symbol.
     """
 
     executables: Mapping[Program, Runs]
@@ -55,33 +56,33 @@ class LoadedPrograms:
 
 
 class Capturer(Protocol):
-    """What records the work that a function gives to a GPU."""
+    """Records the work that a function gives to a GPU."""
 
     def capture(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Call ``function`` and record the work; the result gives the same work to the GPU again."""
+        """Call ``function`` and record its work; the result gives the same work to the GPU again."""
 
 
 class ProgramBuilder(Protocol):
-    """Compiles the kernels of one graph while others are still being made: `add` each, then `finish`."""
+    """Compiles the kernels of one graph while others are still being generated: `add` each, then `finish`."""
 
     def __len__(self) -> int:
         """The number of kernels wanted so far."""
 
     def add(self, source: Source) -> None:
-        """A kernel is wanted."""
+        """Request a kernel."""
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """By symbol, why kernels take more of the hardware than it has: they are no longer wanted."""
+        """By symbol, the reasons why kernels need more of the hardware than it has; they are no longer requested."""
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs, ready to be run; ``prepares``: one of them computes constants."""
 
     def close(self) -> None:
-        """End what is still at work."""
+        """Stop work in progress."""
 
 
 class Platform(Protocol):
-    """A target: ``device`` is where tensors are, ``suffix`` the ending of files that hold its source."""
+    """A target. ``device``: the device of its tensors. ``suffix``: the suffix of its source files."""
 
     @property
     def store(self) -> KernelStore: ...
@@ -97,16 +98,16 @@ class Platform(Protocol):
 
     @property
     def alignment(self) -> int | None:
-        """Bytes of which the address of every tensor that kernels use must be a multiple; None for any."""
+        """The address of every tensor used by kernels must be a multiple of this many bytes; None for any address."""
 
     def capturer(self) -> Capturer | None:
-        """What records the launches of one compiled graph for replay, where the options want that."""
+        """Records the launches of one compiled graph for replay, if the options ask for it."""
 
     def arranged(self, graph: Graph) -> Graph:
-        """A graph after the passes, its weights arranged as the target's templates read them."""
+        """A graph after the passes, with weights arranged as the target's templates read them."""
 
     def generate(self, kernel: Kernel) -> Source:
         """The source of a lowered kernel."""
 
     def builder(self) -> ProgramBuilder:
-        """What compiles and loads the kernels of one graph."""
+        """A builder that compiles and loads the kernels of one graph."""

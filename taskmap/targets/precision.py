@@ -1,4 +1,4 @@
-"""Whether products of f32 may be rounded on the way: what the options say, or else PyTorch."""
+"""Rounding of operands in f32 products: decided by the options, or else by PyTorch's settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from taskmap.options import Options
 
 
 def with_precision(target: Target, options: Options) -> Target:
-    """``target``, a GPU, allowed or not to round the factors of f32 products to tf32."""
+    """``target``, a GPU, with or without permission to round the operands of f32 products to tf32."""
     allowed = pytorch_allows_tf32() if options.tf32 is None else options.tf32
     return replace(target, tf32=allowed)
 
 
 def pytorch_allows_tf32() -> bool:
-    """What PyTorch's own products do now: torch.backends.cuda.matmul.fp32_precision, and the settings that it stands
-    for: allow_tf32 beside it, and torch.set_float32_matmul_precision."""
+    """The current setting of PyTorch's own products: torch.backends.cuda.matmul.fp32_precision, and the settings that
+    it stands for: allow_tf32 beside it, and torch.set_float32_matmul_precision."""
     matmul = torch.backends.cuda.matmul
     if hasattr(matmul, "fp32_precision"):
         return bool(matmul.fp32_precision == "tf32")

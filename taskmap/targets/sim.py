@@ -1,4 +1,4 @@
-"""The simulator as a target: the kernels of a GPU, built for the host and run on tensors of the CPU."""
+"""The simulator as a target: GPU kernels, built for the host and run on CPU tensors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
 
 _TOGETHER = 4
-"""Kernels of one translation unit: fewer are read and linked dearly, more keep fewer processors busy."""
+"""Kernels per translation unit: fewer repeat the cost of reading and linking, more leave processors idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimPlatform(GpuCode):
-    """A GPU that is not there."""
+    """A GPU that is not present."""
 
     options: Options
     target: Target
@@ -44,10 +44,10 @@ class SimPlatform(GpuCode):
     device: torch.device = CPU
 
     def capturer(self) -> None:
-        """There is no queue of a GPU to be recorded."""
+        """None: there is no launch queue to record."""
 
     def builder(self) -> SimBuilder:
-        """What builds the kernels of one graph for the host."""
+        """A builder for the kernels of one graph, for the host."""
         return SimBuilder(self)
 
 
@@ -69,7 +69,7 @@ class SimBuilder:
         return len(self._wanted)
 
     def add(self, source: Source) -> None:
-        """A kernel is wanted."""
+        """Request a kernel."""
         assert isinstance(source, CudaSource)
         if source.symbol in self._wanted:
             return
@@ -86,7 +86,7 @@ class SimBuilder:
         )
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """The host has room for every kernel."""
+        """No refusals: the host has resources for every kernel."""
         return {}
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
@@ -108,7 +108,7 @@ class SimBuilder:
         return LoadedPrograms(executables, None, self._resources(sources) if options.profile or dump.wanted else {})
 
     def _resources(self, sources: list[CudaSource]) -> dict[str, Resources]:
-        """What the kernels would take of the GPU, for people who look; nothing where no CUDA compiler is installed."""
+        """The kernels' use of GPU resources, for reports; empty if no CUDA compiler is installed."""
         platform = self.platform
         store = KernelStore(platform.store.path, suffix=SUFFIX)
         try:
@@ -120,7 +120,7 @@ class SimBuilder:
         return {symbol: binary.resources for symbol, binary in made.items()}
 
     def close(self) -> None:
-        """Give up what has not been built."""
+        """Drop pending builds."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 

@@ -1,5 +1,5 @@
-"""Work on streams of a GPU that this package does not choose: what one has prepared others wait for, and a user's
-capture of a CUDA graph is told from work that is done at once."""
+"""Work on GPU streams chosen by others: prepared results are waited for on other streams, and a user's capture of a
+CUDA graph is distinguished from immediate work."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 
 from taskmap.ir.errors import UnsupportedError
 
-# These carry no types.
+# These functions have no type annotations.
 _is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 _current: Callable[[torch.device], Any] = torch.cuda.current_stream
 _new_event: Callable[[], Any] = torch.cuda.Event
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether the caller is capturing a CUDA graph: what is launched now runs later, once for each replay."""
+    """True if the caller is capturing a CUDA graph: work launched now runs later, once for each replay."""
     return device.type == "cuda" and _is_capturing()
 
 
 def refuse_capture(device: torch.device, what: str) -> None:
-    """Raises UnsupportedError while a CUDA graph is captured, for ``what`` would be a part of the graph."""
+    """Raises UnsupportedError while a CUDA graph is captured, because ``what`` would become a part of the graph."""
     if not is_capturing(device):
         return
     raise UnsupportedError(
@@ -33,8 +33,8 @@ def refuse_capture(device: torch.device, what: str) -> None:
 
 
 class OnStream:
-    """Tensors that the stream which is current now computes. Other streams wait for them; they keep the memory as long
-    as their work needs it.
+    """Tensors that the current stream computes. Other streams wait for them, and keep the memory as long as their work
+    needs it.
     """
 
     def __init__(self, device: torch.device, tensors: Sequence[torch.Tensor]) -> None:
@@ -46,8 +46,8 @@ class OnStream:
         self._done = False
 
     def wait(self) -> None:
-        """The current stream goes on when the tensors are computed. A capture begins when all work is done: it has
-        nothing to wait for."""
+        """The current stream waits for the tensors. A capture begins after all work is done, so it has nothing to
+        wait for."""
         stream = _current(self._device)
         number = int(stream.cuda_stream)
         if number not in self._known:

@@ -1,4 +1,4 @@
-"""How many threads PyTorch, and so what taskmap plans, uses."""
+"""The number of threads that PyTorch uses, which taskmap's plans follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Within the block PyTorch uses ``count`` threads; None leaves it as it is."""
+    """Within the block PyTorch uses ``count`` threads; None leaves its setting alone."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

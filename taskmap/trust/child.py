@@ -1,7 +1,7 @@
-"""Run kernels in a process that may die of them: `python child.py job.json`, without taskmap, numpy or torch.
+"""Run kernels in a process that may crash: `python child.py job.json`, without taskmap, numpy or torch.
 
-The job names a shared object and, for each kernel, its symbol, the files of its buffers and its sizes. A buffer's file
-is replaced by what the kernel left in it. Each symbol is printed when its kernel has returned.
+The job names a shared object and, for each kernel, its symbol, the files of its buffers and its sizes. After a kernel
+has run, each buffer's file is replaced by the buffer's contents. Each symbol is printed when its kernel has returned.
 """
 
 import contextlib

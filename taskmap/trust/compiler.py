@@ -1,4 +1,4 @@
-"""The C compiler that kernels are made with: found, tried once, and given the flags with which it is right."""
+"""The C compiler that builds kernels: found, tried once, and given flags with which its code is right."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = ["trusted_toolchain", "verdict_on"]
 
 _log = logging.getLogger(__name__)
 _climb: Callable[[Toolchain, Target], Outcome] = lazily("taskmap.trust.ladder", "climb")
-"""Operators and schedules are loaded for a trial alone."""
+"""Operators and schedules are loaded only for a trial."""
 _known: dict[str, CompilerVerdict] = {}
 _lock = Lock()
-_CORES = 2  # of the target that is tried: kernels that are small run on one
+_CORES = 2  # of the trial's target: small kernels run on one
 
 
 def trusted_toolchain(
@@ -42,10 +42,10 @@ def trusted_toolchain(
     cache_dir: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Toolchain:
-    """As ``find_toolchain``, with the flags that a trial of the compiler chose.
+    """As ``find_toolchain``, with the flags chosen by a trial of the compiler.
 
-    A compiler is tried when it is first used, which takes seconds; the verdict is kept in ``cache_dir`` (default: the
-    kernel store's folder). Raises WrongCompilerError for one that is wrong with all flags that were tried, and what
+    A compiler is tried on first use, which takes seconds; the verdict is kept in ``cache_dir`` (default: the
+    kernel store's folder). Raises WrongCompilerError if no flags of the ladder give right code, and whatever
     ``find_toolchain`` raises.
     """
     toolchain = find_toolchain(isa=isa, fast_math=fast_math, environ=environ)
@@ -54,17 +54,17 @@ def trusted_toolchain(
         return toolchain
     if verdict.safer is None:
         raise WrongCompilerError(
-            "the C compiler makes wrong code",
+            "the C compiler generates wrong code",
             where=f"{shlex.join(toolchain.command)}, {toolchain.identity}",
-            why=f"of {verdict.count} kernels whose results are known, some are wrong with all flags that were tried: "
+            why=f"Of {verdict.count} kernels with known results, some are wrong with all flags tried: "
             f"{verdict.wrong[-1]}.",
-            hint="Set TASKMAP_CC to another gcc or clang; `taskmap env` shows what became of its trial.",
+            hint="Set TASKMAP_CC to another gcc or clang; `taskmap env` shows the result of its trial.",
         )
     return replace(toolchain, safer=verdict.safer)
 
 
 def verdict_on(toolchain: Toolchain, cache_dir: str | Path | None = None) -> CompilerVerdict | None:
-    """The verdict on a compiler, which is tried if need be; None for one that compiles nothing, as its use shows."""
+    """The verdict on a compiler, tried if need be; None if it compiles nothing, which its first use then reports."""
     root = default_path() if cache_dir is None else Path(cache_dir)
     key = verdict_key(toolchain, fingerprint(toolchain.command[0]))
     with _lock:
@@ -89,5 +89,5 @@ def _try(toolchain: Toolchain) -> CompilerVerdict | None:
         return None
     verdict = verdict_of(outcome, time.perf_counter() - started)
     for line in verdict.wrong:
-        _log.info("the C compiler %s makes wrong code %s", toolchain.identity, line)
+        _log.info("the C compiler %s generates wrong code %s", toolchain.identity, line)
     return verdict

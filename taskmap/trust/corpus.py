@@ -1,9 +1,9 @@
-"""The kernels that a C compiler is tried with: small ones of every kind, element type and vector width that the code
-generator writes.
+"""The kernels of a C compiler's trial: small ones of every kind, element type and vector width that the code generator
+writes.
 
-They come from the operators' own definitions through the real schedules and the real code generator, so a change there
-changes what is tried. Sizes leave a remainder behind the vectors: compilers are wrong in tails and short reductions.
-Values are small multiples of 1/4 and integers, whose sums and products every order of evaluation gives alike.
+They come from the operators' own definitions, the real schedules and the real code generator, so a change of these
+changes the trial. Sizes leave a remainder after the vectors: compiler bugs show in tails and short reductions. Values
+are integers and small multiples of 1/4, whose sums and products are the same in every order of evaluation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ EVERY = (*INTEGERS, *FLOATS, boolean)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """A kernel with arguments and what it has to give."""
+    """A kernel with its arguments and expected results."""
 
     kernel: Kernel
     source: KernelSource
@@ -66,13 +66,13 @@ class Sample:
 
     @property
     def has_halves(self) -> bool:
-        """Whether it computes with f16, which gcc has from version 12 on, and clang from 15."""
+        """True if it computes with f16, which gcc supports from version 12 and clang from 15."""
         return any("f16" in part.replace("bf16", "") for part in (self.source.text, *self.source.prelude))
 
 
 def samples(target: Target, *, integers: bool) -> Iterator[Sample]:
-    """The kernels for ``target`` that compute with ``integers``, those that compilers are known to get wrong first; or
-    the others."""
+    """The kernels for ``target``: with ``integers``, those with integers that compilers are known to get wrong, which
+    come first; without, the others."""
     for number, (name, program, dtypes) in enumerate(_WITH_INTEGERS if integers else _FLOATS_ALONE):
         for dtype in dtypes:
             task = _task(f"{name}_{dtype.name}", program(dtype))
@@ -120,7 +120,7 @@ def _tensor(dtype: DType, *shape: Dim) -> Node:
 
 
 def _compared(dtype: DType) -> list[Node]:
-    """A product of comparisons as numbers, which gcc 12.2 -O3 gets wrong for narrow integers."""
+    """A product of comparisons as numbers, which gcc 12.2 -O3 compiles wrongly for narrow integers."""
     b = pointwise_ops.to_dtype(logic.comparison("gt", _tensor(dtype, 33, 16), 3), dtype)
     return [matmul.mm(b, views.transpose(b, 0, 1))]
 
@@ -142,7 +142,7 @@ def _casts(dtype: DType) -> list[Node]:
 
 
 def _halves(dtype: DType) -> list[Node]:
-    """From every type."""
+    """Conversions from every type."""
     return [pointwise_ops.to_dtype(_tensor(other, _LENGTH), dtype) for other in EVERY if other != dtype]
 
 
@@ -163,7 +163,7 @@ def _rows(dtype: DType) -> list[Node]:
 
 
 def _sums(dtype: DType) -> list[Node]:
-    """Of comparisons too, as floats."""
+    """Sums, also of comparisons, as floats."""
     x = _tensor(dtype, 5, _LENGTH)
     counted = pointwise_ops.to_dtype(logic.comparison("gt", x, 1), dtype)
     return [reductions.sum_(x, 1), reductions.amin(x, 1), reductions.sum_(arithmetic.mul(counted, x), 1)]
@@ -175,7 +175,7 @@ def _columns(dtype: DType) -> list[Node]:
 
 
 def _free(dtype: DType) -> list[Node]:
-    """Of any length."""
+    """Kernels of any length."""
     x = _tensor(dtype, 3, _N)
     return [reductions.sum_(arithmetic.mul(x, x), 1, dtype=dtype)]
 
@@ -227,7 +227,7 @@ def _pooled(dtype: DType) -> list[Node]:
 
 
 def _long(dtype: DType) -> list[Node]:
-    """Enough work to be shared by threads."""
+    """Kernels with enough work to be shared by threads."""
     return [arithmetic.mul(_tensor(dtype, 160, 131), _tensor(dtype, 131))]
 
 

@@ -1,4 +1,4 @@
-"""Flags for a compiler that is wrong: the first rung with which every sample is right."""
+"""Flags for a compiler that generates wrong code: the first rung with which every sample is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskmap.trust.corpus import Sample, samples
 from taskmap.trust.trial import faults
 from taskmap.trust.verdict import Climb, Fault, Flags, Outcome, UntriedError
 
-# What vectorises statements is the least loss: kernels are written in vectors. What vectorises loops is the next.
+# Turning off statement vectorisation costs least, as kernels are written in vectors; loop vectorisation comes next.
 RUNGS: dict[Family, tuple[Flags, ...]] = {
     "gcc": ((), ("-fno-tree-slp-vectorize",), ("-fno-tree-vectorize",), ("-O2", "-fno-tree-vectorize"), ("-O1",)),
     "clang": (
@@ -23,17 +23,17 @@ RUNGS: dict[Family, tuple[Flags, ...]] = {
 
 
 _SUSPECTS = 5
-"""Kernels with integers that compilers are known to get wrong with the usual flags."""
+"""Kernels with integers that compilers are known to compile wrongly with the usual flags."""
 
 
 def climb(toolchain: Toolchain, target: Target) -> Outcome:
-    """Try ``toolchain`` with kernels for ``target``: those with integers, those without, each on a ladder of its own.
+    """Try ``toolchain`` with kernels for ``target``: with integers and without, each on its own ladder.
 
     Raises UntriedError when no rung compiles the samples, not even those without f16, which older compilers lack.
     """
     with ThreadPoolExecutor(2, "taskmap-trust") as pool:
         running: list[Future[Climb]] = []
-        for integers in (True, False):  # the first are compiled while the others are being generated
+        for integers in (True, False):  # the first batch compiles while the second is generated
             running.append(pool.submit(_climb, toolchain, list(samples(target, integers=integers)), integers))
         return Outcome(running[0].result(), running[1].result())
 
@@ -49,7 +49,7 @@ def _climb(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> Cli
 
 
 def _highest(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> Climb:
-    """The first rung with which all are right. Raises UntriedError when no rung compiles them."""
+    """The first rung with which all samples are right. Raises UntriedError when no rung compiles them."""
     wrong: list[tuple[Flags, tuple[Fault, ...]]] = []
     refusals: list[UntriedError] = []
     for flags in RUNGS[toolchain.family]:
@@ -57,7 +57,7 @@ def _highest(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> C
             found = _faults(tried, replace(toolchain, safer=Safer(flags, flags)), integers)
         except UntriedError as error:
             refusals.append(error)
-            if "error:" in str(error):  # of the source, which other flags do not mend
+            if "error:" in str(error):  # an error in the source, which no flags fix
                 break
             found = [Fault("the compiler", f"fails: {error}")]
         if not found:
@@ -69,7 +69,7 @@ def _highest(toolchain: Toolchain, tried: Sequence[Sample], integers: bool) -> C
 
 
 def _faults(tried: Sequence[Sample], toolchain: Toolchain, integers: bool) -> list[Fault]:
-    """The faults of the suspects alone, where there are such; of all others at once, since each text costs a prelude
-    and a process."""
+    """The faults of the suspects alone, if they have any; else of all others at once, because each translation unit
+    costs a prelude and a process."""
     alone = _SUSPECTS if integers and toolchain.safer == Safer() else 0
     return faults(tried[:alone], toolchain, integers=integers) or faults(tried[alone:], toolchain, integers=integers)

@@ -1,4 +1,4 @@
-"""Compiling samples with a compiler and running them, in a process that may die of it, on poisoned outputs."""
+"""Compiling samples and running them, with poisoned outputs, in a process that may crash."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TOLERANCE = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 
 
 def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -> list[Fault]:
-    """The samples that ``toolchain`` gets wrong, compiled with its flags for kernels with ``integers`` or without.
+    """The samples that ``toolchain`` compiles wrongly, with its flags for kernels with ``integers`` or without.
 
     Raises UntriedError when they cannot be compiled or loaded.
     """
@@ -56,7 +56,7 @@ def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -
             name = s.source.symbol
             if name not in done:
                 found.append(Fault(s.kernel.name, ending))
-                break  # those after it did not run
+                break  # later samples did not run
             found += [Fault(s.kernel.name, what) for what in _differences(s, buffers[name])]
         return found
 
@@ -64,7 +64,7 @@ def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -
 def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, folder: Path) -> Path:
     sources = {s.source.symbol: s.source for s in samples}
     tiles = tuple(s for s in sources.values() if s.is_spelled_out)
-    others = (team_source(), *(s for s in sources.values() if not s.is_spelled_out))  # with what loops are bound to
+    others = (team_source(), *(s for s in sources.values() if not s.is_spelled_out))  # for bound loops
     units = {"others.o": others, **({"tiles.o": tiles} if tiles else {})}
     commands = [
         (toolchain.compile_command(name, integers=integers, spelled_out=name == "tiles.o"), TranslationUnit(unit).text)
@@ -90,7 +90,7 @@ def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, f
 
 
 def _run(folder: Path) -> tuple[frozenset[str], str]:
-    """The symbols of the kernels that returned, and how the process ended. UntriedError when it could not begin."""
+    """The symbols of the kernels that returned, and how the process ended. UntriedError when it did not start."""
     try:
         answer = subprocess.run(
             [sys.executable, "-I", "-S", child.__file__, str(folder / "job.json")],
@@ -110,7 +110,7 @@ def _run(folder: Path) -> tuple[frozenset[str], str]:
 
 
 def _write(sample: Sample, folder: Path) -> list[str]:
-    """A file for each buffer of the kernel: guards on both sides, outputs poisoned."""
+    """Write a file for each buffer of the kernel: guards on both sides, outputs poisoned."""
     inputs = iter(sample.arrays)
     outputs = dict(zip(sample.kernel.outputs, sample.expected, strict=True))
     names = []
@@ -124,7 +124,7 @@ def _write(sample: Sample, folder: Path) -> list[str]:
 
 
 def _differences(sample: Sample, names: Sequence[str]) -> list[str]:
-    """How the outputs in the files ``names`` differ from what they must be."""
+    """The differences between the outputs in the files ``names`` and their expected values."""
     expected = dict(zip(sample.kernel.outputs, sample.expected, strict=True))
     found = []
     for b, name in zip(sample.kernel.buffers, names, strict=True):
@@ -150,7 +150,7 @@ def _equal(got: NDArray[Any], want: NDArray[Any], dtype: DType) -> NDArray[np.bo
 
 
 def _stored(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
-    """An array as it lies in memory."""
+    """An array as it is stored in memory."""
     if dtype == bf16:
         return np.asarray(round_bf16(array).view(np.uint32) >> 16, np.uint16)
     return np.ascontiguousarray(array, np.uint8 if dtype.is_bool else NUMPY_TYPES[dtype.name])

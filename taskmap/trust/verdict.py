@@ -1,4 +1,4 @@
-"""What a compiler's trial ended in, kept beside the kernel store: `compilers/<key>.json`."""
+"""The result of a compiler's trial, kept beside the kernel store: `compilers/<key>.json`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Flags = tuple[str, ...]
 
 
 class UntriedError(Exception):
-    """The samples could not be compiled or loaded, so that nothing is known of what they compute."""
+    """The samples could not be compiled or loaded, so that nothing is known about their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kernel that a compiler got wrong, and how."""
+    """A kernel that a compiler compiled wrongly, and its error."""
 
     kernel: str
     what: str
@@ -37,8 +37,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """The rung for one kind of kernel, None when none is right; how many kernels were tried, those with f16 among them
-    or not; and what was wrong on the rungs below it."""
+    """The ladder's result for one kind of kernel: the rung, None if no rung is right; how many kernels were tried and
+    whether any has f16; and the faults on the rungs below."""
 
     flags: Flags | None
     count: int
@@ -48,14 +48,14 @@ class Climb:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a compiler's trial."""
+    """The outcome of a compiler's trial."""
 
     integers: Climb
     floats: Climb
 
     @property
     def safer(self) -> Safer | None:
-        """The flags to add; None for a compiler that is not to be used."""
+        """The flags to add; None for a compiler that must not be used."""
         if self.integers.flags is None or self.floats.flags is None:
             return None
         return Safer(self.integers.flags, self.floats.flags)
@@ -65,8 +65,8 @@ class Outcome:
 class CompilerVerdict:
     """The outcome of a trial of ``count`` kernels.
 
-    safer: flags to add, None for a compiler that may not be used. wrong: for each rung that was not right, its flags,
-    with the first kernels that were wrong. halves: kernels with f16 could be compiled. seconds: what the trial took.
+    safer: flags to add; None for a compiler that may not be used. wrong: for each rung with faults, its flags and
+    the first kernels that were wrong. halves: kernels with f16 could be compiled. seconds: duration of the trial.
     """
 
     safer: Safer | None
@@ -98,20 +98,20 @@ def verdict_of(outcome: Outcome, seconds: float) -> CompilerVerdict:
 
 
 def verdict_key(toolchain: Toolchain, fingerprint: tuple[str, int, int]) -> str:
-    """The name of a compiler's verdict: its path and file, version, flags, and all that decides the kernels tried."""
+    """The name of a compiler's verdict: its path and file, version, flags, and everything that decides the corpus."""
     parts = [_FORMAT, toolchain.identity, toolchain.command, fingerprint, toolchain.flags, toolchain.isa, _corpus()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)
 def _corpus() -> str:
-    """A version of the kernels that compilers are tried with: of the definitions, the schedules and the generator."""
+    """A version of the corpus: a hash of the definitions, the schedules and the generator."""
     definitions = Path(taskmap.__path__[0]) / "graph" / "ops"
     return f"{compiler_version()} {version_of([definitions, Path(__file__).parent])}"
 
 
 def find_verdict(root: Path, key: str) -> CompilerVerdict | None:
-    """The verdict kept under ``key``; None where there is none, or it is damaged."""
+    """The verdict kept under ``key``; None if there is none or it is damaged."""
     try:
         record = json.loads(_path(root, key).read_bytes())
         if record["key"] != key or record["check"] != _check(record["verdict"]):
@@ -125,7 +125,7 @@ def find_verdict(root: Path, key: str) -> CompilerVerdict | None:
 
 
 def keep_verdict(root: Path, key: str, toolchain: Toolchain, verdict: CompilerVerdict) -> None:
-    """Keep ``verdict``, as far as that is possible."""
+    """Keep ``verdict``, if possible."""
     path = _path(root, key)
     content = asdict(verdict)
     record = {
@@ -161,5 +161,5 @@ def _read(content: Mapping[str, Any]) -> CompilerVerdict:
 
 def _flags(words: Any) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise TypeError("no list of words")
+        raise TypeError("not a list of words")
     return tuple(words)

@@ -1,1 +1,14 @@
-"""Helpers of the whole package: progress, dumps."""
+"""Helpers for the whole package: nothing here knows the compiler's stages.
+
+Reading order:
+
+    progress          a progress bar on a terminal, or a line now and then
+    logs              TORCH_LOGS and TORCH_TRACE
+    metrics           process-wide counts of compilations and calls
+    dump              every stage of a compilation as a numbered file
+    private_compile   a temporary torch.compile
+    gc_pause          compile without the cyclic garbage collector
+    stack_headroom    compile at the same speed at every call depth
+
+It imports `ir` (errors) and `backend` (counters), and nothing else of taskmap.
+"""

@@ -1,4 +1,4 @@
-"""Every stage of a compilation as a numbered file, for reading."""
+"""Dumps for reading: every stage of a compilation as a numbered file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Dump:
     _count: itertools.count[int] = field(default_factory=itertools.count)
 
     def write(self, name: str, text: object) -> None:
-        """Write ``text`` as the next file, called ``name`` (letters, digits, dot, dash, underscore are kept)."""
+        """Write ``text`` as the next file, named ``name``; only letters, digits, dot, dash and underscore are kept."""
         if self.folder is None:
             return
         path = self.folder / f"{next(self._count):02d}_{re.sub(r'[^a-zA-Z0-9._-]', '_', name)[:120]}"
@@ -36,12 +36,12 @@ class Dump:
 
     @property
     def wanted(self) -> bool:
-        """Whether writing does anything, so that text need not be made for nothing."""
+        """True if stages are written; callers skip building text otherwise."""
         return self.folder is not None
 
 
 def new_dump(dump_dir: str | None, kind: str) -> Dump:
-    """The dump of one graph: a new folder <dump_dir>/<number>_<kind>, or nothing without a dump_dir."""
+    """The dump of one graph: a new folder <dump_dir>/<number>_<kind>; without a dump_dir, a dump that does nothing."""
     if dump_dir is None:
         return Dump(None)
     root = Path(dump_dir)

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, held back while a graph is compiled."""
+"""Pauses Python's cyclic garbage collector while a graph is compiled."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile, unless somebody else turns it on.
+    """Pause cyclic garbage collection within the block, unless other code turns it on.
 
-    A compilation makes several hundred thousand nodes and leaves few cycles. Counting them, the collector would walk
-    all objects of the process, most of them PyTorch's, which costs as much as importing, planning and loading together.
+    A compilation makes several hundred thousand nodes and leaves few cycles. Their number would trigger the collector,
+    which walks all objects of the process, most of them PyTorch's; that costs as much as importing, planning and
+    loading together.
     """
     if not gc.isenabled():
         yield

@@ -1,10 +1,10 @@
-"""What a compilation says while it goes on.
+"""Log output of a compilation.
 
-TORCH_LOGS="taskmap" prints one line for each graph and each fallback, TORCH_LOGS="+taskmap" also graphs, plans with
-what was not fused and why, kernels with their source, and where each came from. PyTorch finds the loggers by the names
-of the modules; in a process without PyTorch, Python's own logging reaches them as `logging.getLogger("taskmap")`.
+TORCH_LOGS="taskmap" prints one line for each graph and each fallback. TORCH_LOGS="+taskmap" adds graphs, plans with
+the reasons for not fusing, kernels with their source, and the origin of each. PyTorch finds the loggers by module name;
+in a process without PyTorch, Python's own logging reaches them as `logging.getLogger("taskmap")`.
 
-TORCH_TRACE=<folder> receives graph, plan and kernels of each compilation as artifacts, which tlparse shows.
+TORCH_TRACE=<folder> receives the graph, plan and kernels of each compilation as artifacts, which tlparse shows.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _log = logging.getLogger(__name__)
 
 
 def said(text: str, *values: object) -> None:
-    """One line for people who follow what is compiled."""
+    """Log one line about the progress of a compilation."""
     _log.info(text, *values, stacklevel=2)
 
 
 def detail(text: str, *values: object) -> None:
-    """One line for people who look for something."""
+    """Log one line of detail, for debugging."""
     _log.debug(text, *values, stacklevel=2)
 
 
 def stage(kind: str, name: str, text: Callable[[], object]) -> None:
-    """A stage of the compilation of a graph; ``text`` is made only when somebody wants it.
+    """Log a stage of a graph's compilation; ``text`` is called only if a log or trace receives it.
 
     kind: forward, backward or inference, or another name of the graph. name: graph, plan or kernels.
     """
@@ -44,7 +44,7 @@ def stage(kind: str, name: str, text: Callable[[], object]) -> None:
 
 
 def _trace() -> Callable[..., None] | None:
-    """PyTorch's structured log, where it is loaded and somebody reads it."""
+    """PyTorch's structured log, if PyTorch is loaded and a trace is being written."""
     logs = sys.modules.get("torch._logging")
     internal = getattr(logs, "_internal", None)
     if not getattr(getattr(internal, "trace_log", None), "handlers", None):

@@ -1,4 +1,4 @@
-"""What this process has compiled and called, as counts."""
+"""Process-wide counts of compilations and calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Metrics:
     """Counts since the process started.
 
     graphs: graphs compiled (forward and backward are two). fallbacks: graphs that PyTorch runs as a whole.
-    kernels_compiled, kernels_found: kernels that the C compiler made, and that the store had already.
-    tasks_scheduled, tasks_found, tasks_shared: fused groups that were scheduled, whose C an earlier process had left,
-    and for which an equal one had already been seen. tasks_tuned: those whose configuration came from the tuning cache.
-    groups_split: groups that no schedule took as a whole.
+    kernels_compiled, kernels_found: kernels built by the C compiler, and kernels found in the store.
+    tasks_scheduled, tasks_found, tasks_shared: fused groups that were scheduled; groups whose C was left by an earlier
+    process; groups equal to an earlier group of this process. tasks_tuned: groups whose configuration came from the
+    tuning cache. groups_split: groups that no schedule accepted as a whole.
     externs: steps that PyTorch runs. constants_prepared: how often frozen parameters were folded and packed.
     calls: calls of compiled graphs. compile_seconds: wall time in the C compiler.
     """
@@ -57,10 +57,10 @@ class Ledger:
         next(self._calls)
 
     def read(self) -> Metrics:
-        """The counts as they stand."""
+        """A snapshot of the counts."""
         made = self.kernels.snapshot()
         with self._lock:
-            calls = next(self._calls) - self._reads  # reading counts too, and is taken off again
+            calls = next(self._calls) - self._reads  # reading advances the counter; subtract the reads
             self._reads += 1
             return Metrics(
                 calls=calls,
@@ -72,7 +72,7 @@ class Ledger:
 
 
 COUNTERS = Ledger()
-"""The process's counts. They are only ever read by people and tests; nothing that is compiled depends on them."""
+"""The process's counts. Only people and tests read them; no compilation depends on them."""
 
 
 def metrics() -> Metrics:

@@ -1,4 +1,4 @@
-"""torch.compile for one purpose, of which nothing is left afterwards."""
+"""A temporary torch.compile whose Dynamo cache entries are removed on exit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 @contextmanager
 def private_compile(function: Callable[..., Any], backend: Backend) -> Iterator[Callable[..., Any]]:
-    """Yields ``function`` compiled with ``backend``; afterwards what was compiled is gone.
+    """Yields ``function`` compiled with ``backend``; on exit the compiled code is removed.
 
-    Dynamo keeps its results with the code of the functions compiled, shared by all who compile these. Where nobody else
-    has, they are removed. Where somebody has, the entries stay but hold nothing, and the others are untouched. What
-    Dynamo remembers of the sizes that it saw, to make those that differ symbolic, is set aside meanwhile.
+    Dynamo keeps its cache entries with the code objects of the compiled functions, shared by all compilations of them.
+    If this compilation was the only one, its entries are removed. Otherwise they stay, but hold nothing, and other
+    entries are untouched. Dynamo's record of sizes seen, by which it makes varying sizes symbolic, is set aside within
+    the block.
     """
     thread = threading.get_ident()
     compiled: dict[CodeType, int] = {}
@@ -56,7 +57,7 @@ def private_compile(function: Callable[..., Any], backend: Backend) -> Iterator[
 
 
 class _Graph:
-    """A compiled graph that can be let go of while Dynamo still refers to it."""
+    """A compiled graph that can be released while Dynamo still refers to it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function: Callable[..., Any] | None = function
@@ -67,14 +68,14 @@ class _Graph:
 
 
 def _entries(code: CodeType) -> int:
-    """How many compiled versions Dynamo keeps of ``code``."""
+    """The number of compiled versions that Dynamo keeps of ``code``."""
     count = getattr(torch._C._dynamo.eval_frame, "_get_total_cache_entry_count", None)
     if count is not None:
         return int(count(code))
     return len(torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code))
 
 
-# Since PyTorch 2.13 a compilation can have entries, and a limit on their number, of its own.
+# Since PyTorch 2.13 a compilation can have its own entries, with its own limit on their number.
 _APART: dict[str, Any] = (
     {"isolate_recompiles": True} if hasattr(torch._C._dynamo.eval_frame, "_get_cache_entries_for_region") else {}
 )
@@ -82,8 +83,8 @@ _APART: dict[str, Any] = (
 
 @contextmanager
 def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
-    """Whatever runs meanwhile, the tensors that ``function`` can reach are afterwards as they were before: arguments,
-    buffers, and those in variables around it. So is the random state. Parameters are not looked at.
+    """On exit, restores every tensor that ``function`` can reach to its value on entry: arguments, buffers, and tensors
+    in enclosing variables. Restores the random state, too. Parameters are not examined.
     """
     tensors = [
         t for t in reachable(function, arguments) if t.layout == torch.strided and not isinstance(t, torch.nn.Parameter)
@@ -98,8 +99,8 @@ def unchanged(function: Callable[..., Any], arguments: Any) -> Iterator[None]:
 
 
 def reachable(function: Callable[..., Any], arguments: Any) -> list[torch.Tensor]:
-    """The tensors that a call may read or write: arguments, parameters and buffers, and what the function's variables
-    hold, each once.
+    """The tensors that a call may read or write, each once: arguments, parameters, buffers, and tensors in the
+    function's variables.
     """
     found: dict[int, torch.Tensor] = {}
     for value in tree_leaves([arguments, function, *_variables(function)]):
@@ -110,7 +111,7 @@ def reachable(function: Callable[..., Any], arguments: Any) -> list[torch.Tensor
 
 
 def _variables(function: Callable[..., Any]) -> list[Any]:
-    """What a function refers to by name, and the object that a method belongs to."""
+    """The objects that a function refers to by name, and the object that a method is bound to."""
     plain = getattr(function, "__func__", function)
     owner = getattr(function, "__self__", None)
     if not inspect.isfunction(plain):

@@ -1,4 +1,4 @@
-"""Progress, for those who wait: a bar on a terminal; for commands whose output goes elsewhere, a line now and then."""
+"""Progress for people who wait: a bar on a terminal; for commands with redirected output, a line now and then."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _waits_shown = False
 
 
 class Show(Protocol):
-    """Takes the number of things done, the number wanted, and what is to be said of what is being done."""
+    """Takes the number of items done, the number wanted, and a text about the current item."""
 
     def __call__(self, done: int, wanted: int, more: str = "") -> None: ...
 
 
 @contextmanager
 def progress_in_lines() -> Iterator[None]:
-    """Within the block progress is also written where stderr is no terminal: a line every two seconds. For commands: a
-    library is quiet there."""
+    """Within the block, progress is also written when stderr is not a terminal: a line every two seconds. For commands;
+    library calls stay quiet there."""
     global _in_lines  # no context variable: compilations may run in other threads
     before, _in_lines = _in_lines, True
     try:
@@ -37,7 +37,7 @@ def progress_in_lines() -> Iterator[None]:
 
 @contextmanager
 def waits_shown(wanted: bool = True) -> Iterator[None]:
-    """Within the block `waiting` says on a terminal what is waited for. For commands: a library is quiet."""
+    """Within the block, `waiting` names on a terminal the work in progress. For commands; library calls stay quiet."""
     global _waits_shown  # as above
     before, _waits_shown = _waits_shown, wanted
     try:
@@ -48,8 +48,8 @@ def waits_shown(wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Work whose length is unknown, such as an import: after a second a line on the terminal says what is being done
-    and for how long, and goes when the work is done.
+    """For work of unknown length, such as an import: after a second, a line on the terminal names the work and its
+    duration; the line disappears when the work is done.
     """
     if not (_waits_shown and sys.stderr.isatty()):
         yield
@@ -79,9 +79,9 @@ def _tell(what: str, done: threading.Event, stream: TextIO) -> None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Show]:
-    """Yields a function to call with the number of things done and the number wanted, and what is to be said of it.
+    """Yields a function that takes the number of items done, the number wanted, and a text about the current item.
 
-    After a second a bar on stderr shows them where that is a terminal, and elsewhere progress_in_lines.
+    After a second, a bar on stderr shows them if stderr is a terminal; elsewhere see progress_in_lines.
     """
     started = said = time.monotonic()
     bar: Any = None

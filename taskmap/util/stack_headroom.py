@@ -1,4 +1,4 @@
-"""Room for frames in one piece, so that a compilation runs at the same speed from every depth of calls.
+"""Contiguous stack for interpreter frames, so that a compilation runs at the same speed at every call depth.
 
 CPython keeps the frames of Python functions in chunks of 16 KiB. A call that does not fit into the current chunk maps a
 new one from the system, and its return unmaps it. When a chunk happens to end inside an inner loop, every iteration
@@ -20,8 +20,8 @@ _SLOTS = 1 << 14
 def headroom(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """``function``, called with room for several hundred frames.
 
-    The frame around it is said to need 128 KiB of stack, for which CPython maps a chunk of twice the size; what is
-    called goes on in the rest of it.
+    The wrapper's code object claims to need 128 KiB of stack, so CPython maps a chunk of twice that size; the frames of
+    the calls inside use the rest of it.
     """
 
     def roomy(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -51,7 +51,7 @@ def refusal(path: Path, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty, or no file"),
+        (b"", "is empty or not a file"),
         (b"\x08\x07 an ONNX model", "is not a zip file"),
         (b"PK\x03\x04", "truncated or damaged"),
         (b"PK\x03\x04" + bytes(5000), "truncated or damaged"),
@@ -66,12 +66,12 @@ def test_what_is_no_archive(tmp_path: Path, content: bytes, message: str) -> Non
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         taskmap.load(tmp_path / "none.taskmap")
-    assert "is empty, or no file" in refusal(tmp_path)
+    assert "is empty or not a file" in refusal(tmp_path)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.taskmap")
-    assert "is empty, or no file" in refusal(tmp_path / "model.taskmap")
+    assert "is empty or not a file" in refusal(tmp_path / "model.taskmap")
 
 
 def test_another_zip_file(tmp_path: Path) -> None:
@@ -256,12 +256,12 @@ def nested(depth: int) -> Any:
         (put("inputs", 0, "dtype", value="object"), "is not one of"),
         (put("inputs", 0, "name", value="x" * 5000), "is not a text"),
         (put("inputs", 0, "name", value="\ud800"), "is not a text"),
-        (put("inputs", 0, "shape", value=[8]), "is for other inputs"),
+        (put("inputs", 0, "shape", value=[8]), "does not match the model's inputs"),
         (put("plans", 0, "io", 0, value=["input", 1]), "is not a whole number from 0 to below 1"),
         (put("plans", 0, "io", 0, value=["output", 0]), "is not one of input, made, weight"),
-        (put("plans", 0, "io", value=[]), "tables of other lengths"),
+        (put("plans", 0, "io", value=[]), "tables whose lengths differ"),
         (put("plans", 0, "constants", 0, value=99), "is not a whole number from 0"),
-        (put("plans", 0, "launch", value=[]), "tables of other lengths"),
+        (put("plans", 0, "launch", value=[]), "tables whose lengths differ"),
         (put("plans", 0, "launch", 0, value="tm_other"), "is not the name of a kernel of the archive"),
         (put("plans", 0, "steps", 0, "kernel", value="tm_other"), "is not the name of a kernel of the archive"),
         (put("plans", 0, "steps", 0, "buffers", 0, value=99), "is not a whole number from 0"),
@@ -269,17 +269,17 @@ def nested(depth: int) -> Any:
         (put("plans", 0, "steps", 0, "error", value=1), "is not true or false"),
         (put("plans", 0, "sizes", value={"os": [0, 0]}), "is not an object of sizes"),
         (put("plans", 0, "sizes", "n0", value=[0, 7]), "is not a whole number from 0 to below 2"),
-        (put("plans", 0, "positive", 0, value="__import__('os')"), "is no size"),
-        (put("plans", 0, "positive", 0, value=["__import__", "n0"]), "is no operation"),
-        (put("plans", 0, "positive", 0, value=["shl", 1, "n0"]), "is no operation"),
-        (put("plans", 0, "positive", 0, value=["add", "n0"]), "is no operation"),
-        (put("plans", 0, "positive", 0, value=1 << 63), "is no size"),
+        (put("plans", 0, "positive", 0, value="__import__('os')"), "is not a size"),
+        (put("plans", 0, "positive", 0, value=["__import__", "n0"]), "is not an operation"),
+        (put("plans", 0, "positive", 0, value=["shl", 1, "n0"]), "is not an operation"),
+        (put("plans", 0, "positive", 0, value=["add", "n0"]), "is not an operation"),
+        (put("plans", 0, "positive", 0, value=1 << 63), "is not a size"),
         (put("plans", 0, "positive", 0, value=nested(100)), "nested too deep"),
         (put("plans", 0, "outputs", value=[]), "makes 0 outputs"),
         (put("plans", 0, "outputs", 0, "strides", value=[1]), "is not as long as the shape"),
-        (put("plans", 0, "places", value=[]), "gives a temporary buffer no place"),
+        (put("plans", 0, "places", value=[]), "does not place a temporary buffer"),
         (put("plans", 0, "places", 0, value=[0, 0, 0]), "is not the place of a temporary buffer"),
-        (put("plans", 0, "places", 0, 1, value=9), "places a buffer in no region"),
+        (put("plans", 0, "places", 0, 1, value=9), "places a buffer in an unknown region"),
         (put("plans", 0, "regions", 0, "units", value=63), "is not a multiple of 64"),
         (put("plans", 0, "regions", 0, "units", value=-64), "is not a whole number"),
         (put("plans", 0, "made", 0, "held", value="f128"), "is not one of"),
@@ -298,14 +298,14 @@ def test_manifests_that_are_refused(archive: Path, tmp_path: Path, change: Chang
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "no sound manifest"),
-        (b"{", "no sound manifest"),
+        (b"", "an invalid manifest"),
+        (b"{", "an invalid manifest"),
         (b"[]", "is not an object"),
-        (b"\xff\xfe", "no sound manifest"),
+        (b"\xff\xfe", "an invalid manifest"),
         (b"[" * 100_000, "nested too deep"),
         (b'{"format": 1, "format": 2}', "a field twice"),
         (b'{"format": NaN}', "is not a whole number"),
-        (b'{"format": ' + b"9" * 5000 + b"}", "no sound manifest"),
+        (b'{"format": ' + b"9" * 5000 + b"}", "an invalid manifest"),
     ],
 )
 def test_manifests_that_are_none(archive: Path, tmp_path: Path, text: bytes, message: str) -> None:
@@ -338,15 +338,15 @@ def test_kernels_for_newer_cpus(archive: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("plans", 1, "regions", 0, "units", value=0), "does not fit where it lies"),
-        (put("plans", 1, "places", 0, 2, value=1 << 30), "does not fit where it lies"),
-        (put("plans", 1, "made", 0, "shape", value=[1, 1]), "does not fit where it lies"),
+        (put("plans", 1, "regions", 0, "units", value=0), "does not fit into its place"),
+        (put("plans", 1, "places", 0, 2, value=1 << 30), "does not fit into its place"),
+        (put("plans", 1, "made", 0, "shape", value=[1, 1]), "does not fit into its place"),
         (put("plans", 1, "made", 0, "strides", value=[1 << 45, 1]), "is too large"),
         (put("plans", 1, "outputs", 0, "shape", value=[3000, 5]), "outside its tensor"),
         (put("plans", 1, "outputs", 0, "offset", value=1 << 20), "outside its tensor"),
-        (put("plans", 1, "shapes", 0, value=[4, 8]), "does not fit where it lies"),
+        (put("plans", 1, "shapes", 0, value=[4, 8]), "does not fit into its place"),
         (put("plans", 1, "positive", value=[["mod", 1, 0]]), "its sizes cannot be computed"),
-        (put("plans", 1, "steps", value=[]), "tables of other lengths"),
+        (put("plans", 1, "steps", value=[]), "tables whose lengths differ"),
     ],
 )
 def test_plans_that_contradict_themselves(archive: Path, tmp_path: Path, change: Change, message: str) -> None:

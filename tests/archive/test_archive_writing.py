@@ -173,7 +173,7 @@ def test_models_that_cannot_be_archived(
     [
         (
             {"options": taskmap.Options(target="cuda", tune_seconds=1.0)},
-            "an archive for a GPU cannot be tuned while it is made",
+            "an archive for a GPU cannot be tuned while it is written",
         ),
         ({"sizes": {"barch": [1]}}, "the model has no dimension 'barch'"),
     ],

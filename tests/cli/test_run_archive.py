@@ -114,7 +114,7 @@ def test_options_of_archives_alone(folder: Path, capsys: Capture) -> None:
         (["-o", "model.onnx"], "would take the place of the model"),
         (["--shape", "batch=0"], "the dimension 'batch' has the size 0"),
         (["--shape", "3x7"], "--shape 3x7 is no shape of the input 'x'\n  it takes [batch, 8]."),
-        (["--target", "cuda", "--tune", "5"], "cannot be tuned while it is made"),
+        (["--target", "cuda", "--tune", "5"], "cannot be tuned while it is written"),
         (["--gpu", "sm_90a"], "--gpu is for the targets cuda and cuda-sim"),
         (["--target", "sm_80", "--gpu", "sm_90a"], "names a GPU, and so does"),
         (["--shape", "barch=8"], "the model has no dimension 'barch'"),
