@@ -38,7 +38,7 @@ class Options:
         counters: writes that PyTorch does not count (`parameter.data`, numpy views, other processes) go unnoticed.
     fast_math: allow arithmetic that does not follow IEEE 754.
     cache_dir: the folder of the kernel store; None is TASKMAP_CACHE_DIR if set, else the user's cache folder.
-    verify_passes: verify the IR between all passes.
+    verify_passes: verify the IR, and the conditions of every pass, between all passes.
     profile: measure each kernel, for `taskmap.explain`.
     tuned: use the configurations that the tuning cache has for this machine; the environment variable
         TASKMAP_TUNING=off turns them off for all compilations of a process.

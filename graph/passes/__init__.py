@@ -1,23 +1,6 @@
-"""Graph passes: rewrites from Graph to Graph, run in the order of ``PASSES``.
-
-No pass removes dead nodes, because a graph's nodes are those that its outputs reach. In reading order:
-
-base               what a pass provides, and ``rewrite``
-views              views of views become one view
-casts              pairs of exact conversions cancel
-constants          tensors of one value become numbers
-duplicates         equal nodes are merged
-attention          a written-out attention becomes one operator (attention_scores and elements match it)
-scales             batch normalisation moves into the convolution before it
-concatenations     concatenations in place
-weight_packing     weights in the order in which templates read them; the driver runs it for a target
-
-Imports: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes`` and ``ops`` of graph.
-"""
+"""The passes from graph to graph, in order. Dead nodes need no pass: a graph's nodes are those its outputs reach."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from taskmap.graph.nodes import Graph
 from taskmap.graph.passes.attention import RecoverAttention
@@ -28,6 +11,7 @@ from taskmap.graph.passes.constants import FoldConstants
 from taskmap.graph.passes.duplicates import MergeDuplicates
 from taskmap.graph.passes.scales import FoldScales
 from taskmap.graph.passes.views import FoldViews
+from taskmap.ir.passes import Observer, run_pipeline
 
 PASSES: tuple[GraphPass, ...] = (
     FoldViews(),
@@ -40,13 +24,10 @@ PASSES: tuple[GraphPass, ...] = (
 )
 
 
-def run_passes(graph: Graph, observe: Callable[[str, Graph], None] | None = None) -> Graph:
-    """Runs every pass and leaves ``graph`` unchanged; calls ``observe(pass name, graph)`` after each."""
-    for step in PASSES:
-        graph = step.run(graph)
-        if observe is not None:
-            observe(step.name, graph)
-    return graph
+def run_passes(graph: Graph, observe: Observer[Graph] | None = None, *, verify: bool = False) -> Graph:
+    """The graph after every pass, the given one unchanged; ``observe`` sees each step. ``verify``: the conditions of
+    every pass are checked."""
+    return run_pipeline(PASSES, graph, observe, verify=verify)
 
 
 __all__ = ["PASSES", "GraphPass", "run_passes"]

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import ClassVar
 
 from taskmap.graph.analysis.classify import definition
 from taskmap.graph.analysis.inlining import computed_once
@@ -27,7 +26,8 @@ from taskmap.graph.passes.attention_scores import (
     find_softmax,
     unrounded,
 )
-from taskmap.graph.passes.base import rewrite
+from taskmap.graph.passes.base import GraphPass, rewrite
+from taskmap.graph.passes.duplicates import NO_DUPLICATES
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
 from taskmap.ir.analysis.contraction import find_contraction
@@ -41,7 +41,7 @@ LARGEST_HEAD = 256
 
 
 @dataclass(frozen=True, slots=True)
-class RecoverAttention:
+class RecoverAttention(GraphPass):
     """Two matrix products with a softmax between them, which nothing else reads, become one attention.
 
     Two cases stay as they are: f64, whose results users compare digit by digit, and keys and values that are both
@@ -59,12 +59,11 @@ class RecoverAttention:
     queries: int = 32
     keys: int = 64
 
-    name: ClassVar[str] = "recover_attention"
-    before: ClassVar[str] = "views are single, numbers are in expressions, and duplicates are merged"
-    after: ClassVar[str] = "a softmax between two matrix products, whose weights nothing else reads, is in an attention"
-    why_here: ClassVar[str] = (
-        "after duplicates, because a softmax is recognised by two reads of one value; before any fusion"
-    )
+    name = "recover-attention"
+    before = "views are single, numbers are in expressions, and duplicates are merged"
+    after = "a softmax between two matrix products, whose weights nothing else reads, is in an attention"
+    why_here = "after duplicates, because a softmax is recognised by two reads of one value; before any fusion"
+    requires = (NO_DUPLICATES,)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with every attention recovered."""

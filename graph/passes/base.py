@@ -1,40 +1,45 @@
-"""The interface of a graph pass, and the function by which passes rewrite graphs."""
+"""The base of graph passes, and the function by which passes rewrite graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.nodes import Graph, Node
+from taskmap.ir.passes import Condition, Invariant, Pass
 
 
-class GraphPass(Protocol):
+def _other_interface(given: Graph, made: Graph) -> str | None:
+    was, now = _interface(given), _interface(made)
+    return None if was == now else f"{was} became {now}."
+
+
+def _interface(graph: Graph) -> tuple[object, ...]:
+    outputs = tuple(None if n is None else (n.shape, n.dtype) for n in graph.outputs)
+    return tuple((n.shape, n.dtype) for n in graph.inputs), outputs, graph.constant_inputs
+
+
+class GraphPass(Pass[Graph]):
     """A rewrite of a graph into another with the same inputs and the same results."""
 
-    @property
-    def name(self) -> str:
-        """The word used in dumps and messages."""
+    __slots__ = ()
 
-    @property
-    def before(self) -> str:
-        """The condition on the incoming graph; "" for none."""
+    keeps = (Invariant("number, shapes and types of inputs and results", _other_interface),)
 
-    @property
-    def after(self) -> str:
-        """The property of the outgoing graph."""
 
-    @property
-    def why_here(self) -> str:
-        """The reason for its place: after its predecessors and before its successors."""
+def no_node(text: str, wrong: Callable[[Node], bool]) -> Condition[Graph]:
+    """The condition that ``wrong`` holds of no node; a breach names the first one."""
 
-    def run(self, graph: Graph) -> Graph:
-        """The rewritten graph; ``graph`` itself is unchanged."""
+    def breach(graph: Graph) -> str | None:
+        found = next(filter(wrong, graph.nodes()), None)
+        return None if found is None else f"{found!r}  {found.origin}"
+
+    return Condition(text, breach)
 
 
 def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
-    """``graph`` with ``visit`` applied to every node, inputs first: ``visit`` sees a node with its new inputs."""
+    """``graph`` with ``visit`` applied to every node, inputs first, so that ``visit`` sees a node with new inputs."""
     made: dict[Node, Node] = {}
     for node in graph.nodes():
         inputs = tuple(made[n] for n in node.inputs)
@@ -45,7 +50,7 @@ def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
 
 
 def escaping(graph: Graph) -> set[Node]:
-    """Outputs and the values they are views of. The caller may write to that memory, so no two of them are merged."""
+    """Outputs, and what they are views of: the caller may write to that memory, so two of them are never made one."""
     found: set[Node] = set()
     stack = [n for n in graph.outputs if n is not None]
     while stack:

@@ -6,20 +6,23 @@ from dataclasses import dataclass, replace
 
 from taskmap.graph.analysis.classify import definition, same_position
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import rewrite
+from taskmap.graph.passes.base import GraphPass, no_node, rewrite
+from taskmap.graph.passes.views import SINGLE_VIEWS
 from taskmap.ir.construct import cast
 from taskmap.ir.nodes import Cast, Load
 from taskmap.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
-class FoldCasts:
+class FoldCasts(GraphPass):
     """to(to(x, wider), type) -> to(x, type), or x itself when that is already its type."""
 
-    name = "fold_casts"
+    name = "fold-casts"
     before = ""
     after = "no conversion follows an exact one"
     why_here = "after views, which may lie between two conversions; before duplicates, of which it creates some"
+    requires = (SINGLE_VIEWS,)
+    ensures = (no_node("no conversion follows one that lost nothing", lambda n: _visit(n) is not n),)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such pairs replaced."""

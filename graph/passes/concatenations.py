@@ -10,12 +10,26 @@ from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.in_place_cat import concatenated_axis
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.views import copy
-from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.graph.passes.base import GraphPass, escaping, rewrite
 from taskmap.ir.construct import product, static_size
+from taskmap.ir.passes import Condition
+
+
+def _elsewhere(graph: Graph) -> str | None:
+    """The first input of an in-place concatenation that cannot be written there, or None."""
+    taken: set[int] = set()
+    for node in graph.nodes():
+        if not node.attrs.get("in_place"):
+            continue
+        for part in node.inputs:
+            if not part.is_compute or part.strides is not None or part.id in taken:
+                return f"{node!r} reads {part!r}."
+            taken.add(part.id)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatenateInPlace:
+class ConcatenateInPlace(GraphPass):
     """Marks a ``cat`` as in place when the kernels that make its inputs can write most of it.
 
     The other inputs are copied. A ``cat`` that element-wise operators read stays an operator: fused with them, it needs
@@ -23,10 +37,11 @@ class ConcatenateInPlace:
     one concatenation only, once.
     """
 
-    name = "concatenate_in_place"
+    name = "concatenate-in-place"
     before = "views are folded"
     after = "every input of a cat in place is made by a kernel and has no other place"
     why_here = "last: it depends on inlining, and the copies that it adds must not be folded"
+    ensures = (Condition("a kernel makes every input of an in-place cat, which goes nowhere else", _elsewhere),)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with concatenations marked, and with copies of inputs that cannot be written in place."""

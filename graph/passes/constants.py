@@ -9,20 +9,21 @@ from typing import Any
 from taskmap.graph.analysis.classify import definition
 from taskmap.graph.analysis.inlining import is_anchor
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import rewrite
+from taskmap.graph.passes.base import GraphPass, no_node, rewrite
 from taskmap.ir.construct import const, static_size
 from taskmap.ir.nodes import Buffer, Const, Expr, Load
 from taskmap.ir.visit import map_expr, walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
-class FoldConstants:
+class FoldConstants(GraphPass):
     """x * full(2) -> x * 2; views of such tensors count as such tensors."""
 
-    name = "fold_constants"
+    name = "fold-constants"
     before = ""
     after = "no operator reads a tensor whose elements are known to be one value"
     why_here = "before duplicates: nodes that read equal constants become equal"
+    ensures = (no_node("no operator reads a tensor of one known value", lambda n: _visit(n) is not n),)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with numbers in place of such tensors."""

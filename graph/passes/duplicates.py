@@ -6,20 +6,40 @@ from dataclasses import dataclass
 
 from taskmap.graph.analysis.classify import definition
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.graph.passes.base import GraphPass, escaping, rewrite
 from taskmap.ir.analysis.key import Structure, structure
 from taskmap.ir.nodes import Buffer
+from taskmap.ir.passes import Condition
 from taskmap.ir.task import Stage, Task
 
 
+def _duplicate(graph: Graph) -> str | None:
+    """The first two nodes that compute the same and whose results may share memory, or None."""
+    apart = {n.id for n in escaping(graph)}
+    alike: dict[object, list[Node]] = {}
+    for node in graph.nodes():
+        if not node.is_compute or node.op == "copy" or node.strides is not None or node.id in apart:
+            continue
+        seen = alike.setdefault((node.op, node.inputs, node.shape, node.dtype), [])
+        for other in seen:
+            if structural_key(other) == structural_key(node):
+                return f"{other!r} and {node!r} compute the same."
+        seen.append(node)
+    return None
+
+
+NO_DUPLICATES = Condition("no two nodes compute the same, results of the graph aside", _duplicate)
+
+
 @dataclass(frozen=True, slots=True)
-class MergeDuplicates:
+class MergeDuplicates(GraphPass):
     """Eliminates common subexpressions: equal definitions over equal inputs. Values that the caller gets stay apart."""
 
-    name = "merge_duplicates"
+    name = "merge-duplicates"
     before = "views are folded, constants are in expressions"
     after = "no two nodes compute the same value from the same inputs, outputs of the graph aside"
     why_here = "after the passes that make nodes equal, before those that count users"
+    ensures = (NO_DUPLICATES,)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with one node per value."""

@@ -15,7 +15,7 @@ from taskmap.graph.analysis.classify import definition, same_position
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.analysis.placement import is_convolution
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import rewrite
+from taskmap.graph.passes.base import GraphPass, rewrite
 from taskmap.ir.construct import const, constant_value
 from taskmap.ir.nodes import Binary, Buffer, Expr, Load, Var
 from taskmap.ir.task import Compute, formal
@@ -24,10 +24,10 @@ from taskmap.ir.visit import substitute, walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
-class FoldScales:
+class FoldScales(GraphPass):
     """A per-channel scale after a convolution with constant weights moves into the weights."""
 
-    name = "fold_scales"
+    name = "fold-scales"
     before = "duplicates are merged, so that equal users are one node"
     after = "no constant per-channel factor follows a convolution with constant weights"
     why_here = "before fusion, and after duplicates, because the convolution must have a single user"

@@ -7,22 +7,25 @@ from dataclasses import dataclass, replace
 from taskmap.graph.analysis.classify import definition, is_identity
 from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import escaping, rewrite
+from taskmap.graph.passes.base import GraphPass, escaping, no_node, rewrite
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import as_expr, static_size
 from taskmap.ir.nodes import Load
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute
 
+SINGLE_VIEWS = no_node("no view reads a view", lambda n: views_of_memory(n) and views_of_memory(n.inputs[0]))
+
 
 @dataclass(frozen=True, slots=True)
-class FoldViews:
+class FoldViews(GraphPass):
     """reshape(reshape(x)) -> reshape(x), likewise permute, expand, slice; drops copies that nothing could write to."""
 
-    name = "fold_views"
+    name = "fold-views"
     before = ""
     after = "no view reads a view; a copy remains only where the caller gets it or its strides are fixed"
     why_here = "first: every later pass looks through views, and then has at most one to look through"
+    ensures = (SINGLE_VIEWS,)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with no view of a view."""

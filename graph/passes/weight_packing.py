@@ -14,6 +14,7 @@ from typing import cast as typed
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.passes.base import GraphPass
 from taskmap.ir.analysis.contraction import Contraction, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, index, load, minimum, product, select, static_size
@@ -41,7 +42,7 @@ class _Order:
 
 
 @dataclass(frozen=True, slots=True)
-class PackWeights:
+class PackWeights(GraphPass):
     """Packs the second operand of every product that gains by it: constants, and operands with strided columns.
 
     images: packs only weights of convolutions, and only those whose neighbouring channels are apart in memory.
@@ -49,10 +50,10 @@ class PackWeights:
 
     width: PanelWidth
     images: bool = False
-    name: str = "pack-weights"
-    before: str = "every contraction reads its operands in the layout of the model"
-    after: str = "weights are read through pack nodes"
-    why_here: str = "last: folding into weights comes before, and no other pass understands the packed order"
+    name = "pack-weights"
+    before = "every contraction reads its operands in the layout of the model"
+    after = "weights are read through pack nodes"
+    why_here = "last: folding into weights comes before, and no other pass understands the packed order"
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with packed weights."""
@@ -140,10 +141,9 @@ class PackWeights:
         return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
 
 
-def weights_channels_last(graph: Graph) -> Graph:
-    """``graph`` with convolution weights stored as channels-last images are: [filters, taps, channels], or [taps,
-    channels] for depthwise ones. Values that are read together are then adjacent."""
-    return PackWeights(lambda rows, columns, dtype: 1, images=True).run(graph)
+WEIGHTS_CHANNELS_LAST = PackWeights(lambda rows, columns, dtype: 1, images=True)
+"""Lays the weights of convolutions out like images whose channels come last: [filters, taps, channels], and of
+depthwise ones [taps, channels]. Elements that are read together then lie together."""
 
 
 def constant_nodes(graph: Graph) -> set[Node]:

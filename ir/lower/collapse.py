@@ -11,18 +11,20 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.construct import constant_value, index
+from taskmap.ir.lower.conditions import FLAT, KernelPass
 from taskmap.ir.nodes import Body, Expr, For, Kernel, Let, LoopKind, Stmt, Store, Var
 from taskmap.ir.visit import map_body, walk_exprs
 
 
 @dataclass(frozen=True, slots=True)
-class CollapseLoops:
+class CollapseLoops(KernelPass):
     """A nest whose body depends on its variables only as the number of the iteration is one loop."""
 
-    name: str = "collapse-loops"
-    before: str = "indices are polynomials"
-    after: str = "a fill of a register tile is one loop"
-    why_here: str = "after tidy, which shows that a slot is the number of the iteration"
+    name = "collapse-loops"
+    before = "indices are polynomials"
+    after = "a fill of a register tile is one loop"
+    why_here = "after tidy, which shows that a slot is the number of the iteration"
+    requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with fewer loops."""

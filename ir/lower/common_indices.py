@@ -15,19 +15,21 @@ from dataclasses import dataclass, field, replace
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Monomial, Poly
 from taskmap.ir.construct import binary, const
+from taskmap.ir.lower.conditions import FLAT, NO_VECTOR_LOOPS, KernelPass
 from taskmap.ir.nodes import Body, Call, Const, Expr, Intrinsic, Kernel, Let, Load, Stmt, Var
 from taskmap.ir.types import i64
 from taskmap.ir.visit import ExprMap, children, map_stmt_exprs, rebuild, stmt_bodies, walk_exprs, with_bodies
 
 
 @dataclass(frozen=True, slots=True)
-class NameIndices:
+class NameIndices(KernelPass):
     """Index arithmetic in terms of the Lets around it. Lets that nothing uses disappear."""
 
-    name: str = "name-indices"
-    before: str = "index arithmetic names no Let: Tidy has substituted all, and kept the statements"
-    after: str = "no expression holds the value of a Let that is visible"
-    why_here: str = "last: it undoes what simplification had to do"
+    name = "name-indices"
+    before = "index arithmetic names no Let: Tidy has substituted all, and kept the statements"
+    after = "no expression holds the value of a Let that is visible"
+    why_here = "last: it undoes what simplification had to do"
+    requires = (FLAT, NO_VECTOR_LOOPS)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel, shorter."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast as typed
 
-from taskmap.ir.construct import binary, index, load, product, static_size
+from taskmap.ir.construct import binary, index, load, product
+from taskmap.ir.lower.conditions import FLAT, NO_DISTRIBUTED_REGISTERS, NO_MAPPED_LOOPS, NO_SPECS, KernelPass, is_flat
 from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Invoke, Kernel, Load, Ramp, Region, Stmt, Store, TensorMap
 from taskmap.ir.visit import expr_map, map_body
 
@@ -53,22 +54,21 @@ def span(buffer: Buffer) -> Dim:
     return last
 
 
-def _is_flat(buffer: Buffer) -> bool:
-    plain = buffer.strides is None and buffer.layout is None and buffer.owner is None
-    return plain and buffer.rank == 1 and static_size(buffer.offset) == 0
-
-
 def _flat(buffer: Buffer) -> Buffer:
     """The storage of a buffer. What a single worker holds in order needs no owner: the address is the slot."""
     return replace(buffer, shape=(span(buffer),), strides=None, offset=0, layout=None, owner=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Flatten:
+class Flatten(KernelPass):
     """Addresses instead of indices. After it, every buffer has rank 1, stride 1 and offset 0."""
 
-    name: str = "flatten"
-    why_here: str = "first: what follows reasons about addresses, not about indices of unknown strides"
+    name = "flatten"
+    before = "specs, task-mapped loops and distributed registers, whose lowering needs indices, are gone"
+    after = "an access has one index, its address in elements"
+    why_here = "first of the passes that reason about addresses, not about indices of unknown strides"
+    requires = (NO_SPECS, NO_DISTRIBUTED_REGISTERS, NO_MAPPED_LOOPS)
+    ensures = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel on flat buffers."""
@@ -76,11 +76,11 @@ class Flatten:
 
         def flattened(b: Buffer) -> Buffer:
             if b not in flat:
-                flat[b] = b if _is_flat(b) else _flat(b)
+                flat[b] = b if is_flat(b) else _flat(b)
             return flat[b]
 
         maps = {
-            m: m if _is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen) for m in kernel.maps
+            m: m if is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen) for m in kernel.maps
         }
 
         def in_operand(o: Region | Expr | TensorMap) -> Region | Expr | TensorMap:

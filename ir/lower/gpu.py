@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskmap.ir.isa.table import Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
 from taskmap.ir.lower.common_indices import NameIndices
+from taskmap.ir.lower.conditions import KernelPass
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.instructions import LowerInvokes
 from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops
@@ -15,13 +16,8 @@ from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
 from taskmap.ir.target import Target
 
-Pass = (
-    NoteMappings | LowerGpuSpecs | LowerSpecs | LowerInvokes | DistributeRegisters | LowerMappedLoops | Flatten | Tidy
-    | Vectorize | CollapseLoops | NameIndices
-)  # fmt: skip
 
-
-def gpu_pipeline(target: Target, table: tuple[Instruction, ...]) -> tuple[Pass, ...]:
+def gpu_pipeline(target: Target, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:
     """The passes that lower a kernel of blocks and threads: unrolled loops are left to the compiler, which sees through
     them, and the text stays short."""
     return (

@@ -22,6 +22,7 @@ from taskmap.ir.construct import constant_value, index, select, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.isa.specs import MatrixMoveSpec
+from taskmap.ir.lower.conditions import NO_SPECS, KernelPass
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.nodes import Body, Dim, Expr, For, If, Invoke, Kernel, Let, MappedFor, Region, Stmt, TensorMap, Var
@@ -34,13 +35,14 @@ _MEMORY = (Place.SHARED, Place.GLOBAL, Place.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
-class LowerInvokes:
+class LowerInvokes(KernelPass):
     """The memory operands of invoked instructions become this thread's own addresses."""
 
-    name: str = "lower-invokes"
-    before: str = "an operand in memory is the whole tile of all workers of the instruction"
-    after: str = "it is what lies behind the address that this worker passes"
-    why_here: str = "before registers are distributed: how a tile is held says where its parts are in memory"
+    name = "lower-invokes"
+    before = "an operand in memory is the whole tile of all workers of the instruction"
+    after = "it is what lies behind the address that this worker passes"
+    why_here = "before registers are distributed: how a tile is held says where its parts are in memory"
+    requires = (NO_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel. Raises LoweringError for operands that an instruction cannot take."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from taskmap.ir.algebra.register_tile import RegisterTile, is_in_order
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, load
+from taskmap.ir.lower.conditions import NO_DISTRIBUTED_REGISTERS, NO_MAPPED_LOOPS, NO_SPECS, KernelPass
 from taskmap.ir.lower.fragments import Fragment, fragment
 from taskmap.ir.nodes import (
     Allocate,
@@ -41,16 +42,18 @@ from taskmap.ir.visit import map_body, map_expr, walk_exprs, walk_stmts
 
 
 @dataclass(frozen=True, slots=True)
-class DistributeRegisters:
+class DistributeRegisters(KernelPass):
     """A buffer with an owner becomes each worker's own registers, indexed by slot.
 
     A tile that a single worker holds in order is left as it is: flattening its indices gives the slot.
     """
 
-    name: str = "distribute_registers"
-    before: str = "each worker touches only the elements that it holds"
-    after: str = "no buffer has an owner, other than one that holds all of it in order"
-    why_here: str = "before task-mapped loops are lowered, while indices are still the loop's own variables"
+    name = "distribute-registers"
+    before = "each worker touches only the elements that it holds"
+    after = "no buffer has an owner, other than one that holds all of it in order"
+    why_here = "before task-mapped loops are lowered, while indices are still the loop's own variables"
+    requires = (NO_SPECS,)
+    ensures = (NO_DISTRIBUTED_REGISTERS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with plain registers."""
@@ -90,17 +93,19 @@ class DistributeRegisters:
 
 
 @dataclass(frozen=True, slots=True)
-class LowerMappedLoops:
+class LowerMappedLoops(KernelPass):
     """A task-mapped loop becomes a loop for each repeat and quotients and remainders of the worker for each spatial.
 
     unroll: loops of no more tasks than this are unrolled, so that what they load is under way at the same time.
     """
 
     unroll: int = 0
-    name: str = "lower_mapped_loops"
-    before: str = "every worker is below its mapping's number of workers"
-    after: str = "no task-mapped loop is left"
-    why_here: str = "after registers are distributed; before anything that looks at addresses"
+    name = "lower-mapped-loops"
+    before = "every worker is below its mapping's number of workers"
+    after = "no task-mapped loop is left"
+    why_here = "after registers are distributed; before anything that looks at addresses"
+    requires = (NO_DISTRIBUTED_REGISTERS,)
+    ensures = (NO_MAPPED_LOOPS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel in plain loops."""

@@ -14,6 +14,7 @@ from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import compare, const, constant_value, index
+from taskmap.ir.lower.conditions import FLAT, KernelPass
 from taskmap.ir.nodes import Binary, Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
 from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs, walk_stmts
@@ -23,11 +24,14 @@ _MOST_CLAMPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SplitInterior:
+class SplitInterior(KernelPass):
     """Vector loops with clamped addresses get a copy without clamps, for where none of them acts."""
 
-    name: str = "split-interior"
-    why_here: str = "after tidy, which leaves the clamps that can act; before vectorise, which gathers through them"
+    name = "split-interior"
+    before = "clamps that can never act are gone"
+    after = "a vector loop with few clamps has a copy without them, under a test that none acts"
+    why_here = "after tidy, which leaves the clamps that can act; before vectorise, which gathers through them"
+    requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel, its clamped vector loops under a test."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from taskmap.ir.isa.table import Instruction, table_of
+from taskmap.ir.lower.conditions import KernelPass
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops
 from taskmap.ir.lower.peel import SplitInterior
@@ -15,31 +15,21 @@ from taskmap.ir.lower.specs_cpu import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
 from taskmap.ir.lower.vectorize import Vectorize
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.passes import Observer, both, run_pipeline
 from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 
 __all__ = ["lower", "pipeline"]
 
 
-class LoweringPass(Protocol):
-    """A pass of lowering: a rewrite that keeps what a kernel does."""
-
-    @property
-    def name(self) -> str:
-        """A word for dumps and messages."""
-
-    @property
-    def why_here(self) -> str:
-        """The reason for its place in the list."""
-
-    def run(self, kernel: Kernel) -> Kernel:
-        """The rewritten kernel."""
+# Most processes lower for the CPU alone and verify nothing.
+_gpu_pipeline: Callable[..., tuple[KernelPass, ...]] = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
+_verify: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify")
+_verify_each: Callable[[], Observer[Kernel]] = lazily("taskmap.ir.verify.rules", "verify_each")
+_verify_lowered: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify_lowered")
 
 
-_gpu_pipeline: Callable[..., tuple[LoweringPass, ...]] = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
-
-
-def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[LoweringPass, ...]:
+def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[KernelPass, ...]:
     """The passes that lower a kernel for ``target``, with the instructions of ``table`` (by default, all it has).
 
     Without a target the kernel runs on every CPU: specs become 128-bit vectors.
@@ -66,16 +56,21 @@ def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None
 
 def lower(
     kernel: Kernel,
-    observe: Callable[[str, Kernel], None] | None = None,
+    observe: Observer[Kernel] | None = None,
     target: Target | None = None,
     table: tuple[Instruction, ...] | None = None,
+    *,
+    verify: bool = False,
 ) -> Kernel:
-    """The kernel after every pass of the pipeline; ``observe(pass name, kernel)`` is called after each.
+    """The kernel after every pass of the pipeline; ``observe`` sees each step.
 
-    Raises LoweringError when a pass cannot keep the kernel's meaning.
+    ``verify``: the conditions of every pass and the rules of the verifier are checked, before and after every pass.
+    Raises LoweringError when a pass cannot keep the kernel's meaning, and VerifyError.
     """
-    for step in pipeline(target, table):
-        kernel = step.run(kernel)
-        if observe is not None:
-            observe(step.name, kernel)
-    return kernel
+    passes = pipeline(target, table)
+    if not verify:
+        return run_pipeline(passes, kernel, observe)
+    _verify(kernel)
+    lowered = run_pipeline(passes, kernel, both(observe, _verify_each()), verify=True)
+    _verify_lowered(lowered)
+    return lowered

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from taskmap.ir.lower.conditions import KernelPass
 from taskmap.ir.nodes import Allocate, Kernel, MappedFor
 from taskmap.ir.visit import walk_stmts
 
 
 @dataclass(frozen=True, slots=True)
-class NoteMappings:
+class NoteMappings(KernelPass):
     """Each owner of a register tile, each layout of a buffer and each other mapping of a loop becomes a line."""
 
-    name: str = "note-mappings"
-    before: str = "mappings are written as their author wrote them"
-    after: str = "the note says which worker does what"
-    why_here: str = "first: lowering turns mappings into arithmetic"
+    name = "note-mappings"
+    before = "mappings are written as their author wrote them"
+    after = "the note says which worker does what"
+    why_here = "first: lowering turns mappings into arithmetic"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with a longer note."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.construct import constant_value, index, static_size
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
+from taskmap.ir.lower.conditions import FLAT, NO_UNROLLED_LOOPS, NO_VECTOR_LOOPS, KernelPass
 from taskmap.ir.lower.vector_widths import Columns, Piece, is_addressable
 from taskmap.ir.nodes import (
     Body,
@@ -30,7 +31,7 @@ from taskmap.ir.visit import fresh, map_body, replace_buffers, stmt_exprs, subst
 
 
 @dataclass(frozen=True, slots=True)
-class WidenRegisters:
+class WidenRegisters(KernelPass):
     """Unrolled loops over the columns of a tile become vector loops of the widths in which specs address the tile.
 
     for j in unroll(20): acc[i, j] = 0.0     ->     for l in vector(16): acc[i, l] = 0.0
@@ -39,8 +40,10 @@ class WidenRegisters:
 
     target: Target
     table: tuple[Instruction, ...] = CPU_INSTRUCTIONS
-    name: str = "widen-registers"
-    why_here: str = "before specs are lowered, which shows which buffers they use; registers are addressed in one width"
+    name = "widen-registers"
+    before = "specs show in which widths they address each register tile"
+    after = "loops over the columns of a tile use the same widths"
+    why_here = "before specs are lowered, which shows which buffers they use; registers are addressed in one width"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with vector loops."""
@@ -103,11 +106,14 @@ def _in_pieces(s: For, pieces: tuple[Piece, ...]) -> Iterator[Stmt]:
 
 
 @dataclass(frozen=True, slots=True)
-class SpillRegisters:
+class SpillRegisters(KernelPass):
     """Register buffers whose elements are addressed in different widths live in memory."""
 
-    name: str = "spill-registers"
-    why_here: str = "last, when every index of a register is a constant"
+    name = "spill-registers"
+    before = "every index of a register is a constant"
+    after = "each element of a register buffer is addressed in one width"
+    why_here = "last, when every index of a register is a constant"
+    requires = (FLAT, NO_VECTOR_LOOPS, NO_UNROLLED_LOOPS)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel, such buffers in local memory."""

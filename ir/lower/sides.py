@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import compare, const, constant_value, index
+from taskmap.ir.lower.conditions import FLAT, KernelPass
 from taskmap.ir.lower.peel import AT_LEAST
 from taskmap.ir.nodes import Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Select, Stmt, Store, Var
 from taskmap.ir.types import boolean, i64
@@ -24,11 +25,14 @@ _MOST_CHOICES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SplitSides:
+class SplitSides(KernelPass):
     """Vector loops that choose between loads get a copy for each side."""
 
-    name: str = "split-sides"
-    why_here: str = "before split-interior, which takes the clamps of the side that is left"
+    name = "split-sides"
+    before = "conditions are simplified"
+    after = "a vector loop that chooses between loads has a copy for each side, under a test"
+    why_here = "before split-interior, which takes the clamps of the side that is left"
+    requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel, its choosing vector loops under tests."""

@@ -14,6 +14,7 @@ from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, index, ramp, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
+from taskmap.ir.lower.conditions import NO_SPECS, KernelPass
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.vector_widths import Columns, Piece, is_addressable
 from taskmap.ir.nodes import (
@@ -43,13 +44,16 @@ PORTABLE = cpu_target("generic", 1)
 
 
 @dataclass(frozen=True, slots=True)
-class LowerSpecs:
+class LowerSpecs(KernelPass):
     """Move and MatMul become loops and instructions of the target."""
 
     target: Target = PORTABLE
     table: tuple[Instruction, ...] = CPU_INSTRUCTIONS
-    name: str = "lower-specs"
-    why_here: str = "before addresses replace indices, in which regions are given"
+    name = "lower-specs"
+    before = "each spec is one worker's own"
+    after = "no Move and no MatMul is left"
+    why_here = "before addresses replace indices, in which regions are given"
+    ensures = (NO_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel without specs. Raises LoweringError for regions that do not fit together."""

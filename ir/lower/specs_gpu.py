@@ -25,6 +25,7 @@ from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.isa.specs import AsyncCopySpec, MatMulSpec, MatrixMoveSpec
 from taskmap.ir.isa.table import INSTRUCTIONS, instructions_for
+from taskmap.ir.lower.conditions import NO_SHARED_SPECS, KernelPass
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, long_dims, matrices
 from taskmap.ir.lower.instructions import torn
 from taskmap.ir.nodes import (
@@ -50,15 +51,16 @@ _WIDEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class LowerGpuSpecs:
+class LowerGpuSpecs(KernelPass):
     """Move and MatMul that threads carry out together become instructions of the target."""
 
     target: Target
     table: tuple[Instruction, ...] = INSTRUCTIONS
-    name: str = "lower-gpu-specs"
-    before: str = "specs say which worker does what by a mapping, or by the owners of register tiles"
-    after: str = "the specs that are left are each thread's own"
-    why_here: str = "before registers are distributed and addresses replace indices, in which regions are given"
+    name = "lower-gpu-specs"
+    before = "specs say which worker does what by a mapping, or by the owners of register tiles"
+    after = "the specs that are left are each thread's own"
+    why_here = "before registers are distributed and addresses replace indices, in which regions are given"
+    ensures = (NO_SHARED_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel. Raises LoweringError for what no instruction, and no loop of threads, can do."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import const, constant_value, index
 from taskmap.ir.lower.common_indices import is_index
+from taskmap.ir.lower.conditions import NO_UNROLLED_LOOPS, NO_VECTOR_LOOPS, NOTHING_DECIDED, KernelPass
 from taskmap.ir.nodes import Binary, Body, Expr, For, If, Kernel, Let, LoopKind, Stmt, Var
 from taskmap.ir.types import i64
 from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute
@@ -20,7 +21,7 @@ from taskmap.ir.workers import worker_extents
 
 
 @dataclass(frozen=True, slots=True)
-class Tidy:
+class Tidy(KernelPass):
     """Simplification of all expressions; ``divisions`` turns floordiv and mod of non-negative operands into C's own.
 
     names: the Lets of index arithmetic stay, though nothing uses them any more, for NameIndices.
@@ -28,8 +29,11 @@ class Tidy:
 
     divisions: bool = False
     names: bool = False
-    name: str = "tidy"
-    why_here: str = "after flatten, where addresses cancel, and after unrolling, which makes constants"
+    name = "tidy"
+    before = "indices are addresses"
+    after = "expressions are in normal form, what is constant is folded"
+    why_here = "after flatten, where addresses cancel, and after unrolling, which makes constants"
+    ensures = (NOTHING_DECIDED,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with simpler expressions."""
@@ -92,11 +96,15 @@ def _plain_divisions(body: Body, simplifier: Simplifier) -> Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Unroll:
+class Unroll(KernelPass):
     """Unrolled loops written out: for i in unroll(2): S(i)  ->  S(0); S(1)."""
 
-    name: str = "unroll"
-    why_here: str = "after vectorise, which works on one copy; before the last tidy, which folds what it makes"
+    name = "unroll"
+    before = "vector loops are gone"
+    after = "no unrolled loop is left; one of unknown extent is serial"
+    why_here = "after vectorise, which works on one copy; before the last tidy, which folds what it makes"
+    requires = (NO_VECTOR_LOOPS,)
+    ensures = (NO_UNROLLED_LOOPS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel without unrolled loops."""

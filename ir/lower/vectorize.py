@@ -15,6 +15,7 @@ from taskmap.ir.analysis.alignment import Multiples
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import binary, const, constant_value, load, widen
 from taskmap.ir.errors import LoweringError
+from taskmap.ir.lower.conditions import FLAT, NO_VECTOR_LOOPS, KernelPass
 from taskmap.ir.nodes import (
     Allocate,
     Binary,
@@ -38,11 +39,15 @@ from taskmap.ir.visit import children, map_body, rebuild
 
 
 @dataclass(frozen=True, slots=True)
-class Vectorize:
-    """Vector loops become vector code. Before: flat buffers, tidy addresses. After: no vector loops."""
+class Vectorize(KernelPass):
+    """Vector loops become vector code."""
 
-    name: str = "vectorize"
-    why_here: str = "after tidy, which makes addresses linear in the lane; before unroll, to do it once"
+    name = "vectorize"
+    before = "buffers are flat, addresses are in normal form"
+    after = "no vector loop is left; its accesses are vectors, gathers or one per lane"
+    why_here = "after tidy, which makes addresses linear in the lane; before unroll, to do it once"
+    requires = (FLAT,)
+    ensures = (NO_VECTOR_LOOPS,)
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel without vector loops. Raises LoweringError when a loop cannot be vectorised."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.errors import VerifyError
-from taskmap.ir.lower.passes import Step
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.passes import Observer, Step
 from taskmap.ir.printer import print_body
 from taskmap.ir.verify import instructions as invoke
 from taskmap.ir.verify import structure, types
@@ -82,10 +82,10 @@ def unproved(kernel: Kernel) -> list[BufferAccess]:
     return [access for access in accesses(kernel) if access.inside is None]
 
 
-def verify_each(rules: Sequence[Rule] = RULES) -> Callable[[Step], None]:
+def verify_each(rules: Sequence[Rule] = RULES) -> Observer[Kernel]:
     """An observer of a pipeline that verifies what comes out of every pass, and names the pass that broke a rule."""
 
-    def observe(step: Step) -> None:
+    def observe(step: Step[Kernel]) -> None:
         if not step.changed:
             return
         try:

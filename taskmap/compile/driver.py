@@ -32,6 +32,7 @@ from taskmap.ir.analysis.key import task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.passes import dump_each, run_pipeline
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -48,11 +49,9 @@ from taskmap.util.logs import detail, said, stage
 from taskmap.util.metrics import COUNTERS
 from taskmap.util.progress import progress
 
-# Most processes compile only for the CPU and verify nothing; they need not wait for the other imports.
+# Most processes compile only for the CPU; they need not wait for the other imports.
 _cuda_platform: Callable[..., Platform] = lazily("taskmap.targets.cuda", "cuda_platform")
 _sim_platform: Callable[..., Platform] = lazily("taskmap.targets.sim", "sim_platform")
-_verify: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify")
-_verify_lowered: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify_lowered")
 
 
 @dataclass(slots=True)
@@ -140,7 +139,7 @@ def compile_graph(
     """
     options = session.options
     dump.write("graph.txt", graph)
-    imported, graph = graph, prepared(graph, session.platform, dump)
+    imported, graph = graph, prepared(graph, session.platform, dump, verify=options.verify_passes)
     planned = plan(graph)
     restore_random_order(planned)
     if session.choices is not None:
@@ -179,10 +178,11 @@ def compile_graph(
     return compilation
 
 
-def prepared(graph: Graph, platform: Platform, dump: Dump) -> Graph:
+def prepared(graph: Graph, platform: Platform, dump: Dump, *, verify: bool = False) -> Graph:
     """``graph`` after the graph passes, with weights arranged as the target's templates read them."""
-    graph = run_passes(graph, (lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None)
-    return platform.arranged(graph)
+    observe = dump_each(lambda step, now: dump.write(f"graph_{step}.txt", now)) if dump.wanted else None
+    graph = run_passes(graph, observe, verify=verify)
+    return run_pipeline(platform.graph_passes, graph, verify=verify)
 
 
 def tune(plan: Plan, session: Session) -> None:
@@ -331,18 +331,14 @@ def _make_kernel(
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     dump.write(f"task_{task.name}_{digest}.txt", key)
     kernel = _scheduled(task, config, session.target, attempt)
-    checked = session.options.verify_passes
 
-    def observe(step: str, module: Kernel) -> None:
-        if dump.wanted:
-            dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))
-        if checked:
-            _verify(module)
+    def write(step: str, module: Kernel) -> None:
+        dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))
 
-    observe("scheduled", kernel)
-    lowered = lower(kernel, observe if dump.wanted or checked else None, session.target)
-    if checked:
-        _verify_lowered(lowered)
+    if dump.wanted:
+        write("scheduled", kernel)
+    observe = dump_each(write) if dump.wanted else None
+    lowered = lower(kernel, observe, session.target, verify=session.options.verify_passes)
     source = session.platform.generate(lowered)
     # Only the dumped file holds the model's lines: equal kernels of a model's layers must have equal text.
     lines = "".join(_from(line) for line in _place(group).splitlines()) if dump.wanted else ""

@@ -24,10 +24,11 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, InvalidOptionError, UnsupportedError
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.passes import dump_each
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
-from taskmap.ir.verify.rules import LOWERED, verify
+from taskmap.ir.verify.rules import verify
 from taskmap.kernels.arguments import Arguments
 from taskmap.options import Options
 from taskmap.targets.choose import host_target
@@ -88,16 +89,10 @@ def _build_gpu(kernel: Kernel, options: Options, dump: Dump) -> BuiltKernel:
 
 
 def _lowered(kernel: Kernel, options: Options, machine: Target, dump: Dump) -> Kernel:
-    def observe(step: str, module: Kernel) -> None:
-        if dump.wanted:
-            dump.write(f"{step}.txt", print_kernel(module))
-        if options.verify_passes:
-            verify(module)
+    def write(step: str, module: Kernel) -> None:
+        dump.write(f"{step}.txt", print_kernel(module))
 
-    lowered = lower(kernel, observe, machine)
-    if options.verify_passes:
-        verify(lowered, LOWERED)
-    return lowered
+    return lower(kernel, dump_each(write) if dump.wanted else None, machine, verify=options.verify_passes)
 
 
 def _check(kernel: Kernel, target: str) -> None:

@@ -16,6 +16,7 @@ from taskmap.graph.nodes import Graph, Node, Origin
 from taskmap.graph.passes import run_passes
 from taskmap.ir.analysis.cost import Sizes, bytes_moved, operations
 from taskmap.ir.errors import InputError
+from taskmap.ir.passes import Step
 from taskmap.ir.task import Task
 from taskmap.report.names import anchor_text, operator_name, source_name, value_text
 from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Report, Role
@@ -153,10 +154,10 @@ class _GraphAccount:
             return []
         after: dict[int, str] = {}
 
-        def observe(step: str, now: Graph) -> None:
-            left = {id(n.origin) for n in now.nodes()}
+        def observe(step: Step[Graph]) -> None:
+            left = {id(n.origin) for n in step.after.nodes()}
             for key in lost.keys() - left - after.keys():
-                after[key] = step
+                after[key] = step.by.name
 
         run_passes(self.compilation.imported, observe)
         return [

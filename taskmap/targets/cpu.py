@@ -17,7 +17,7 @@ from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
-from taskmap.graph.nodes import Graph
+from taskmap.graph.passes import GraphPass
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
@@ -47,9 +47,10 @@ class CpuPlatform:
     def capturer(self) -> None:
         """None: a CPU has no launch queue to record."""
 
-    def arranged(self, graph: Graph) -> Graph:
-        """The graph with packed weights."""
-        return PackWeights(partial(packed_width, target=self.target)).run(graph)
+    @property
+    def graph_passes(self) -> tuple[GraphPass, ...]:
+        """Weights are packed in panels as wide as the target's micro-kernels."""
+        return (PackWeights(partial(packed_width, target=self.target)),)
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must

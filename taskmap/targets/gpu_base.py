@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import CudaCompiler
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.graph.nodes import Graph
-from taskmap.graph.passes.weight_packing import weights_channels_last
+from taskmap.graph.passes import GraphPass
+from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
@@ -32,9 +32,10 @@ class GpuCode:
         """The address of every tensor is a multiple of this many bytes: the size of the widest access."""
         return VECTOR_BYTES
 
-    def arranged(self, graph: Graph) -> Graph:
-        """The graph with weights in channels-last layout; other weights stay as in the model."""
-        return weights_channels_last(graph)
+    @property
+    def graph_passes(self) -> tuple[GraphPass, ...]:
+        """The channels of weights become their last dimension; other weights are read as the model has them."""
+        return (WEIGHTS_CHANNELS_LAST,)
 
     def generate(self, kernel: Kernel) -> CudaSource:
         """The CUDA C++ of a lowered kernel."""

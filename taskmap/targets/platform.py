@@ -16,7 +16,7 @@ from taskmap.backend.program.memory_plan import MemoryPlan
 from taskmap.backend.program.structure import Program
 from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.source_record import Source as Source
-from taskmap.graph.nodes import Graph
+from taskmap.graph.passes import GraphPass
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
@@ -103,8 +103,9 @@ class Platform(Protocol):
     def capturer(self) -> Capturer | None:
         """Records the launches of one compiled graph for replay, if the options ask for it."""
 
-    def arranged(self, graph: Graph) -> Graph:
-        """A graph after the passes, with weights arranged as the target's templates read them."""
+    @property
+    def graph_passes(self) -> tuple[GraphPass, ...]:
+        """The passes that follow those of every graph: they arrange weights as the target's templates read them."""
 
     def generate(self, kernel: Kernel) -> Source:
         """The source of a lowered kernel."""

@@ -60,7 +60,7 @@ def graph_of_model(name: str) -> Graph:
 
 def planned(graph: Graph) -> Plan:
     """The plan after the passes."""
-    return plan(run_passes(graph))
+    return plan(run_passes(graph, verify=True))
 
 
 def kernels(made: Plan, keep: Callable[[Group], bool] = lambda g: not g.once) -> list[str]:

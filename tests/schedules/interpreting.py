@@ -23,7 +23,7 @@ def check_every_pass(case: Case, tolerance: Mapping[str, float]) -> None:
     """
     kernel = schedule(case.task, target(case.isa))
     stages = [kernel]
-    lower(kernel, lambda _, stage: stages.append(stage), target(case.isa))
+    lower(kernel, lambda step: stages.append(step.after), target(case.isa), verify=True)
     for stage in stages:
         verify(stage, RULES)
     verify(stages[-1], LOWERED)

@@ -35,7 +35,7 @@ def test_a_plan_computes_what_the_graph_does(graph: Graph, seed: int) -> None:
 @settings(max_examples=80)
 def test_passes_and_plan_compute_what_the_graph_does(graph: Graph, seed: int) -> None:
     inputs = arrays_for(graph, seed)
-    better = run_passes(graph)
+    better = run_passes(graph, verify=True)
     assert_same(run_plan(better, plan(better), inputs), run(graph, inputs))
 
 

@@ -10,8 +10,8 @@ from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat, spati
 from taskmap.ir.builder import Builder
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops, lower_mapped
-from taskmap.ir.lower.passes import run_pipeline
 from taskmap.ir.nodes import Buffer, Kernel, MappedFor, Var
+from taskmap.ir.passes import run_pipeline
 from taskmap.ir.printer import print_body
 from taskmap.ir.script.read import kernel, register, thread
 from taskmap.ir.types import f32, i64
@@ -40,7 +40,7 @@ def visits(mapping: TaskMapping) -> Kernel:
 @given(compositions(2))
 def test_a_lowered_loop_does_the_tasks_in_order(mapping: TaskMapping) -> None:
     before = visits(mapping)
-    after = run_pipeline([LowerMappedLoops()], before, verify_each())
+    after = run_pipeline([LowerMappedLoops()], before, verify_each(), verify=True)
     results = [interpret(k, {})[k.outputs[0]] for k in (before, after)]
     np.testing.assert_array_equal(*results)
     assert [tuple(t) for t in results[1][0]] == mapping(0)
@@ -49,7 +49,7 @@ def test_a_lowered_loop_does_the_tasks_in_order(mapping: TaskMapping) -> None:
 @pytest.mark.parametrize("sizes", [(8, 4, 4), (9, 5, 7)], ids=str)
 def test_the_matmul_of_script_lowered(sizes: tuple[int, int, int]) -> None:
     gemm = double_buffered(rows=8, cols=4, depth=4, side=4)
-    lowered = run_pipeline(PASSES, gemm, verify_each())
+    lowered = run_pipeline(PASSES, gemm, verify_each(), verify=True)
     m, n, k = sizes
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))

@@ -18,7 +18,7 @@ from tests.ir.random_kernels import COLS, ROWS, kernels
 def test_every_stage_computes_the_same(kernel: Kernel, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((ROWS, COLS)).astype(np.float32)
     stages = [kernel]
-    lower(kernel, lambda name, stage: stages.append(stage))
+    lower(kernel, lambda step: stages.append(step.after), verify=True)
     assert len(stages) > 1
     results = []
     for stage in stages:

@@ -34,7 +34,7 @@ def same_before_and_after(kernel: Kernel, arrays: list[Array], dims: dict[Var, i
     """The result of a kernel, which every pass of the pipeline keeps exactly."""
     (wanted,) = interpret(kernel, dict(zip(kernel.buffers, arrays, strict=False)), dims).values()
     stages: list[Kernel] = []
-    lower(kernel, lambda name, stage: stages.append(stage), target)
+    lower(kernel, lambda step: stages.append(step.after), target, verify=True)
     for stage in stages:
         verify(stage, RULES)
         storages = [a if b.rank == a.ndim else a.ravel() for b, a in zip(stage.buffers, arrays, strict=False)]
@@ -195,7 +195,7 @@ def test_move(n: int, is_symbolic: bool, types: tuple[DType, DType], target: Tar
     source = random_array(types[1], (3, n), np.random.default_rng(n))
     flat = source.T.ravel() if form in ("strided source", "column-major") else source.ravel()
     stages = [kernel]
-    lower(kernel, lambda name, stage: stages.append(stage), target)
+    lower(kernel, lambda step: stages.append(step.after), target, verify=True)
     for stage in stages:
         verify(stage, RULES)
         (got,) = interpret(stage, {stage.buffers[0]: flat}, {size: n} if isinstance(size, Var) else {}).values()
