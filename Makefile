@@ -4,13 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench gpu gpu-kernels clean
+.PHONY: help demo test test-all lint docs bench gpu gpu-kernels clean
 
 help:
 	@echo "make demo    compile a ResNet-50 through torch.compile and compare it with eager"
 	@echo "make test    run the tests            (PYTEST_ARGS=... is passed on)"
 	@echo "make test-all  the same with what takes hours: proofs marked long, every program at independent symbolic sizes"
 	@echo "make lint    ruff, mypy --strict and pyright"
+	@echo "make docs    build the documentation into site/; a broken link or an undocumented public name fails"
 	@echo "make bench   measure the models and write the tables"
 	@echo "make gpu     check and measure everything on a GPU (OUT=folder of the results, GPU_ARGS='--resume --only matmul'); needs no network"
 	@echo "make gpu-kernels  compile beforehand, without a GPU, what make gpu runs (GPU_ARGS='--gpu H100 H200')"
@@ -32,6 +33,9 @@ lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/mypy -p taskmap -p tests -p benchmarks -p examples
 	$(BIN)/basedpyright
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
@@ -50,5 +54,5 @@ $(VENV)/.%: pyproject.toml setup.py requirements/dev.txt scripts/setup.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

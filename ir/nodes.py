@@ -131,7 +131,9 @@ class Expr:
 
 
 ExprLike = Expr | int | float | bool
+"""An operand of IR arithmetic: an expression, or a number that becomes a constant."""
 Dim = int | Expr
+"""The extent of a dimension: static, or an expression of symbolic sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +367,7 @@ class Stmt:
 
 
 Body = tuple[Stmt, ...]
+"""Statements in program order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,11 +483,9 @@ class MatMul(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorMap:
-    """How the copy engine of a GPU sees a tensor: in boxes of ``box`` elements, one extent for each dimension of
-    ``buffer``, whose 16-byte chunks are swizzled in shared memory over ``swizzle`` bytes (0: not). An argument of the
-    kernel; it is made when the kernel is launched.
-
-    tensor: the shape and strides of what is stored in ``buffer``, where that has been flattened.
+    """The view through which TMA copies ``buffer``: boxes of ``box`` elements, one extent for each dimension. An
+    argument of the kernel, made when the kernel is launched. ``swizzle``: the bytes over which 16-byte chunks are
+    swizzled in shared memory (0: none). ``tensor``: shape and strides of a ``buffer`` that has been flattened.
     """
 
     name: str

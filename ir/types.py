@@ -78,22 +78,35 @@ class TensorType:
 
 
 f64 = DType("f64", 64, "f")
+"""IEEE 754 double precision."""
 f32 = DType("f32", 32, "f")
+"""IEEE 754 single precision."""
 f16 = DType("f16", 16, "f")
+"""IEEE 754 half precision."""
 bf16 = DType("bf16", 16, "f")
+"""bfloat16: the exponent of f32, 8 bits of significand."""
 i64 = DType("i64", 64, "i")
+"""Signed integers of 64 bits."""
 i32 = DType("i32", 32, "i")
+"""Signed integers of 32 bits."""
 i16 = DType("i16", 16, "i")
+"""Signed integers of 16 bits."""
 i8 = DType("i8", 8, "i")
+"""Signed integers of 8 bits."""
 u8 = DType("u8", 8, "u")
+"""Unsigned integers of 8 bits."""
 boolean = DType("bool", 8, "b")
+"""Truth values, stored as bytes 0 and 1."""
 
 ALL_DTYPES = (f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean)
 """The types of tensors."""
 
 tf32 = DType("tf32", 32, "f")
+"""TensorFloat-32, the operands of tensor-core products of f32: its exponent, 11 bits of significand. Not of tensors."""
 e4m3 = DType("e4m3", 8, "f")
+"""Float of 8 bits: 4 of exponent, 3 of mantissa; torch.float8_e4m3fn."""
 e5m2 = DType("e5m2", 8, "f")
+"""Float of 8 bits: 5 of exponent, 2 of mantissa; torch.float8_e5m2."""
 
 FLOAT8 = (e4m3, e5m2)
 """Floats of eight bits, named by bits of exponent and mantissa: torch's float8_e4m3fn and float8_e5m2. Tensors may hold

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from taskmap.util.metrics import metrics as metrics
 
 __version__ = "0.1.0"
+"""The version of this package."""
 
 _HOME = {
     "ArchivedModel": "taskmap.archive.load",

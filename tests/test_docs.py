@@ -35,3 +35,17 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 def test_every_guide_is_in_the_index() -> None:
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text(encoding="utf-8")))
     assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+
+
+def test_the_reference_has_the_public_modules() -> None:
+    """Those that the architecture page declares, which tests/test_public_names.py reads there too."""
+    reference = re.findall(r"^::: ([\w.]+)$", (DOCS / "reference.md").read_text(encoding="utf-8"), flags=re.M)
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    declared = page.partition("## The public interface")[2].partition("\n## ")[0]
+    assert sorted(reference) == sorted(set(re.findall(r"`(taskmap(?:\.\w+)*)`", declared)))
+
+
+def test_the_site_has_every_guide() -> None:
+    nav = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    pages = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
+    assert sorted(re.findall(r"[\w/-]+\.md", nav)) == pages

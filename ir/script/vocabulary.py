@@ -252,7 +252,9 @@ class _Block:
 
 
 thread = THREAD
+"""The number of the running thread in its block."""
 block = _Block()
+"""The position of the running block in the grid: ``block.x``, ``block.y``, ``block.z``."""
 
 
 def _function(name: str) -> Callable[..., Expr]:

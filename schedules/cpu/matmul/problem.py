@@ -16,6 +16,8 @@ from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, re
 from taskmap.schedules.cpu.matmul.cost import cycles
 from taskmap.schedules.cpu.matmul.template import schedule_matmul
 
+__all__ = ["MatmulProblem", "find_matmul", "read_matmul"]
+
 _ANY = Var("any")
 
 
@@ -65,3 +67,4 @@ def find_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> MatmulP
 
 
 read_matmul = MatmulProblem.parse
+"""The problem of a record, from its canonical text."""
