@@ -1,4 +1,4 @@
-"""Which ATen operators AOTAutograd takes apart before the graph reaches taskmap."""
+"""Selects the ATen operators that AOTAutograd decomposes before the graph reaches taskmap."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ KEEP_WHOLE = frozenset(
         "upsample_bicubic2d.vec",
     }
 )
-"""Operators without a lowering that PyTorch runs better whole: random ones, so that the random numbers are eager's."""
+"""Operators without a lowering that PyTorch runs better whole, such as random ones, whose numbers must be eager's."""
 
 _is_alias_of: Callable[[torch.Tensor, torch.Tensor], bool] = getattr(torch._C, "_is_alias_of")  # noqa: B009  # no stub
 
 EXTRA = ("native_batch_norm_backward", "native_group_norm_backward")
-"""Operators that the core set leaves whole."""
+"""Operators that PyTorch's core set does not decompose."""
 
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """The table for AOTAutograd: PyTorch's core decompositions, except where taskmap has a lowering of its own.
+    """The table for AOTAutograd: PyTorch's core decompositions, except for operators that taskmap lowers itself.
 
-    The public ``core_aten_decompositions`` also collects the composite operators of all loaded libraries, which the
-    dispatcher takes apart anyway; that takes 0.1 s.
+    The public ``core_aten_decompositions`` also collects the composite operators of all loaded libraries. That takes
+    0.1 s and is not needed, because the dispatcher decomposes those anyway.
     """
     return dict(_table(frozenset(ATEN.entries.keys() | KEEP_WHOLE)))
 
 
 @lru_cache(maxsize=4)
 def _table(kept: frozenset[str]) -> dict[OpOverload, Callable[..., Any]]:
-    """The rules of all operators but ``kept``."""
+    """The rules of all operators except ``kept``."""
     table: dict[Any, Callable[..., Any]] = {**_core_aten_decompositions_post_autograd()}
     table.update(get_decompositions([getattr(torch.ops.aten, name) for name in EXTRA]))
-    # Some rules write a tensor literal, which PyTorch makes by ``detach_``: no mutation, but it looks like one.
+    # Some rules create a tensor literal, for which PyTorch calls ``detach_``: it only looks like a mutation.
     table[torch.ops.aten.detach_.default] = _same
     return {op: _owning(op, rule) for op, rule in table.items() if str(op).removeprefix("aten.") not in kept}
 
 
 def _owning(op: OpOverload, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """``rule``, whose results have memory of their own where those of ``op`` have: some rules give views (a shuffle of
-    one channel), and then the copy that the operator makes would be lost.
+    """``rule`` with results that own their memory wherever those of ``op`` do. Some rules return views (a shuffle of
+    one channel), which would lose the copy that the operator makes.
     """
     if any(result.alias_info is not None for result in op._schema.returns):
         return rule

@@ -1,8 +1,8 @@
-"""FX graphs of ATen operators, as AOTAutograd makes them, into taskmap's graph.
+"""The FX reader: graphs of ATen operators, as AOTAutograd makes them, become taskmap's graph.
 
-Every operator becomes native nodes by its lowering, or one extern node that PyTorch runs. What the lowering gives is
-checked against what PyTorch says of the result (``meta["val"]``), so that a lowering that is wrong about a type or a
-shape leads to an extern node, never to a wrong answer.
+Every operator is lowered to native nodes, or becomes one extern node that PyTorch runs. The reader checks each
+lowering's result against PyTorch's own (``meta["val"]``), so a lowering with a wrong type or shape leads to an extern
+node, never to a wrong answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from taskmap.ir.nodes import Dim, Expr
 from taskmap.ir.types import DType, i64
 
 IGNORED_OPTIONS = frozenset({"layout", "device", "pin_memory", "memory_format", "requires_grad"})
-"""Options that say where a result lies: placement is decided later, and outputs get their strides from PyTorch."""
+"""Options for where a result is stored: placement is decided later, and outputs get their strides from PyTorch."""
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
 OPAQUE = DType("tuple", 0, "x")
 
@@ -43,9 +43,9 @@ def import_fx(
 ) -> Graph:
     """The graph of ``gm``, a functional graph of ATen operators.
 
-    ``example_inputs`` describe inputs that carry no ``meta["val"]``. ``constant_inputs`` are the positions of inputs
-    that stay the same from call to call. What is not on ``device`` is left to PyTorch. Raises ImportGraphError for a
-    graph with mutation or with sizes that depend on data.
+    ``example_inputs`` describe inputs without ``meta["val"]``. ``constant_inputs`` are the positions of inputs that
+    stay the same from call to call. Tensors that are not on ``device`` are left to PyTorch. Raises ImportGraphError for
+    a graph with mutation or with sizes that depend on data.
     """
     return read_fx(gm, example_inputs, constant_inputs, device)[0]
 
@@ -57,7 +57,7 @@ def read_fx(
     device: torch.device = CPU,
     kept: Sequence[fx.Node] = (),
 ) -> tuple[Graph, Symbols]:
-    """As import_fx, with what its symbolic sizes are in PyTorch. ``kept``: values that become the last outputs."""
+    """As import_fx, but also returns its symbols in PyTorch's terms. ``kept``: values that become the last outputs."""
     reader = _Reader(gm, example_inputs, device, kept)
     for node in gm.graph.nodes:
         reader.read(node)
@@ -92,7 +92,7 @@ class _Reader:
         elif node.op == "output":
             self._outputs(node)
         else:
-            raise ImportGraphError(f"the graph calls {node.target} by {node.op}", why="only ATen operators are read")
+            raise ImportGraphError(f"the graph calls {node.target} by {node.op}", why="only ATen operators can be read")
 
     # Inputs and constants.
 
@@ -142,7 +142,7 @@ class _Reader:
             return self._number(value)
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.is_mutable:
-            raise ImportGraphError(f"the graph mutates a tensor by {node.target}", why="a functional graph is needed")
+            raise ImportGraphError(f"the graph mutates a tensor by {node.target}", why="the graph must be functional")
         try:
             made = self._at_home(self._lowered(node, value), value)
         except (UnsupportedError, GraphError, TypeMismatchError) as refused:
@@ -153,7 +153,7 @@ class _Reader:
         return made
 
     def _mark(self, node: Node, origin: Any) -> None:
-        """Gives the origin to the nodes that this operator added."""
+        """Sets the origin of the nodes that this operator added."""
         stack = [node]
         while stack:
             here = stack.pop()
@@ -178,7 +178,7 @@ class _Reader:
         return self._verified(made, value, outs)
 
     def _at_home(self, made: Any, value: Any) -> Any:
-        """``made``; a copy of it where the caller would see that it lies in another's memory."""
+        """``made``, or a copy of it if the caller could notice that it shares another value's memory."""
         if isinstance(made, (list, tuple)):
             return [self._at_home(m, v) for m, v in zip(made, value, strict=True)]
         if not isinstance(made, Node) or not isinstance(value, torch.Tensor) or made.dtype.kind == "x":
@@ -191,7 +191,7 @@ class _Reader:
         return made
 
     def _strided(self, node: fx.Node, value: torch.Tensor) -> Node:
-        """as_strided addresses the storage that its argument views; here, the elements of the tensor that fills it."""
+        """as_strided addresses the storage behind its argument: here, the elements of the tensor that fills it."""
         root = storage_root(node.all_input_nodes[0])
         order = dense_order(root.meta["val"])
         self._refuse(node, value, AtenEntry(strided_view))
@@ -202,7 +202,7 @@ class _Reader:
         return strided_view(self.values[root], order, self._shape(value), strides or (), offset)
 
     def _refuse(self, node: fx.Node, value: Any, entry: AtenEntry) -> None:
-        """Raises UnsupportedError for tensors that taskmap cannot compute with."""
+        """Raises UnsupportedError for tensors with which taskmap cannot compute."""
         for source in node.all_input_nodes:
             for tensor in _tensors(source.meta.get("val")):
                 reason = refusal(tensor, entry.empty, self.device, read=True, moved=entry.moves)
@@ -215,7 +215,7 @@ class _Reader:
                 raise UnsupportedError(reason)
 
     def _positional(self, node: fx.Node) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The call's arguments, with options that the schema does not make keyword-only moved to their places."""
+        """The call's arguments, with options moved to their positions unless the schema makes them keyword-only."""
         schema = getattr(node.target, "_schema", None)
         if not node.kwargs or schema is None:
             return node.args, node.kwargs
@@ -244,7 +244,7 @@ class _Reader:
         return [self._outs(v) for v in value] if isinstance(value, (list, tuple)) else None
 
     def _verified(self, made: Any, value: Any, outs: Any) -> Any:
-        """``made``, each node with the type that PyTorch says and with its shape in PyTorch's own form."""
+        """``made``, each node checked against PyTorch's type, its shape written in PyTorch's form."""
         if isinstance(outs, list):
             return [self._verified(m, v, o) for m, v, o in zip(made, value, outs, strict=True)]
         if outs is None:
@@ -266,7 +266,7 @@ class _Reader:
             made.define = replace(made.define, shape=outs.shape)
         return made
 
-    # Calls that PyTorch makes.
+    # Calls made by PyTorch.
 
     def _extern(self, node: fx.Node, value: Any, reason: str) -> Any:
         inputs: list[Node] = []
@@ -274,7 +274,7 @@ class _Reader:
             node.target is torch.ops.aten.as_strided.default
             and storage_root(node.all_input_nodes[0]).op != "placeholder"
         ):
-            raise ImportGraphError(f"{node.name} addresses storage that is no tensor of the graph")
+            raise ImportGraphError(f"{node.name} addresses storage that does not belong to a tensor of the graph")
         args, kwargs = self._slots(node.args, inputs), self._slots(dict(node.kwargs), inputs)
         attrs = {"target": node.target, "args": args, "kwargs": kwargs, "reason": reason}
         if isinstance(value, torch.Tensor):
@@ -310,7 +310,7 @@ class _Reader:
         if value is None:
             return None
         if not isinstance(value, torch.Tensor):
-            raise ImportGraphError(f"{source} returns something that is neither a tensor nor a size")
+            raise ImportGraphError(f"{source} returns a value that is neither a tensor nor a size")
         made = Node("getitem", (whole,), self._shape(value), dtype_of(value.dtype), attrs={"index": place})
         made.strides, made.origin = self._strides(value), whole.origin
         return made
@@ -341,7 +341,7 @@ class _Reader:
         return Node("symint", (), (), i64, attrs={"expr": value if isinstance(value, Expr) else self._number(value)})
 
     def _as_eager(self, source: fx.Node, node: Node) -> Node:
-        """``node`` where it lies as PyTorch would have it, which an extern and a caller may rely on."""
+        """``node`` with the strides that PyTorch gives it, on which an extern and a caller may rely."""
         value = source.meta.get("val")
         if not isinstance(value, torch.Tensor) or node.dtype.kind == "x":
             return node

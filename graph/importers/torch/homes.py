@@ -1,7 +1,7 @@
-"""Whose memory a value lies in, as PyTorch has it, for values that the caller gets.
+"""The storage, in PyTorch's terms, of the values that the caller gets.
 
-Copies are dropped when a graph is read: inside it nobody can tell. A caller can: results that share memory in PyTorch,
-with each other or with arguments, must share it, and no others.
+Reading a graph drops copies, which nothing inside the graph can notice. A caller can: results that share memory in
+PyTorch, with each other or with arguments, must share it here, and no others may.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskmap.graph.nodes import Node
 
 
 class Homes:
-    """The storage in PyTorch of each value that has memory of its own here."""
+    """The PyTorch storage of each value that has memory of its own here."""
 
     def __init__(self, gm: fx.GraphModule) -> None:
         outputs = [n for node in gm.graph.find_nodes(op="output") for n in node.all_input_nodes]
@@ -24,13 +24,11 @@ class Homes:
         self._homes: dict[Node, Hashable] = {}
 
     def note(self, node: Node, value: torch.Tensor) -> None:
-        """``node`` has memory of its own, which is that of ``value``."""
+        """Records that ``node`` has memory of its own, corresponding to that of ``value``."""
         self._homes[node] = _storage(value)
 
     def is_strange(self, node: Node, value: torch.Tensor) -> bool:
-        """True if ``node`` lies in the memory of something that PyTorch's ``value`` does not share memory with, and
-        the caller gets to see both.
-        """
+        """True if ``node`` shares memory with another value, PyTorch's ``value`` does not, and the caller sees both."""
         storage = _storage(value)
         if storage not in self._returned:
             return False
@@ -41,7 +39,7 @@ class Homes:
         if known == storage:
             return False
         if root.op not in ("input", "constant") and known not in self._returned:
-            self._homes[root] = storage  # nobody sees the memory that PyTorch has copied from
+            self._homes[root] = storage  # nothing outside sees the memory that PyTorch has copied from
             return False
         return True
 

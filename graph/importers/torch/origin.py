@@ -1,4 +1,4 @@
-"""Where a node of an FX graph came from: the last line of the user's own code in its stack trace."""
+"""The origin of an FX node: the last line of the user's own code in its stack trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TORCH = str(Path(torch.__file__).parent)
 
 
 def origin_of(node: fx.Node) -> Origin:
-    """The operator's name, and the user's file, line and text if the graph knows them."""
+    """The operator's name, and the user's file, line and text if the graph records them."""
     trace = node.meta.get("stack_trace") or ""
     file, line, text = _user_line(trace)
     return Origin(str(node.target), file, line, text)

@@ -1,4 +1,4 @@
-"""Finding the tensor that a chain of views looks at, for operators that address storage directly (as_strided)."""
+"""Finds the tensor behind a chain of views, for operators that address storage directly (as_strided)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from taskmap.ir.errors import ImportGraphError
 def storage_root(node: fx.Node) -> fx.Node:
     """The node whose tensor holds the storage that ``node`` views: a dense tensor, or an input of the graph.
 
-    Raises ImportGraphError when there is none: then a part of the storage is no value of the graph.
+    Raises ImportGraphError if there is none: the graph then has no value that covers the storage.
     """
     root = node
     while root.op != "placeholder" and dense_order(root.meta["val"]) is None:
         sources = [n for n in root.all_input_nodes if _same_storage(n.meta.get("val"), root.meta["val"])]
         if not sources:
-            raise ImportGraphError(f"{node.name} is read by storage positions, but is only a part of its storage")
+            raise ImportGraphError(f"{node.name} is read by storage positions, but covers only a part of its storage")
         root = sources[0]
     return root
 
 
 def dense_order(value: torch.Tensor) -> Sequence[int] | None:
-    """The dimensions from slowest to fastest of a tensor that fills its whole storage; None for any other tensor."""
+    """The dimensions, slowest first, of a tensor that fills its whole storage; None for any other tensor."""
     numbers = (*value.shape, *value.stride(), value.storage_offset())
     if not all(isinstance(n, int) for n in numbers) or value.storage_offset() != 0:
         return None

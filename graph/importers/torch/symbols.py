@@ -1,8 +1,8 @@
 """torch's symbolic sizes (sympy expressions) as index expressions over the graph's size variables.
 
-Everything that reads the graph takes a size variable to be at least 1. A symbol of which torch knows no such thing (an
-int among a function's arguments) is therefore written with variables of which it is true: n = p - q, where p is
-max(n, 0) + 1 and q is max(-n, 0) + 1. One that is bounded on one side needs one of the two.
+Every reader of the graph assumes that a size variable is at least 1. A symbol for which torch does not guarantee this
+(an int among a function's arguments) is therefore expressed by variables that satisfy it: n = p - q, where p is
+max(n, 0) + 1 and q is max(-n, 0) + 1. A symbol bounded on one side needs only one of the two.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 class Line(NamedTuple):
-    """A variable's value at a call: max(slope * n + start, 1), where n is what the call gives."""
+    """A variable's value at a call, max(slope * n + start, 1), where n is the number passed in the call."""
 
     slope: int
     start: int
 
     def at(self, n: int) -> int:
-        """The value for ``n``."""
+        """The variable's value for ``n``."""
         return max(self.slope * n + self.start, 1)
 
 
@@ -38,7 +38,7 @@ PLAIN, UP, DOWN = Line(1, 0), Line(1, 1), Line(-1, 1)
 
 
 class Symbols:
-    """The variables for each symbolic size of a graph, where a call finds its value, and what it was while tracing."""
+    """The variables for each symbolic size of a graph, the place of its value in a call, and its traced value."""
 
     def __init__(self) -> None:
         self.parts: dict[sympy.Symbol, dict[Var, Line]] = {}
@@ -49,7 +49,7 @@ class Symbols:
         self._shapes: Any = None
 
     def dim(self, value: Any) -> Dim:
-        """A size of a tensor's shape or stride."""
+        """One size of a tensor's shape or stride."""
         if isinstance(value, int):
             return value
         number = self.number(value)
@@ -72,7 +72,7 @@ class Symbols:
         return self._memo[e]
 
     def find(self, value: Any, place: tuple[object, ...]) -> None:
-        """Notes that a call finds ``value``, if that is a single symbol, at ``place``, and what it was in tracing."""
+        """Records ``place`` as the place of ``value`` in a call, if it is a single symbol, and its traced value."""
         if isinstance(value, torch.SymInt) and isinstance(_simplified(value), sympy.Symbol):
             symbol = _simplified(value)
             self._shapes = value.node.shape_env
@@ -83,7 +83,7 @@ class Symbols:
                     self.hints.setdefault(var, line.at(value.node.hint))
 
     def symbol(self, symbol: sympy.Symbol) -> Expr:
-        """A symbol by variables that are at least 1. Raises ImportGraphError for one that is not an integer."""
+        """A symbol in terms of variables that are at least 1. Raises ImportGraphError unless it is an integer."""
         if not symbol.is_integer:
             raise ImportGraphError(f"the graph depends on the symbolic number {symbol}, which is not an integer")
         if symbol not in self.values:
@@ -99,7 +99,7 @@ class Symbols:
         return self.values[symbol]
 
     def dims(self) -> dict[Var, tuple[object, ...]]:
-        """Every size variable with its place. Raises ImportGraphError for a size that no input shows."""
+        """Every size variable with its place. Raises ImportGraphError for a size that no input provides."""
         found: dict[Var, tuple[object, ...]] = {}
         for symbol, parts in self.parts.items():
             place = self.places.get(symbol)
@@ -117,7 +117,7 @@ class Symbols:
         return made
 
     def _range(self, symbol: sympy.Symbol) -> tuple[float, float]:
-        """The least and the greatest value that torch's guards allow."""
+        """The smallest and the largest value that torch's guards allow."""
         if self._shapes is None:
             return -math.inf, math.inf
         known = self._shapes.bound_sympy(symbol)
@@ -154,12 +154,12 @@ class Symbols:
 
 
 def _simplified(value: Symbolic) -> sympy.Basic:
-    """The number's expression in the shortest form that is known to be equal, so that equal sizes look alike."""
+    """The number's expression in the shortest form known to be equal, so that equal sizes look the same."""
     shapes = value.node.shape_env
     if shapes is None:
         return value.node.expr
     simple = shapes.simplify(value.node.expr)
-    # Operators broadcast axes of one element: a size that a guard holds at 1 is 1, whatever its expression.
+    # Operators broadcast axes of one element, so a size that a guard fixes at 1 is 1, whatever its expression.
     guarded = isinstance(value, torch.SymInt) and value.node.hint == 1 and not isinstance(simple, sympy.Symbol)
     return sympy.Integer(1) if guarded and statically_known_true(value == 1) else simple
 

@@ -1,9 +1,10 @@
-"""The table of lowerings: an ATen overload's name to the function that builds its nodes. ``ATEN`` is that table; the
-files of the package ``aten`` fill it, one family each.
+"""The table of lowerings, from an ATen overload's name to the function that builds its nodes. ``ATEN`` is that table;
+the files of the package ``aten`` fill it, one family each.
 
-A lowering takes the overload's arguments, tensors as nodes, numbers as Python's or as expressions of sizes, types as
-taskmap's. It returns a node, or for an overload with several results a tuple (None for one that is never read). It
-raises UnsupportedError for arguments it cannot handle: the overload then runs through PyTorch, with that reason.
+A lowering takes the overload's arguments: tensors as nodes, numbers as Python's or as expressions of sizes, types as
+taskmap's. It returns a node or, for an overload with several results, a tuple (None for a result that is never read).
+It raises UnsupportedError for arguments that it cannot handle: PyTorch then runs the overload, and the reason is
+reported.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """What PyTorch says of a result: shape and type."""
+    """PyTorch's description of a result: its shape and type."""
 
     shape: tuple[Dim, ...]
     dtype: DType
@@ -30,8 +31,8 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class AtenEntry:
-    """A lowering; ``wants_out``: it takes the results' descriptions first; ``empty``: it takes empty tensors;
-    ``moves``: it only moves and converts elements, so they may be floats of eight bits."""
+    """A lowering. ``wants_out``: it takes the results' descriptions first; ``empty``: it accepts empty tensors;
+    ``moves``: it only moves and converts elements, which may therefore be eight-bit floats."""
 
     function: Callable[..., Any]
     wants_out: bool = False
@@ -48,7 +49,7 @@ class Table:
     def lowering(
         self, *names: str, out: bool = False, empty: bool = False, moves: bool = False
     ) -> Callable[[Function], Function]:
-        """Registers the decorated function for each of ``names``; an overload has one lowering."""
+        """Registers the decorated function for each of ``names``. An overload has exactly one lowering."""
 
         def register(function: Function) -> Function:
             for name in names:

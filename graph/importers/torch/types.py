@@ -21,19 +21,19 @@ _KNOWN = {
     torch.float8_e5m2: e5m2,
 }
 _SATURATES = not torch.tensor(1e3).to(torch.float8_e4m3fn).isnan().item()
-"""Whether this PyTorch converts what is too large for e4m3 to its largest number, as taskmap does; before 2.13 it made
-that a NaN."""
+"""True if this PyTorch converts numbers too large for e4m3 to its largest number, as taskmap does. Before 2.13 it
+converted them to NaN."""
 _TORCH = {ours: theirs for theirs, ours in _KNOWN.items()}
 
 
 def dtype_of(dtype: torch.dtype) -> DType:
-    """taskmap's type; for one that it does not have, an opaque type (kind "x"), which only externs take."""
+    """taskmap's type, or an opaque type (kind "x"), which only externs take, for a type that taskmap does not have."""
     known = _KNOWN.get(dtype)
     return known if known is not None else DType(str(dtype).removeprefix("torch."), dtype.itemsize * 8, "x")
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
-    """torch's type for one of taskmap's own."""
+    """torch's type for one of taskmap's types."""
     return _TORCH[dtype]
 
 
@@ -43,15 +43,15 @@ CPU = torch.device("cpu")
 def refusal(
     value: torch.Tensor, empty: bool = False, device: torch.device = CPU, read: bool = False, moved: bool = False
 ) -> str | None:
-    """Why taskmap cannot compute with a tensor like ``value`` on ``device``, or None.
+    """The reason why taskmap cannot compute with a tensor like ``value`` on ``device``, or None.
 
-    ``empty`` allows one without elements; ``read`` one of the CPU without dimensions, which operators take as a number;
-    ``moved`` floats of eight bits, which are only moved and converted.
+    ``empty`` allows tensors without elements; ``read`` allows 0-d CPU tensors, which operators take as numbers;
+    ``moved`` allows eight-bit floats, which are only moved and converted.
     """
     if value.dtype not in _KNOWN or (_KNOWN[value.dtype] in FLOAT8 and not moved):
         return f"element type {str(value.dtype).removeprefix('torch.')}"
     if value.dtype == torch.float8_e4m3fn and not _SATURATES:
-        return "element type float8_e4m3fn, which this version of PyTorch rounds in another way"
+        return "element type float8_e4m3fn, which this version of PyTorch rounds differently"
     if value.layout != torch.strided:
         return f"layout {str(value.layout).removeprefix('torch.')}"
     if value.device != device and not (read and value.device == CPU and value.dim() == 0):

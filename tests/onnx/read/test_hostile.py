@@ -97,9 +97,9 @@ def test_functions_that_call_themselves_are_refused() -> None:
     ("change", "words"),
     [
         (lambda g: g.node.append(g.node[0]), "two values"),
-        (lambda g: g.node[0].input.__setitem__(0, "nowhere"), "not there"),
+        (lambda g: g.node[0].input.__setitem__(0, "nowhere"), "does not exist"),
         (lambda g: g.node[0].input.__setitem__(0, "y"), "cycle"),
-        (lambda g: g.output[0].__setattr__("name", "nothing"), "made by no node"),
+        (lambda g: g.output[0].__setattr__("name", "nothing"), "no node makes"),
         (lambda g: g.initializer[0].dims.append(1 << 40), "too large|negative|cannot be read|elements"),
         (lambda g: g.initializer[0].dims.__setitem__(0, -4), "negative"),
         (lambda g: g.initializer[0].__setattr__("raw_data", b"123"), "cannot be read"),

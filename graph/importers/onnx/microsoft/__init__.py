@@ -1,6 +1,16 @@
 """ONNX Runtime's own operators (com.microsoft), which its optimiser and its quantisation tools write.
 
-Each is composed of standard operators, so sizes, fusion and types follow from theirs; ContribOperators.md of ONNX
-Runtime is the source. Read ``contract.py`` and ``composition.py`` beside this folder first, then ``fused.py``;
-``table.py`` lists the files.
+Each is composed of standard operators, so sizes, fusion and types follow from theirs. Source: ContribOperators.md of
+ONNX Runtime. In reading order:
+
+contract             the notation for an operator's parameters, and the table of contracts
+composition          the function body that a definition builds
+fused                activations and products
+convolutions, norms  convolutions with an activation or in NHWC; normalisations
+attention, grouped_attention          attention with masks, caches and rotation
+quantised, quantised_products         operators on quantised tensors
+few_bits             weights of two, four and eight bits
+table                imports all of them, which fills the table of contracts
+
+Imports: ``importers.onnx.read``, ``graph.build``, ir and onnx.
 """

@@ -1,4 +1,4 @@
-"""Attention and MultiHeadAttention, as the standard's Attention with a mask that is added to the scores."""
+"""Attention and MultiHeadAttention, as the standard's Attention with a mask added to the scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def heads(b: Body, x: str, count: int, size: int) -> str:
 
 
 def joined(b: Body, x: str, width: int) -> str:
-    """[batch, heads, length, size] as [batch, length, heads * size], which is ``width``."""
+    """[batch, heads, length, size] as [batch, length, ``width``], where ``width`` is heads * size."""
     return b.reshape(b("Transpose", x, perm=[0, 2, 1, 3]), 0, 0, width)
 
 
@@ -29,7 +29,7 @@ def added_mask(b: Body, allowed: str, value: float, elem: int) -> str:
 
 
 def padding(b: Body, name: str, k: str, past: str, elem: int) -> str:
-    """What the mask in the input ``name`` adds to the scores, so that it broadcasts with them; empty without a mask.
+    """The addend to the scores for the mask in the input ``name``, broadcastable to them; empty without a mask.
 
     ``k`` holds the keys [batch, heads, length, size], ``past`` those before them.
     """
@@ -53,13 +53,13 @@ def padding(b: Body, name: str, k: str, past: str, elem: int) -> str:
 
 
 def _length(b: Body, k: str, past: str) -> str:
-    """How many keys there are, as a vector of one."""
+    """The number of keys, as a vector of one element."""
     length = b.sizes(k, 2, 3)
     return b("Add", length, b.sizes(past, 3 if past == "past" else 2, 4 if past == "past" else 3)) if past else length
 
 
 def _within_lengths(b: Body, name: str, k: str, past: str) -> str:
-    """Which keys lie before an end, and where starts are given not before a start: [batch, 1, 1, keys]."""
+    """The keys before their row's end and, if starts are given, not before its start: bool [batch, 1, 1, keys]."""
     first = "input" if "input" in b.inputs else "query"
     count, batch = b.shape(name)[0], b.shape(first)[0]
     both = not same_dim(count, batch)
@@ -75,7 +75,7 @@ def _within_lengths(b: Body, name: str, k: str, past: str) -> str:
 
 
 def attend(b: Body, q: str, k: str, v: str, mask: str, past: tuple[str, str], width: int) -> list[str]:
-    """Attention of the call's scale: its result [batch, length, width], the keys and the values with those before."""
+    """Attention with the call's scale: the result [batch, length, width], and keys and values including the past."""
     settings: dict[str, float | int] = {}
     if b.attr("scale", 0.0):
         settings["scale"] = float(b.attr("scale", 0.0))
@@ -85,13 +85,13 @@ def attend(b: Body, q: str, k: str, v: str, mask: str, past: tuple[str, str], wi
 
 
 def projected(b: Body, qkv: str, width: int, shared: bool) -> None:
-    """The rest of Attention after the product with the weights [batch, length, ``width``]."""
+    """Completes Attention after the product with the weights, ``qkv`` [batch, length, ``width``]."""
     b.refuse("rotation", b.attr("do_rotary", 0))
     b.refuse("a past that shares its buffer", b.attr("past_present_share_buffer", 0) or b["past_sequence_length"])
     count = int(b.call.required("num_heads"))
     sizes = [int(n) for n in b.attr("qkv_hidden_sizes", [])] or [width // 3] * 3
     if len(sizes) != 3 or sum(sizes) != width or count < 1 or any(n % count or n < 1 for n in sizes):
-        raise b.call.error(f"{count} heads, and hidden sizes {sizes} of {width} in all")
+        raise b.call.error(f"{count} heads, and hidden sizes {sizes} that should sum to {width}")
     q, k, v = (heads(b, p, count, n // count) for p, n in zip(b.split(qkv, 2, sizes), sizes, strict=True))
     past = ("", "")
     if b["past"]:
@@ -120,7 +120,7 @@ def _attention(b: Body) -> None:
 
 
 def _parts(b: Body, count: int) -> tuple[str, str, str, int]:
-    """Queries, keys and values as [batch, heads, length, size], without the bias; and the size of a value."""
+    """Queries, keys and values as [batch, heads, length, size], without the bias, and the size of one value."""
 
     def unpacked(x: str, parts: int) -> list[str]:
         pieces = b.split(x, 3, [1] * parts)
@@ -144,7 +144,7 @@ def _head_size(b: Body, name: str, count: int) -> int:
     if len(b.shape(name)) == 4:
         return width
     if width % count:
-        raise b.call.error(f"{count} heads of {width} elements in all")
+        raise b.call.error(f"{count} heads for {width} elements in total")
     return width // count
 
 
@@ -153,7 +153,7 @@ def _with_bias(b: Body, count: int, q: str, k: str, v: str) -> tuple[str, str, s
     width = count * b.size("query", -1) if packed else b.size("query", -1)
     parts = b.split("bias", 0, [width, width, b.size("bias", 0) - 2 * width])
     biases = [b("Unsqueeze", b.reshape(p, count, -1), b.ints(1)) for p in parts]
-    ready = not packed and len(b.shape("key")) == 4  # keys that were projected before have their bias
+    ready = not packed and len(b.shape("key")) == 4  # keys projected earlier already include their bias
     return b("Add", q, biases[0]), k if ready else b("Add", k, biases[1]), v if ready else b("Add", v, biases[2])
 
 

@@ -1,4 +1,4 @@
-"""A function body under construction: standard operators that define one call of another operator."""
+"""The function body that defines one call of a non-standard operator by standard ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPSET = 24
 
 
 class Body:
-    """Collects nodes. Values are names; an input that is not given is the empty name."""
+    """Collects nodes. Values are names; a missing input is the empty name."""
 
     def __init__(self, call: OnnxCall) -> None:
         self.call = call
@@ -29,10 +29,10 @@ class Body:
         self.nodes: list[NodeProto] = []
         self.results: list[str] = []
 
-    # What the call says.
+    # Properties of the call.
 
     def __getitem__(self, name: str) -> str:
-        """The name of an input where it is given, else the empty name."""
+        """The name of an input if the call provides it, else the empty name."""
         return name if name in self.inputs and self.call.has(self.inputs.index(name)) else ""
 
     def attr(self, name: str, default: Any) -> Any:
@@ -40,7 +40,7 @@ class Body:
         return self.call.attr(name, default)
 
     def shape(self, name: str) -> tuple[Dim, ...]:
-        """The shape of an input that is given."""
+        """The shape of an input that the call provides."""
         return self.call.tensor(self.inputs.index(name)).shape
 
     def size(self, name: str, axis: int) -> int:
@@ -51,27 +51,27 @@ class Body:
         return known
 
     def elem(self, name: str) -> int:
-        """The element type of an input that is given."""
+        """The element type of an input that the call provides."""
         return self.call.elem(self.inputs.index(name))
 
     def known(self, name: str) -> Any:
-        """The value of an input as an array. Raises ValuesNeededError where it is not known."""
+        """The value of an input as an array. Raises ValuesNeededError if the value is unknown."""
         return self.call.array(self.inputs.index(name))
 
     def refuse(self, what: str, condition: object = True) -> None:
-        """Raises UnsupportedError about the operator where ``condition`` holds."""
+        """Raises UnsupportedError, naming the operator, if ``condition`` holds."""
         if condition:
             raise UnsupportedError(f"{self.call.op} with {what}")
 
     # Nodes.
 
     def __call__(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """One more operator; the name of its result."""
+        """Adds an operator; returns the name of its result."""
         (name,) = self.several(1, op, *inputs, **attributes)
         return name
 
     def several(self, count: int, op: str, *inputs: str, **attributes: Any) -> list[str]:
-        """One more operator; the names of its first ``count`` results."""
+        """Adds an operator; returns the names of its first ``count`` results."""
         names = [f"{op}_{len(self.nodes)}_{i}" for i in range(count)]
         given = list(inputs)
         while given and not given[-1]:
@@ -94,7 +94,7 @@ class Body:
         return self.constant(np.float64(value), self.elem(like))
 
     def reshape(self, x: str, *shape: int) -> str:
-        """``x`` in another shape: 0 keeps a size, -1 stands for what remains."""
+        """``x`` in another shape: 0 keeps a size, -1 takes what remains."""
         return self("Reshape", x, self.ints(*shape))
 
     def sizes(self, x: str, start: int, end: int) -> str:
@@ -102,12 +102,12 @@ class Body:
         return self("Shape", x, start=start, end=end)
 
     def slice(self, x: str, axis: int, start: int | str, end: int | str) -> str:
-        """``x`` from ``start`` to ``end`` along ``axis``; bounds are numbers, or vectors of one."""
+        """``x`` from ``start`` to ``end`` along ``axis``; bounds are numbers or vectors of one element."""
         low, high = (self.ints(v) if isinstance(v, int) else v for v in (start, end))
         return self("Slice", x, low, high, self.ints(axis))
 
     def split(self, x: str, axis: int, sizes: list[int]) -> list[str]:
-        """``x`` in parts of these sizes along ``axis``."""
+        """``x`` split into parts of these sizes along ``axis``."""
         return self.several(len(sizes), "Split", x, self.ints(*sizes), axis=axis)
 
     def cast(self, x: str, elem: int) -> str:
@@ -115,26 +115,26 @@ class Body:
         return self("Cast", x, to=int(elem))
 
     def plus(self, x: str, y: str) -> str:
-        """x + y, or the one of them that is given."""
+        """x + y, or the operand that is present if the other is empty."""
         return self("Add", x, y) if x and y else x or y
 
     def returns(self, *names: str) -> None:
-        """Says what the results of the call are; an empty name for one that is not made."""
+        """Declares the results of the call; an empty name stands for a result that is not computed."""
         for place, name in enumerate(names):
             if not name and self.call.wants(place):
-                raise UnsupportedError(f"{self.call.op} whose result {place} is used")
+                raise UnsupportedError(f"{self.call.op} with its result {place} in use")
         self.results = list(names[: max(self.call.outputs, 1)])
 
 
 def composed_body(call: OnnxCall) -> FunctionProto | None:
-    """The function that defines a call by standard operators, for operators that have a definition."""
+    """The function that defines a call by standard operators, or None if the operator has no definition."""
     define = DEFINITIONS.get((call.domain, call.op))
     if define is None or call.library.schema(call.proto) is not CONTRACTS[call.domain, call.op]:
         return None
     body = Body(call)
     define(body)
     if len(body.results) < call.outputs:
-        raise call.error(f"it has {call.outputs} results, but makes {len(body.results)}")
+        raise call.error(f"it has {call.outputs} results, but its definition makes {len(body.results)}")
     return helper.make_function(
         "taskmap", call.op, body.inputs, body.results, body.nodes, [helper.make_opsetid("", OPSET)]
     )

@@ -1,12 +1,12 @@
-"""Operators that the standard does not define: their parameters in one line, and a definition by standard operators.
+"""Operators outside the standard: their parameters in one line, and a definition by standard operators.
 
-ONNX Runtime documents its own operators in ContribOperators.md; ``onnx`` does not know them. A contract is written
+ONNX Runtime documents its operators in ContribOperators.md, but ``onnx`` does not know them. A contract is written
 
     @composed("FastGelu", "X:F bias:F? -> Y:F", "alpha:f")
 
-inputs and results with their types, then attributes. ``?`` marks an optional one, ``*`` the rest of the inputs, of any
-types. ``F``, ``Q``, ``I``, ``A`` and these letters with a digit are type variables (floats, small integers, integers,
-any type), others are types of ONNX (``f32``, ``u8``).
+that is, inputs and results with their types, then attributes. ``?`` marks an optional parameter, ``*`` all further
+inputs, of any types. ``F``, ``Q``, ``I``, ``A``, optionally with a digit, are type variables (floats, small integers,
+integers, any type); the others are ONNX types (``f32``, ``u8``).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _KINDS = {
 _OPTIONS = {"?": Schema.FormalParameterOption.Optional, "*": Schema.FormalParameterOption.Variadic}
 
 CONTRACTS: dict[tuple[str, str], defs.OpSchema] = {}
-"""Domain and name of an operator to its contract."""
+"""Maps an operator's domain and name to its contract."""
 DEFINITIONS: dict[tuple[str, str], Define] = {}
-"""Domain and name of an operator to the function that composes it of standard operators."""
+"""Maps an operator's domain and name to the function that composes it of standard operators."""
 
 
 def contract(domain: str, name: str, text: str, attributes: str = "") -> None:
-    """Makes an operator of version 1 known, by the notation of this file."""
+    """Registers an operator of version 1, in the notation of this file."""
     inputs, results = text.split("->")
     used: dict[str, tuple[str, ...]] = {}
     CONTRACTS[domain, name] = Schema(
@@ -71,7 +71,7 @@ def contract(domain: str, name: str, text: str, attributes: str = "") -> None:
 
 
 def composed(name: str, text: str, attributes: str = "", domain: str = MICROSOFT) -> Callable[[Define], Define]:
-    """Makes an operator known, which the decorated function composes of standard operators."""
+    """Registers an operator that the decorated function composes of standard operators."""
     contract(domain, name, text, attributes)
 
     def register(define: Define) -> Define:

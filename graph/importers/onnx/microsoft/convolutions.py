@@ -1,4 +1,4 @@
-"""Convolutions with an activation, and in the order NHWC."""
+"""Convolutions fused with an activation, and convolutions in NHWC order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = tuple(part.split(":")[0] for part in WINDOW.split())
 
 
 def window(b: Body) -> dict[str, Any]:
-    """The attributes of the call that say how the kernel moves."""
+    """The attributes of the call that describe the kernel's movement."""
     return {n: b.call.attributes[n] for n in _NAMES if n in b.call.attributes}
 
 

@@ -1,4 +1,4 @@
-"""Weights of two, four and eight bits in blocks that have a scale each: unpacked, and used as numbers."""
+"""Weights of two, four and eight bits in blocks with one scale each: unpacked and converted to numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskmap.graph.importers.onnx.microsoft.contract import composed
 
 UINT8 = int(TensorProto.UINT8)
 FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
-"""The positive half of the type FP4, as its paper's code has it."""
+"""The non-negative half of the type FP4, as in the code that accompanies its paper."""
 NF4 = (
     -1.0,
     -0.6961928009986877,
@@ -33,7 +33,7 @@ NF4 = (
 
 
 def unpacked(b: Body, x: str, bits: int, low_first: bool = True) -> str:
-    """Bytes [..., n] as their parts of ``bits`` bits, [..., n * 8 / bits] of uint8."""
+    """Bytes [..., n] split into parts of ``bits`` bits: [..., n * 8 / bits] of uint8."""
     if bits == 8:
         return x
     places = np.arange(0, 8, bits, dtype=np.uint8)
@@ -100,8 +100,8 @@ def _gather(b: Body) -> None:
     axis = b.call.axis(b.attr("quantize_axis", 1), rank)
     block = int(b.attr("block_size", 128))
     packed = b.elem("data") == UINT8
-    b.refuse("data of floats", b.elem("data") not in (UINT8, int(TensorProto.INT4), int(TensorProto.UINT4)))
-    b.refuse("blocks along the axis that is gathered", gather == axis)
+    b.refuse("floating-point data", b.elem("data") not in (UINT8, int(TensorProto.INT4), int(TensorProto.UINT4)))
+    b.refuse("blocks along the gathered axis", gather == axis)
     data = unpacked(b, "data", bits) if packed else "data"
     elem = b.elem("scales")
     rows = b.cast(b("Gather", data, "indices", axis=gather), elem)
@@ -120,6 +120,6 @@ def _gather(b: Body) -> None:
 
 
 def _spread(b: Body, x: str, axis: int, block: int, size: int) -> str:
-    """``x`` with every entry along ``axis`` repeated ``block`` times, cut to ``size``."""
+    """``x`` with every entry along ``axis`` repeated ``block`` times, truncated to ``size``."""
     places = np.minimum(np.arange(size) // block, size)
     return b("Gather", x, b.constant(places), axis=axis)

@@ -1,4 +1,4 @@
-"""Activations and products that ONNX Runtime's optimiser joins with what stands beside them."""
+"""Activations and products that ONNX Runtime's optimiser fuses with their neighbours."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _bias_dropout(b: Body) -> None:
 
 
 def activated(b: Body, x: str, name: str, values: list[float], like: str) -> str:
-    """``x`` through the activation ``name`` with its parameters."""
+    """``x`` after the activation ``name`` with its parameters."""
     alpha: Any = values[0] if values else None
     beta: Any = values[1] if len(values) > 1 else None
     if name in ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "HardSwish", "Gelu", "Softmax"):
@@ -109,7 +109,7 @@ def _fused_matmul(b: Body) -> str:
     for name in ("A", "B"):
         rank = len(b.shape(name))
         order = list(range(rank))
-        if b.attr(f"transBatch{name}", 0) and rank > 1:  # the first dimension goes behind the other batches
+        if b.attr(f"transBatch{name}", 0) and rank > 1:  # the first dimension moves behind the other batch dimensions
             order = [*order[1:-1], 0, order[-1]]
         if b.attr(f"trans{name}", 0) and rank > 1:
             order[-2:] = order[-1], order[-2]

@@ -1,4 +1,4 @@
-"""RotaryEmbedding and GroupQueryAttention: heads that share keys, rotated by their position, after a cache."""
+"""RotaryEmbedding and GroupQueryAttention: heads that share keys, rotary positions, and a key-value cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INT64 = int(TensorProto.INT64)
 
 
 def _counted(b: Body, length: str) -> str:
-    """0, 1, ... below the number in the vector ``length``."""
+    """0, 1, ... up to but excluding the number in the vector ``length``."""
     return b("Range", b.constant(np.int64(0)), b("Squeeze", length, b.ints(0)), b.constant(np.int64(1)))
 
 
@@ -31,7 +31,7 @@ def _rotary(b: Body) -> None:
     rank = len(b.shape("input"))
     turned = int(b.attr("rotary_embedding_dim", 0))
     places = "position_ids"
-    if len(b.shape("position_ids")) == 1:  # where the first one is; the others follow
+    if len(b.shape("position_ids")) == 1:  # the position of the first element; the others follow it
         length = b.sizes("input", rank - 2, rank - 1) if rank == 4 else b.sizes("input", 1, 2)
         row = b("Unsqueeze", b("Add", _counted(b, length), "position_ids"), b.ints(0))
         places = b("Expand", row, b("Concat", b.sizes("input", 0, 1), length, axis=0))
@@ -42,7 +42,7 @@ def _rotary(b: Body) -> None:
     width, count = b.size("input", 2), int(b.attr("num_heads", 0))
     count = count or width // (turned or 2 * b.size("cos_cache", 1))
     if count < 1 or width % count:
-        raise b.call.error(f"{count} heads of {width} elements in all")
+        raise b.call.error(f"{count} heads for {width} elements in total")
     apart = heads(b, "input", count, width // count)
     b.returns(joined(b, b("RotaryEmbedding", apart, "cos_cache", "sin_cache", places, **settings), width))
 
@@ -66,14 +66,14 @@ def _group_query(b: Body) -> None:
     b.refuse("the scores as a result", b.attr("qk_output", 0))
     count, shared = int(b.call.required("num_heads")), int(b.call.required("kv_num_heads"))
     if shared < 1 or count < 1 or count % shared:
-        raise b.call.error(f"{count} heads that share {shared}")
+        raise b.call.error(f"{count} query heads, which {shared} key heads do not divide")
     q, k, v = "query", b["key"], b["value"]
     size = b.size("query", 2) // (count if k else count + 2 * shared)
     if not k:
         q, k, v = b.split("query", 2, [count * size, shared * size, shared * size])
     q, k = _normed(b, q, "q", count, size), _normed(b, k, "k", shared, size)
     queries = b.sizes(q, 1, 2)
-    total = b("Add", b.cast("seqlens_k", INT64), b.constant(np.int64(1)))  # [batch]: keys in all
+    total = b("Add", b.cast("seqlens_k", INT64), b.constant(np.int64(1)))  # [batch]: the number of keys in total
     first = _first(b, total, queries)
     places = b("Add", b("Unsqueeze", first, b.ints(1)), _counted(b, queries))  # [batch, queries]
     q, k, v = (heads(b, x, n, size) for x, n in ((q, count), (k, shared), (v, shared)))
@@ -99,14 +99,14 @@ def _has_past(b: Body) -> bool:
 
 
 def _first(b: Body, total: str, queries: str) -> str:
-    """The place of the first query of each row, [batch]: behind the cache, or 0 where all is new."""
+    """The position of the first query of each row, [batch]: after the cache, or 0 without a cache."""
     if not _has_past(b):
         return b("Sub", total, total)
     return b("Max", b("Sub", total, queries), b.constant(np.int64(0)))
 
 
 def _cached(b: Body, past: str, new: str, first: str) -> str:
-    """The cache with the new keys or values in their places; it grows to the sequence's length."""
+    """The cache with the new keys or values at their positions, padded to the sequence's length."""
     if not _has_past(b):
         return new
     wanted = b.reshape(b.cast("total_sequence_length", INT64), 1)
@@ -116,7 +116,7 @@ def _cached(b: Body, past: str, new: str, first: str) -> str:
 
 
 def _mask(b: Body, places: str, total: str, keys: str) -> str:
-    """What is added to the scores, [batch, heads or 1, queries, keys]."""
+    """The addend to the scores, [batch, heads or 1, queries, keys]."""
     elem = b.elem("query")
     here = b("Unsqueeze", places, b.ints(1, 3))
     key = _counted(b, b.sizes(keys, 2, 3))
@@ -134,7 +134,7 @@ def _mask(b: Body, places: str, total: str, keys: str) -> str:
 
 
 def _attended(b: Body, q: str, keys: str, values: str, mask: str, count: int, size: int) -> str:
-    """Attention; a sink is one key more, whose score is the sink and whose value is 0."""
+    """Attention; a sink is one additional key, with the sink as its score and 0 as its value."""
     settings: dict[str, float] = {}
     if b.attr("scale", 0.0):
         settings["scale"] = float(b.attr("scale", 0.0))

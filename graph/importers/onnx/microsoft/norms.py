@@ -1,4 +1,4 @@
-"""Normalisation joined with the sum or the embeddings before it."""
+"""Normalisation fused with the sum or the embeddings before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOAT, INT32 = int(TensorProto.FLOAT), int(TensorProto.INT32)
     "LayerNormalization", "X:F Scale:F1 B:F1? -> Y:F1 Mean:F2? InvStdDev:F2?", "axis:i epsilon:f stash_type:i", ""
 )
 def _layer_norm(b: Body) -> None:
-    """As opset 17 has it; ONNX Runtime's optimiser writes it into models of older ones, too."""
+    """LayerNormalization of opset 17, which ONNX Runtime's optimiser also writes into models of older opsets."""
     b.refuse("a scale of another type", b.elem("Scale") != b.elem("X"))
     settings = {"axis": int(b.attr("axis", -1)), "epsilon": b.attr("epsilon", 1e-5)}
     b.returns(*b.several(b.call.outputs, "LayerNormalization", "X", "Scale", b["B"], **settings))
@@ -45,7 +45,7 @@ def _skip_simplified(b: Body) -> None:
 
 
 def embedded(b: Body, word: str, position: str, segment: str) -> tuple[str, str]:
-    """The sum of the rows of three tables, and how many words each row of the mask lets through."""
+    """The sum of the rows of three tables, and the number of words that each row of the mask admits."""
     length = b.sizes("input_ids", 1, 2)
     total = b("Gather", word, "input_ids")
     if b["position_ids"]:
@@ -77,7 +77,7 @@ _GROUP = "activation:i channels_last:i epsilon:f groups:i"
 
 
 def _group_normalised(b: Body, x: str, rank: int) -> str:
-    """GroupNorm of ``x`` in the order NCHW."""
+    """GroupNorm of ``x``, which is in NCHW order."""
     groups = int(b.call.required("groups"))
     normal = b("GroupNormalization", x, "gamma", "beta", num_groups=groups, epsilon=b.attr("epsilon", 1e-5))
     if b.attr("activation", 0):
@@ -95,7 +95,7 @@ def _group_norm(b: Body) -> None:
 def _skip_group_norm(b: Body) -> None:
     rank, last = len(b.shape("X")), bool(b.attr("channels_last", 1))
     skip, bias = "skip", b["bias"]
-    b.refuse("a skip of two dimensions in the order NCHW", len(b.shape("skip")) == 2 and not last)
+    b.refuse("a two-dimensional skip in NCHW order", len(b.shape("skip")) == 2 and not last)
     if len(b.shape("skip")) == 2:
         skip = b("Unsqueeze", skip, b.ints(1, 2))
     if bias and not last:

@@ -1,4 +1,4 @@
-"""Operators on quantised tensors (QLinear...): the operands as numbers, the operator, the result quantised."""
+"""Operators on quantised tensors (QLinear...): dequantise the operands, apply the operator, quantise the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INT8 = int(TensorProto.INT8)
 
 
 def numbers(b: Body, x: str, scale: str, zero: str) -> str:
-    """A quantised tensor as numbers."""
+    """A quantised tensor converted to numbers."""
     return b("DequantizeLinear", x, scale, zero)
 
 
@@ -71,7 +71,7 @@ def _softmax(b: Body) -> None:
 
 
 def _ordered(b: Body, x: str, function: Callable[[str], str]) -> str:
-    """``function`` of a tensor in the order NCHW, where the call says that it has its channels last."""
+    """``function`` applied in NCHW order, with transposes around it if the call's tensors have their channels last."""
     if not b.attr("channels_last", 0):
         return function(x)
     rank = len(b.shape("X"))
@@ -111,7 +111,7 @@ def _mean(b: Body) -> None:
 def _concat(b: Body) -> None:
     given = b.inputs[2:]
     if len(given) % 3 or not given:
-        raise b.call.error(f"{len(given)} inputs, not three for each tensor")
+        raise b.call.error(f"{len(given)} inputs, which is not three per tensor")
     parts = [numbers(b, *given[i : i + 3]) for i in range(0, len(given), 3)]
     whole = b("Concat", *parts, axis=int(b.call.required("axis")))
     b.returns(quantised(b, whole, "Y_scale", "Y_zero_point", b.elem("Y_zero_point")))

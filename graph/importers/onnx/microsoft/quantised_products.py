@@ -1,4 +1,4 @@
-"""Products of quantised tensors: the integers are multiplied exactly, and scaled once."""
+"""Products of quantised tensors: the integers are multiplied exactly and scaled once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FLOAT, INT32 = int(TensorProto.FLOAT), int(TensorProto.INT32)
 
 
 def _scaled_product(b: Body, operands: tuple[str, str], scales: tuple[str, str], zeros: tuple[str, str]) -> str:
-    """(a - a_zero) @ (b - b_zero), in the units of both scales; those of the second may differ by column."""
+    """(a - a_zero) @ (b - b_zero), times both scales; the second scale may differ by column."""
     whole = b("MatMulInteger", *operands, *zeros)
     return b("Mul", b("Cast", whole, to=FLOAT), b("Mul", *scales))
 
 
 @composed("MatMulIntegerToFloat", "A:Q B:Q1 a_scale:F b_scale:F a_zero_point:Q? b_zero_point:Q1? bias:F? -> Y:F")
 def _to_float(b: Body) -> None:
-    b.refuse("scales of the rows", len(b.shape("a_scale")) and static_size(b.shape("a_scale")[0]) != 1)
+    b.refuse("one scale per row", len(b.shape("a_scale")) and static_size(b.shape("a_scale")[0]) != 1)
     zeros = (b["a_zero_point"], b["b_zero_point"])
     made = b.plus(_scaled_product(b, ("A", "B"), ("a_scale", "b_scale"), zeros), b["bias"])
     b.returns(made)
@@ -106,7 +106,7 @@ def _embed(b: Body) -> None:
     "activation_alpha:fs activation_beta:fs activations:ss clip:f direction:s hidden_size:i input_forget:i",
 )
 def _lstm(b: Body) -> None:
-    """The weights lie transposed; they are made numbers again, so states are not rounded to integers on their way."""
+    """The weights are stored transposed. They are dequantised first, so that states are not rounded to integers."""
     weights = []
     for name in ("W", "R"):
         scale, zero = f"{name}_scale", f"{name}_zero_point"
@@ -118,5 +118,5 @@ def _lstm(b: Body) -> None:
 
 
 def _per_column(b: Body, x: str, given: str) -> str:
-    """[directions] or [directions, columns] so that it broadcasts with [directions, rows, columns]."""
+    """[directions] or [directions, columns], reshaped to broadcast to [directions, rows, columns]."""
     return b("Unsqueeze", x, b.ints(1, 2) if len(b.shape(given)) == 1 else b.ints(1))

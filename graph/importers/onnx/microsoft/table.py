@@ -1,4 +1,4 @@
-"""The files of ONNX Runtime's operators: importing this one fills the table of contracts."""
+"""The files that define ONNX Runtime's operators; importing this one fills the table of contracts."""
 
 from taskmap.graph.importers.onnx.microsoft import (
     attention,

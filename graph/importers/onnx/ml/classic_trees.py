@@ -1,4 +1,4 @@
-"""TreeEnsembleClassifier and TreeEnsembleRegressor (ai.onnx.ml): what scikit-learn, XGBoost and LightGBM become."""
+"""TreeEnsembleClassifier and TreeEnsembleRegressor (ai.onnx.ml), as exported from scikit-learn and XGBoost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEAF = "LEAF"
 
 
 def _listed(call: OnnxCall, name: str) -> Array:
-    """An attribute of floats, or of a tensor of the same name."""
+    """An attribute of floats, or the tensor attribute of the same name."""
     if call.attr(f"{name}_as_tensor") is not None:
         return call.array_attr(f"{name}_as_tensor").reshape(-1)
     return np.array(call.attr(name) or [], np.float32)
@@ -43,7 +43,7 @@ def _ints(call: OnnxCall, name: str, count: int | None = None) -> Array:
 
 
 def _forest(call: OnnxCall, kind: str, targets: int) -> Forest:
-    """The trees; ``kind`` is how the attributes of the leaves' weights begin."""
+    """The trees; ``kind`` is the prefix of the attributes for the leaves' weights."""
     words: list[str] = call.required("nodes_modes")
     count = len(words)
     unknown = set(words) - {*MODES, LEAF}
@@ -52,7 +52,7 @@ def _forest(call: OnnxCall, kind: str, targets: int) -> Forest:
     trees, ids = _ints(call, "nodes_treeids", count), _ints(call, "nodes_nodeids", count)
     places = {(int(t), int(n)): i for i, (t, n) in enumerate(zip(trees, ids, strict=True))}
     if len(places) != count:
-        raise call.error("two nodes of a tree have one number")
+        raise call.error("two nodes of a tree have the same number")
     is_leaf = np.array([w == LEAF for w in words], bool)
     leaf_number = np.cumsum(is_leaf) - 1
     sides = [_children(call, f"nodes_{side}nodeids", places, trees, is_leaf) for side in ("true", "false")]
@@ -64,12 +64,12 @@ def _forest(call: OnnxCall, kind: str, targets: int) -> Forest:
     if len({len(entries), len(weights), len(entry_targets), *map(len, entry_ids)}) != 1:
         raise call.error("the lists that describe the leaves differ in length")
     if len(entries) and (entries.min() < 0 or not is_leaf[entries].all()):
-        raise call.error("a weight belongs to a node that is no leaf")
+        raise call.error("a weight belongs to a node that is not a leaf")
     order = np.argsort(leaf_number[entries], kind="stable") if len(entries) else entries
     reached = np.unique(np.concatenate([side[~is_leaf] for side in sides]))
     roots = np.setdiff1d(np.arange(count), reached)
     if len(np.unique(trees[roots])) != len(roots) or len(roots) != len(np.unique(trees)):
-        raise call.error("a tree has no root, or several")
+        raise call.error("a tree has no root, or several roots")
     values = _listed(call, "nodes_values")
     if len(values) != count:
         raise call.error(f"nodes_values has {len(values)} entries, not {count}")
@@ -94,14 +94,14 @@ def _forest(call: OnnxCall, kind: str, targets: int) -> Forest:
 
 
 def _children(call: OnnxCall, name: str, places: dict[tuple[int, int], int], trees: Array, is_leaf: Array) -> Array:
-    """Where the child of each node is; a leaf is its own, one that is missing -1."""
+    """The position of each node's child: a leaf's own for a leaf, -1 if it is missing."""
     named = _ints(call, name, len(trees))
     found = [places.get((int(t), int(n)), -1) for t, n in zip(trees, named, strict=True)]
     return np.where(is_leaf, np.arange(len(trees)), np.array(found, np.int64).reshape(-1))
 
 
 def _sums(call: OnnxCall, forest: Forest) -> Node:
-    """What the trees make of the rows, [rows, targets], with the base values."""
+    """The sums over all trees for each row, [rows, targets], including the base values."""
     x = call.tensor(0)
     shape = x.shape if len(x.shape) == 2 else (1, *x.shape)
     rows, features = concrete(shape, "a tree ensemble")
@@ -122,7 +122,7 @@ def _sums(call: OnnxCall, forest: Forest) -> Node:
 def _regressor(call: OnnxCall) -> Node:
     kind, targets = transform_of(call), int(call.required("n_targets"))
     if targets == 1 and kind not in ("NONE", "PROBIT"):
-        raise UnsupportedError(f"the transformation {kind} of one target", why="implementations differ about it")
+        raise UnsupportedError(f"the transformation {kind} of one target", why="implementations disagree on it")
     return transformed(_sums(call, _forest(call, "target", targets)), kind)
 
 
@@ -138,7 +138,7 @@ def _classifier(call: OnnxCall) -> list[Node | Value]:
 
 
 def _binary(call: OnnxCall, labels: Any, forest: Forest, sums: Node, kind: str) -> list[Node | Value]:
-    """Two classes whose weights are all for one: it is a share of 1 where no weight is negative, else a score."""
+    """Two classes with weights for only one: its sum is a share of 1 if no weight is negative, else a score."""
     (place,) = np.unique(forest.entry_targets)
     share = bool((forest.weights >= 0).all())
     score = slice_(sums, 1, int(place), int(place) + 1)

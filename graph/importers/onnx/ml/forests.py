@@ -1,4 +1,4 @@
-"""Ensembles of decision trees as arrays of nodes, walked by numpy."""
+"""Ensembles of decision trees as arrays of nodes, evaluated by numpy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = NDArray[Any]
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 AVERAGE, SUM, MIN, MAX = range(4)
 MOST_WALKS = 1 << 18
-"""So many walks down a tree are made at once."""
+"""The number of (row, tree) pairs evaluated at once."""
 _COMPARE: dict[int, Any] = {
     LEQ: np.less_equal,
     LT: np.less,
@@ -25,12 +25,11 @@ _COMPARE: dict[int, Any] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Trees whose nodes are numbered through all of them, and so are their leaves.
+    """Trees whose nodes, and whose leaves, are numbered consecutively through all trees.
 
-    A node compares ``features`` of a row with ``splits`` by ``modes``, and leads to ``yes`` or ``no``, which number a
-    leaf where ``yes_leaf`` or ``no_leaf`` holds. An entry of ``weights`` adds to a target of the leaf that it belongs
-    to: entry i to ``entry_targets[i]`` of ``entry_leaves[i]``, sorted by leaves. ``members``: the set of each node that
-    asks for membership.
+    A node compares ``features`` of a row with ``splits`` by ``modes`` and leads to ``yes`` or ``no``, which is a leaf's
+    number if ``yes_leaf`` or ``no_leaf`` holds. Entry i of ``weights`` adds to target ``entry_targets[i]`` of leaf
+    ``entry_leaves[i]``; entries are sorted by leaf. ``members`` maps each node that tests for membership to its set.
     """
 
     modes: Array
@@ -51,7 +50,7 @@ class Forest:
     members: dict[int, Array] = field(default_factory=dict)
 
     def flaw(self, features: int) -> str | None:
-        """What is wrong with it for rows of so many features, or None; a walk stays inside then."""
+        """The reason why the trees do not fit rows of this many features, or None; no index is then out of range."""
         count = len(self.modes)
         lists = (self.splits, self.features, self.yes, self.no, self.yes_leaf, self.no_leaf, self.missing)
         if any(len(part) != count for part in lists) or len(self.entry_leaves) != len(self.weights):
@@ -60,14 +59,14 @@ class Forest:
             limit = np.where(is_leaf.astype(bool), self.leaves, count)
             wrong = np.flatnonzero((child < 0) | (child >= limit))
             if len(wrong):
-                return f"node {wrong[0]} of a tree leads to {child[wrong[0]]}, which is not there"
+                return f"node {wrong[0]} of a tree leads to {child[wrong[0]]}, which does not exist"
         inside = _within(self.features, features) and _within(self.roots, count)
         if not inside or not 1 <= self.targets <= 1 << 20 or not _within(self.entry_targets, self.targets):
             return "a feature, a root or a target of the trees is out of range"
         return None
 
     def run(self, x: Array) -> Array:
-        """The aggregate of the leaves for each target, [rows, targets] of f64, from [rows, features]."""
+        """The aggregate of the leaves for each target, f64 [rows, targets], from ``x`` [rows, features]."""
         start = {MIN: np.inf, MAX: -np.inf}.get(self.aggregate, 0.0)
         result = np.full((len(x), self.targets), start, np.float64)
         combine = {MIN: np.minimum, MAX: np.maximum}.get(self.aggregate, np.add)
@@ -87,9 +86,9 @@ class Forest:
         return np.where(np.isinf(result), 0.0, result)
 
     def _leaves(self, x: Array) -> Array:
-        """The leaf of every row in every tree: all walk down together, a level at a time.
+        """The leaf of every row in every tree: all pairs descend together, one level at a time.
 
-        A root that leads to one leaf on both sides is a leaf; a walk longer than the number of nodes is a cycle.
+        A root that leads to one leaf on both sides is a leaf. A path longer than the number of nodes is a cycle.
         """
         rows, trees = np.indices((len(x), len(self.roots))).reshape(2, -1)
         node = self.roots[trees]
@@ -105,7 +104,7 @@ class Forest:
         raise ValueError("the nodes of a tree form a cycle")
 
     def _tests(self, node: Array, value: Array) -> Array:
-        """Whether these values pass the tests of these nodes."""
+        """True where these values pass the tests of these nodes."""
         passed = np.zeros(len(node), bool)
         modes = self.modes[node]
         for mode, test in _COMPARE.items():

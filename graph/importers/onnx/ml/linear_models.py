@@ -1,4 +1,4 @@
-"""What pipelines of scikit-learn are made of beside trees: scaling, normalising, filling in, linear models."""
+"""Components of scikit-learn pipelines besides trees: scaling, normalising, imputation, linear models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from taskmap.ir.types import f32
 
 FLOAT, INT64 = 1, 7
 LEAST = 1e-30
-"""A norm is taken to be no smaller."""
+"""A lower bound for norms."""
 
 
 def _matrix(call: OnnxCall) -> tuple[Node, int]:
@@ -36,7 +36,7 @@ def _matrix(call: OnnxCall) -> tuple[Node, int]:
 
 
 def _row(call: OnnxCall, name: str, columns: int) -> Node:
-    """An attribute with one number for all columns, or one for each."""
+    """An attribute with one number for all columns, or one per column."""
     values = np.array(call.required(name), np.float32)
     if len(values) not in (1, columns):
         raise call.error(f"{len(values)} numbers in {name} for {columns} columns")
@@ -56,7 +56,7 @@ def _normalizer(call: OnnxCall) -> Node:
     x, _ = _matrix(call)
     norm = call.attr("norm", "MAX")
     if norm not in ("L1", "L2"):
-        raise UnsupportedError(f"the norm {norm}", why="implementations differ about negative numbers")
+        raise UnsupportedError(f"the norm {norm}", why="implementations disagree on negative numbers")
 
     def power(a: Expr) -> Expr:
         return unary("abs", a) if norm == "L1" else a * a
@@ -88,7 +88,7 @@ def _imputer(call: OnnxCall) -> Node:
 
 
 def _scores(call: OnnxCall, rows: int) -> Node:
-    """x times the transposed coefficients, of which there are ``rows`` rows, plus the intercepts."""
+    """x times the transposed coefficients (``rows`` rows of them), plus the intercepts."""
     x, columns = _matrix(call)
     weights = np.array(call.required("coefficients"), np.float32)
     if rows < 1 or weights.size != rows * columns:
@@ -104,7 +104,7 @@ def _scores(call: OnnxCall, rows: int) -> Node:
 def _regressor(call: OnnxCall) -> Node:
     kind, targets = transform_of(call), int(call.attr("targets", 1))
     if targets == 1 and kind not in ("NONE", "PROBIT"):
-        raise UnsupportedError(f"the transformation {kind} of one target", why="implementations differ about it")
+        raise UnsupportedError(f"the transformation {kind} of one target", why="implementations disagree on it")
     return transformed(_scores(call, targets), kind)
 
 

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer: how often runs of tokens occur in rows."""
+"""TfIdfVectorizer: counts of token sequences in rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskmap.ir.errors import UnsupportedError
 
 Array = NDArray[Any]
 LARGEST = 1 << 24
-"""Results have at most so many columns, and pools so many tokens."""
+"""The largest number of columns of a result, and of tokens in a pool."""
 
 
 @lowering("TfIdfVectorizer")
@@ -30,10 +30,10 @@ def _tf_idf(call: OnnxCall) -> Any:
     weights = np.array(call.attr("weights") or [1.0] * len(places), np.float32)
     size = max(places, default=-1) + 1
     if min(places, default=0) < 0 or not 0 < size <= LARGEST or len(pool) > LARGEST or len(weights) != len(places):
-        raise call.error("the places of n-grams do not fit")
+        raise call.error("the positions, weights and pool of its n-grams do not fit together")
     lengths = _by_length(pool, starts)
     if sum(len(grams) for grams in lengths) != len(places) or mode not in ("TF", "IDF", "TFIDF"):
-        raise call.error(f"{len(places)} places of n-grams in the mode {mode}")
+        raise call.error(f"{len(places)} positions of n-grams in the mode {mode}")
     words = np.unique(np.array(pool, np.int64))
     tables = [_Table(grams, words) for grams in lengths]
 
@@ -61,7 +61,7 @@ def _by_length(pool: Sequence[int], starts: Sequence[int]) -> list[Array]:
 
 
 def _numbers(ordered: Array, values: Array) -> Array:
-    """Where values stand among ``ordered`` ones; -1 for those that are not there."""
+    """The positions of ``values`` in ``ordered``, -1 for values that do not occur there."""
     if not len(ordered):
         return np.full(values.shape, -1)
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -69,7 +69,7 @@ def _numbers(ordered: Array, values: Array) -> Array:
 
 
 class _Table:
-    """N-grams of one length as a trie: for each token, which runs up to there begin an n-gram."""
+    """N-grams of one length as a trie: for each token, the prefixes of n-grams that end with it."""
 
     def __init__(self, grams: Array, words: Array) -> None:
         self.grams, self.length = grams.shape
@@ -83,7 +83,7 @@ class _Table:
         self.of_leaf[prefix.reshape(-1)] = np.arange(self.grams)
 
     def count(self, tokens: Array, skips: int) -> Array:
-        """How often each n-gram occurs in each row of tokens, with up to ``skips`` tokens left out between two."""
+        """The number of occurrences of each n-gram in each row, with up to ``skips`` tokens skipped between two."""
         found = np.zeros((len(tokens), self.grams))
         for gap in range(1, skips + 2 if self.length > 1 else 2):
             windows = tokens.shape[1] - (self.length - 1) * gap

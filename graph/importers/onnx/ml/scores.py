@@ -1,4 +1,4 @@
-"""Scores of classes and targets (ai.onnx.ml): the transformation of them, and the labels of the best."""
+"""Scores of classes and targets (ai.onnx.ml): their transformations, and the labels of the best."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ INT64 = 7
 DOMAIN = "ai.onnx.ml"
 TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
 ZERO = 1e-7
-"""Scores no farther from 0 than this are 0 for SOFTMAX_ZERO."""
+"""SOFTMAX_ZERO treats scores no farther from 0 than this as 0."""
 _WINITZKI = 0.147
 """The constant of Winitzki's approximation of the inverse error function."""
 
 
 def transform_of(call: OnnxCall) -> str:
-    """The transformation that the call asks for. Raises UnsupportedError for one that the standard does not name."""
+    """The transformation that the call requests. Raises UnsupportedError for one outside the standard."""
     kind = str(call.attr("post_transform", "NONE"))
     if kind not in TRANSFORMS:
         raise UnsupportedError(f"the transformation {kind} of scores")
@@ -41,7 +41,7 @@ def transform_of(call: OnnxCall) -> str:
 
 
 def transformed(scores: Node, kind: str) -> Node:
-    """``scores`` [rows, classes] transformed."""
+    """``scores`` [rows, classes] after the transformation ``kind``."""
     if kind == "LOGISTIC":
         return pointwise("logistic", (scores,), lambda a: function_call("sigmoid", a))
     if kind == "SOFTMAX":
@@ -54,7 +54,7 @@ def transformed(scores: Node, kind: str) -> Node:
 
 
 def _softmax_zero(scores: Node) -> Node:
-    """A softmax in which scores of 0 stay near 0: they do not become a power of e."""
+    """A softmax in which scores of 0 stay near 0 instead of becoming a power of e."""
 
     def power(a: Expr, top: Expr) -> Expr:
         counts = compare("gt", unary("abs", a), number(ZERO, a.dtype))
@@ -83,7 +83,7 @@ def _probit(a: Expr) -> Expr:
 
 
 def labels_of(call: OnnxCall, *names: str) -> Sequence[int] | Sequence[str]:
-    """The labels of the classes, integers or strings, from the first of these attributes that is given."""
+    """The labels of the classes, integers or strings, from whichever of these attributes is given."""
     given: list[Any] = [call.attr(n) for n in names if call.attr(n)]
     if len(given) != 1:
         raise call.error("labels of its classes are given " + ("twice" if given else "nowhere"))
@@ -92,7 +92,7 @@ def labels_of(call: OnnxCall, *names: str) -> Sequence[int] | Sequence[str]:
 
 
 def labelled(labels: Sequence[int] | Sequence[str], places: Node) -> Value:
-    """The labels at ``places`` [rows]; strings come into being when the caller gets them."""
+    """The labels at ``places`` [rows]; strings are created when the caller receives them."""
     places = to_dtype(places, i64)
     if all(isinstance(v, str) for v in labels):
         words = np.array(labels, object)
@@ -105,7 +105,7 @@ def labelled(labels: Sequence[int] | Sequence[str], places: Node) -> Value:
 
 
 def best(scores: Node) -> Node:
-    """The class of the highest score, [rows]; of equal ones the first."""
+    """The class with the highest score, [rows]; the first one among equals."""
     return argmax(scores, 1)
 
 

@@ -21,7 +21,7 @@ def _tree_ensemble(call: OnnxCall) -> Any:
     x = call.tensor(0)
     rows, features = concrete(x.shape, "a tree ensemble")
     if int(call.attr("post_transform", 0)):
-        raise UnsupportedError("a tree ensemble whose results are transformed")
+        raise UnsupportedError("a tree ensemble with transformed results")
     forest = _forest(call)
     if (flaw := forest.flaw(features)) is not None:
         raise call.error(flaw)
@@ -60,7 +60,7 @@ def _forest(call: OnnxCall) -> Forest:
 
 
 def _memberships(call: OnnxCall, modes: Array) -> dict[int, Array]:
-    """The set of each node that asks for membership; sets are separated by NaN."""
+    """The set of each node that tests for membership; NaN separates sets."""
     if call.attr("membership_values") is None:
         return {}
     values = call.array_attr("membership_values").reshape(-1)

@@ -1,8 +1,8 @@
-"""Decisions about symbolic sizes while a model is read, and what they take for granted.
+"""Decisions about symbolic sizes while a model is read, and the assumptions that justify them.
 
-A model is read with symbolic sizes beside an example: the sizes of a call at hand. Where the sizes decide what is read
-(a branch, a dimension that is squeezed if it is 1), the example decides, and a check is noted; the graph is right for
-every size for which all checks hold.
+A model is read with symbolic sizes beside an example: the sizes of the present call. Where a size decides how to read
+on (a branch, a dimension that is squeezed if it is 1), the example decides and a check is recorded. The graph is
+correct for all sizes that pass all checks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from taskmap.ir.visit import free_vars, substitute
 
 
 class SizeDecidesError(UnsupportedError):
-    """A graph for all sizes would have to know ``sizes``; ``fixed`` tells that one of them is 1, which broadcasts."""
+    """A graph for all sizes would have to know ``sizes``. ``fixed``: one of them is 1, and broadcasting repeats it."""
 
     sizes: tuple[Dim, ...] = ()
     fixed: bool = False
@@ -28,8 +28,7 @@ class SizeDecidesError(UnsupportedError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What must hold of symbolic sizes for the graph to be right: a is b, or a is at least b. ``node`` takes it for
-    granted."""
+    """A condition on symbolic sizes under which the graph is correct: a == b, or a >= b. ``node`` assumes it."""
 
     a: Dim
     b: Dim
@@ -42,8 +41,8 @@ class Check:
 
 @dataclass(slots=True)
 class Assumptions:
-    """The example, and the checks noted so far; ``node`` is being read. ``names``: of sizes; None leaves them as they
-    are."""
+    """The example, and the checks recorded so far. ``node`` is the node being read; ``names`` names sizes, None leaves
+    them unnamed."""
 
     example: Mapping[Var, int] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
@@ -51,16 +50,16 @@ class Assumptions:
     names: SizeNames | None = None
 
     def tidy(self, size: Dim) -> Dim:
-        """The size in normal form, or by name."""
+        """The size in normal form, or its name."""
         return normal(size) if self.names is None else self.names.named(size)
 
     def rename(self, node: Node) -> None:
-        """The sizes in a new node, by name."""
+        """Replaces the sizes in a new node by their names."""
         if self.names is not None:
             self.names.rename(node)
 
     def value(self, size: Dim) -> int | None:
-        """The size in the example; None where it says nothing of it."""
+        """The size's value in the example; None if the example does not determine it."""
         known = static_size(size)
         if known is not None or not isinstance(size, Expr):
             return known
@@ -78,11 +77,11 @@ class Assumptions:
         return self.example.get(v) if form is None else self.value(form)
 
     def same(self, a: Dim, b: Dim) -> None:
-        """Notes that a is b."""
+        """Records the assumption that a equals b."""
         self._note(Check(a, b, node=self.node))
 
     def at_least(self, a: Dim, b: Dim) -> None:
-        """Notes that a is at least b, unless that follows from sizes being positive."""
+        """Records the assumption that a is at least b, unless it follows from sizes being positive."""
         least, most = at_least(a), static_size(b)
         if least is None or most is None or least < most:
             self._note(Check(a, b, at_least=True, node=self.node))
@@ -92,8 +91,8 @@ class Assumptions:
             self.checks.append(check)
 
     def holds(self, op: str, a: Dim, b: Dim) -> bool | None:
-        """True if a comparison (eq, ne, lt, le, gt, ge) of sizes holds in the example; it is noted that it does, or
-        does not. None where there is no example."""
+        """True if a comparison (eq, ne, lt, le, gt, ge) of sizes holds in the example; the outcome is recorded as an
+        assumption. None without an example."""
         known = constant_value(compare(op, index(a), index(b)))
         if known is not None:
             return bool(known)
@@ -119,7 +118,7 @@ class Assumptions:
 
 
 def at_least(size: Dim) -> int | None:
-    """A lower bound of a size whose variables are at least 1, where simple arithmetic gives one."""
+    """A lower bound of a size whose variables are at least 1; None if simple arithmetic finds none."""
     known = static_size(size)
     if known is not None:
         return known
@@ -149,7 +148,7 @@ def at_least(size: Dim) -> int | None:
 
 
 def decides(what: str, sizes: Sequence[Dim]) -> SizeDecidesError:
-    """The error for ``what``, which needs to know the sizes."""
+    """The error for ``what``, which cannot be read without knowing the sizes."""
     error = SizeDecidesError(what)
     error.sizes = tuple(n for n in sizes if static_size(n) is None)
     return error

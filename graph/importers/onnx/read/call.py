@@ -1,4 +1,4 @@
-"""One call of an operator, as a lowering sees it: its inputs, its attributes, its version."""
+"""One call of an operator as a lowering receives it: inputs, attributes, and the operator's version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 class ValuesNeededError(Exception):
-    """The values of ``tensors`` must be known before the graph can be read on."""
+    """The values of ``tensors`` must be computed before reading can continue."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__("a value is needed while the graph is read")
@@ -34,9 +34,9 @@ class ValuesNeededError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostStep:
-    """An operator whose result's size depends on data: the graph ends before it, ``function`` is called with arrays,
-    and another graph begins. It returns one array for each of ``elems``, or values. ``shapes``: the sizes of each array
-    that are known beforehand, None for others."""
+    """An operator whose result's size depends on data. The graph ends before it, ``function`` is called with arrays,
+    and another graph begins. It returns one array for each of ``elems``, or values. ``shapes``: for each array the
+    sizes known beforehand, None for the others."""
 
     function: Callable[..., Any]
     inputs: tuple[Value | None, ...]
@@ -52,7 +52,7 @@ def dims_text(shape: Sequence[Dim]) -> str:
 
 @dataclass(slots=True, eq=False)
 class OnnxCall:
-    """A call: ``version`` is that of the operator's definition, ``outputs`` tells which results are used."""
+    """A call: ``version`` is that of the operator's definition; ``outputs`` is the number of results the node names."""
 
     proto: NodeProto
     domain: str
@@ -70,12 +70,12 @@ class OnnxCall:
 
     @property
     def outputs(self) -> int:
-        """How many results the node names."""
+        """The number of results that the node names."""
         return len(self.proto.output)
 
     @property
     def origin(self) -> Origin:
-        """Where its nodes come from: the operator, and the name of the node, or of its first result."""
+        """The origin of its nodes: the operator, and the name of the node or of its first result."""
         return Origin(self.op, text=shown(name_of(self.proto))[1:-1])
 
     def wants(self, index: int) -> bool:
@@ -83,18 +83,18 @@ class OnnxCall:
         return index < len(self.proto.output) and bool(self.proto.output[index])
 
     def error(self, what: str, why: str | None = None) -> ImportGraphError:
-        """An error about this node."""
+        """An error that names this node."""
         return ImportGraphError(f"{described(self.proto)}: {what}", why=why)
 
     # Inputs.
 
     def named(self, index: int) -> str:
-        """Input ``index`` for a message: by its name in the model, where it has one."""
+        """Input ``index`` as a message names it: by its name in the model, if it has one."""
         name = self.proto.input[index] if index < len(self.proto.input) else ""
         return f"the input {shown(name)}" if name else f"input {index}"
 
     def has(self, index: int) -> bool:
-        """True if input ``index`` is given."""
+        """True if input ``index`` is present."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> Value:
@@ -128,7 +128,7 @@ class OnnxCall:
         return self.tensor(index).elem
 
     def array(self, index: int) -> Array:
-        """The value of input ``index``. Raises ValuesNeededError when it is not known."""
+        """The value of input ``index``. Raises ValuesNeededError if the value is unknown."""
         tensor = self.tensor(index)
         if tensor.is_symbolic:
             assert tensor.known is not None
@@ -142,7 +142,7 @@ class OnnxCall:
         return value
 
     def maybe(self, index: int) -> Array | None:
-        """The value of input ``index`` if it is given and known."""
+        """The value of input ``index`` if it is present and known, else None."""
         if not self.has(index) or self.tensor(index).is_symbolic:
             return None
         return self.fold(self.tensor(index))
@@ -160,7 +160,7 @@ class OnnxCall:
         return [int(v) for v in self.array(index).reshape(-1)]
 
     def number(self, index: int) -> Any:
-        """The one number in input ``index``."""
+        """The single number in input ``index``."""
         array = self.array(index)
         if array.size != 1:
             raise self.error(f"{self.named(index)} has {array.size} elements, not one")
@@ -173,7 +173,7 @@ class OnnxCall:
         return self.attributes.get(name, default)
 
     def array_attr(self, name: str) -> Array:
-        """An attribute that is a tensor."""
+        """A tensor attribute."""
         value = self.attributes.get(name)
         if isinstance(value, TensorProto):
             return array_of(value, self.library.folder)
@@ -182,13 +182,13 @@ class OnnxCall:
         raise self.error(f"the attribute {name} is missing")
 
     def required(self, name: str) -> Any:
-        """An attribute that must be there."""
+        """A required attribute. Raises ImportGraphError if it is missing."""
         if name not in self.attributes:
             raise self.error(f"the attribute {name} is missing")
         return self.attributes[name]
 
     def same(self, a: Dim, b: Dim) -> None:
-        """Notes that two sizes must be equal, where that is not known."""
+        """Records the assumption that two sizes are equal, unless this is known."""
         if static_size(a) is None or static_size(b) is None:
             if not same_dim(a, b) and not same_dim(self.sizes.tidy(a), self.sizes.tidy(b)):
                 self.sizes.same(a, b)
@@ -196,25 +196,25 @@ class OnnxCall:
             raise self.error(f"the sizes {a} and {b} differ", f"its inputs are {self._shapes()}.")
 
     def at_least(self, a: Dim, b: Dim) -> None:
-        """Notes that ``a`` must not be less than ``b``, where that is not known."""
+        """Records the assumption that ``a`` is at least ``b``, unless this is known."""
         if static_size(a) is None or static_size(b) is None:
             self.sizes.at_least(a, b)
 
     def holds(self, op: str, a: Dim, b: Dim, what: str) -> bool:
-        """True if a comparison of sizes holds, which the example decides where the sizes are symbolic. Raises
-        SizeDecidesError for ``what`` where there is no example."""
+        """True if a comparison of sizes holds; for symbolic sizes the example decides. Raises SizeDecidesError, which
+        names ``what``, without an example."""
         found = self.sizes.holds(op, a, b)
         if found is None:
             raise decides(what, [a, b])
         return found
 
     def _shapes(self) -> str:
-        """The inputs that are tensors, with their shapes."""
+        """The tensor inputs with their shapes, for a message."""
         given = [(i, v.shape) for i, v in enumerate(self.inputs) if isinstance(v, Tensor)]
         return ", ".join(f"{shown(self.proto.input[i])} {dims_text(shape)}" for i, shape in given)
 
     def broadcasts(self, *shapes: Sequence[Dim]) -> None:
-        """Notes what must hold for tensors of these shapes to broadcast as they do while they are read."""
+        """Records the assumptions under which tensors of these shapes broadcast as they do in the example."""
         for place in range(1, max((len(s) for s in shapes), default=0) + 1):
             sizes = [s[-place] for s in shapes if len(s) >= place and static_size(s[-place]) != 1]
             if len({self.sizes.value(n) for n in sizes}) > 1:
@@ -223,7 +223,7 @@ class OnnxCall:
                 self.same(sizes[0], size)
 
     def _check_not_one(self, sizes: Sequence[Dim]) -> None:
-        """Raises SizeDecidesError for a symbolic size that is 1 in the example: it would be repeated."""
+        """Raises SizeDecidesError for a symbolic size that is 1 in the example, which broadcasting would repeat."""
         ones = [n for n in sizes if static_size(n) is None and self.sizes.value(n) == 1]
         if ones:
             error = decides(f"{self.op} of sizes of which one is 1", ones)
@@ -231,7 +231,7 @@ class OnnxCall:
             raise error
 
     def axis(self, value: int, rank: int) -> int:
-        """An axis that may count from the end. Raises ImportGraphError beyond the rank."""
+        """An axis that may count from the end. Raises ImportGraphError if it is out of range."""
         if not -rank <= value < max(rank, 1):
             raise self.error(f"the axis {value} lies outside a tensor of rank {rank}")
         return value % rank if rank else 0

@@ -1,5 +1,5 @@
-"""If, Loop and Scan: branches are read where the condition is known, loops unrolled where they are short; what depends
-on data in every iteration is run by the host, the body being a model of its own.
+"""If, Loop and Scan. A branch is read when its condition is known, and a short loop is unrolled. The host runs a loop
+whose iterations depend on data, with the body as a model of its own.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from taskmap.graph.importers.onnx.read.reader import Reader
 
 MOST_UNROLLED = 2048
-"""A loop is unrolled while its iterations have at most so many nodes together."""
+"""A loop is unrolled if all its iterations together have at most this many nodes."""
 INT64, BOOL = PLAIN[i64], 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControlStep:
-    """A loop that the host runs. ``inputs``: carried values, then what is sliced, then the captured values.
+    """A loop that the host runs. ``inputs``: carried values, then sliced ones, then captured ones.
 
-    ``trip``: the number of iterations or None, ``condition``: the first condition or None (both may be known only when
-    the loop is reached). ``captured`` names the values of outer graphs that the body reads.
+    ``trip``: the number of iterations or None; ``condition``: the first condition or None (both may become known only
+    when the loop is reached). ``captured`` names the values of outer graphs that the body reads.
     """
 
     body: GraphProto
@@ -55,14 +55,14 @@ class ControlStep:
 
     @property
     def reason(self) -> str:
-        """Why the host runs it."""
+        """The reason why the host runs it."""
         if self.is_scan:
-            return "it has too many steps to be unrolled; its body is compiled"
-        return "how often it runs depends on data, or is too often to be unrolled; its body is compiled"
+            return "it has too many steps to unroll; its body is compiled"
+        return "its number of iterations depends on data or is too large to unroll; its body is compiled"
 
 
 def begin(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
-    """Goes into the graph of a control-flow operator, or returns it as a step for the host."""
+    """Enters the graph of a control-flow operator, or returns it as a step for the host."""
     if call.op == "If":
         _branch(reader, frame, call)
         return None
@@ -94,7 +94,7 @@ def _loop(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
     condition = call.maybe(1)
     scans = len(body.output) - 1 - len(carried)
     if len(body.input) != 2 + len(carried) or scans < 0:
-        raise call.error("the loop's body does not have the inputs and outputs that the loop needs")
+        raise call.error("the loop's body does not have the inputs and outputs that the loop requires")
     steady = _is_steady(body)
     if steady and trip is not None and (condition is not None or not call.has(1)):
         count = max(int(trip.reshape(-1)[0]), 0) if condition is None or bool(condition.reshape(-1)[0]) else 0
@@ -120,7 +120,7 @@ def _size(graph: GraphProto) -> int:
 
 
 def _is_steady(body: GraphProto) -> bool:
-    """True if the condition that the body returns is true or the one it was given."""
+    """True if the condition that the body returns is a constant or the condition it received."""
     name = body.output[0].name
     while True:
         if len(body.input) > 1 and name == body.input[1].name:
@@ -157,12 +157,12 @@ def _scan(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
     first = 1 if call.version < 9 else 0
     given = [call.value(i) for i in range(first, len(call.inputs))]
     if not 1 <= count <= len(given) or len(body.input) != len(given):
-        raise call.error("the scan's body does not have the inputs that the scan needs")
+        raise call.error("the scan's body does not have the inputs that the scan requires")
     carried, sources = given[: len(given) - count], given[len(given) - count :]
     scans = len(body.output) - len(carried)
     tensors = [s for s in sources if isinstance(s, Tensor)]
     if scans < 0 or len(tensors) != count:
-        raise call.error("the scan's body does not have the outputs that the scan needs")
+        raise call.error("the scan's body does not have the outputs that the scan requires")
     if first:
         return _batched_scan(reader, frame, call, body, carried, tensors, scans)
     axes = [call.axis(a, len(t.shape)) for a, t in zip(call.attr("scan_input_axes", [0] * count), tensors, strict=True)]
@@ -210,9 +210,9 @@ def _batched_scan(
     tensors: list[Tensor],
     scans: int,
 ) -> ControlStep:
-    """Scan as it was in version 8: every tensor has a batch before the scanned dimension."""
+    """Scan of version 8, in which every tensor has a batch before the scanned dimension."""
     if call.has(0):
-        raise UnsupportedError("a Scan of version 8 whose sequences differ in length")
+        raise UnsupportedError("a Scan of version 8 with sequences of different lengths")
     length = static_size(tensors[0].shape[1])
     if length is None:
         raise UnsupportedError("a scan of a symbolic size")
@@ -254,7 +254,7 @@ def _start(reader: Reader, frame: Scope, call: OnnxCall, loop: Unrolled) -> None
 
 
 def _no_scan(loop: Unrolled, index: int) -> Value:
-    """What a loop without iterations collects: nothing, of the type that the body declares."""
+    """The collected result of a loop without iterations: an empty tensor of the type that the body declares."""
     port = loop.body.output[len(loop.body.output) - len(loop.scans) + index]
     kind = port.type.tensor_type
     shape = [0, *(d.dim_value if d.HasField("dim_value") else 1 for d in kind.shape.dim)]
@@ -274,7 +274,7 @@ def _inputs(loop: Unrolled) -> dict[str, Value | None]:
 
 
 def next_iteration(reader: Reader, frame: Scope, outputs: list[Value | None]) -> list[Value | None] | None:
-    """Takes the results of an iteration. None when another begins, else the results of the loop."""
+    """Takes the results of one iteration. Returns None if another follows, else the results of the loop."""
     loop = frame.loop
     assert loop is not None
     state = outputs if loop.is_scan else outputs[1:]
@@ -292,7 +292,7 @@ def next_iteration(reader: Reader, frame: Scope, outputs: list[Value | None]) ->
     loop.carried = [v for v in state[:count] if v is not None]
     for place, value in enumerate(state[count:]):
         if not isinstance(value, Tensor):
-            raise ImportGraphError("a loop collects something that is no tensor")
+            raise ImportGraphError("a loop collects a value that is not a tensor")
         loop.scans[place].append(value)
     loop.done += 1
     if loop.done < loop.trip and keep_on:
@@ -303,7 +303,7 @@ def next_iteration(reader: Reader, frame: Scope, outputs: list[Value | None]) ->
 
 
 def _collected(loop: Unrolled, place: int) -> Tensor:
-    """The results of all iterations, along a new dimension."""
+    """The results of all iterations, stacked along a new dimension."""
     parts = list(loop.scans[place])
     axis = loop.scan_axes[place] if place < len(loop.scan_axes) else 0
     if place < len(loop.scan_backward) and loop.scan_backward[place]:

@@ -1,3 +1,3 @@
-"""The operators that hold graphs or move values without computing: the reader handles them itself."""
+"""The operators that contain graphs or pass values on without computing: the reader handles them itself."""
 
 CONTROL = frozenset({"If", "Loop", "Scan"})

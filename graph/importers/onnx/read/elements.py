@@ -1,8 +1,8 @@
-"""ONNX element types: which of taskmap's types holds their values, and how arrays and tensors become one another.
+"""ONNX element types: the taskmap type that holds each, and conversions between arrays and tensors.
 
-Types that taskmap does not have are held in a wider one: uint16 in i32, uint32 in i64, integers of four and two bits
-in eight, floats of eight and four bits in f32. uint64 is held in i64 bit by bit. Strings and complex numbers are held
-in nothing: they exist only as known values.
+Types that taskmap lacks are held in wider ones: uint16 in i32, uint32 in i64, integers of four and two bits in eight,
+floats of eight and four bits in f32. uint64 is held in i64 bit by bit. No type holds strings and complex numbers: they
+exist only as known values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, 
 
 Array = NDArray[Any]
 LARGEST_SIZE = 1 << 40
-"""No dimension is longer, not even of a tensor without elements."""
+"""An upper limit for every dimension, even in a tensor without elements."""
 STRING = int(TensorProto.STRING)
 
 HELD = {
@@ -40,7 +40,7 @@ HELD = {
     int(TensorProto.UINT32): i64,
     int(TensorProto.UINT64): i64,
 }
-"""The type that holds each element type."""
+"""Maps each element type to the type that holds it."""
 MASKS = {int(TensorProto.UINT16): 0xFFFF, int(TensorProto.UINT32): 0xFFFFFFFF}
 NARROW_INTEGERS = {
     int(getattr(TensorProto, name)): (held, low, high)
@@ -68,12 +68,12 @@ PLAIN = {
     for elem, held in HELD.items()
     if elem not in MASKS and elem not in NARROW_INTEGERS and elem not in NARROW_FLOATS and elem != TensorProto.UINT64
 }
-"""The element type that is each of taskmap's own types."""
+"""Maps each of taskmap's types to the element type that equals it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxTensorType:
-    """What a model says of a tensor: element type, and for each dimension a size, a name, or nothing."""
+    """A model's description of a tensor: element type, and for each dimension a size, a name, or None."""
 
     elem: int
     shape: tuple[int | str | None, ...] | None
@@ -95,7 +95,7 @@ def held_in(elem: int) -> DType:
 
 
 def numpy_type(elem: int) -> np.dtype[Any]:
-    """numpy's type for an element type, of ml_dtypes where numpy has none. Raises UnsupportedError for others."""
+    """numpy's type for an element type, or ml_dtypes' where numpy has none. Raises UnsupportedError for others."""
     if elem == STRING:
         return np.dtype(object)
     try:
@@ -105,7 +105,7 @@ def numpy_type(elem: int) -> np.dtype[Any]:
 
 
 def to_held(array: Array, elem: int) -> Array:
-    """``array`` of type ``elem`` as values in the type that holds them; bf16 stays in its own type."""
+    """``array`` of type ``elem``, converted to the type that holds it; bf16 keeps its own type."""
     dtype = held_in(elem)
     if elem == TensorProto.UINT64:
         return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64)
@@ -122,7 +122,7 @@ def from_held(array: Array, elem: int) -> Array:
 
 
 def held_alike(elem: int) -> bool:
-    """True if tensors of ``elem`` are held in the type that numpy has for them."""
+    """True if tensors of ``elem`` are held in numpy's type for them."""
     return elem in HELD and numpy_type(elem) == np.dtype(_HELD_NUMPY[HELD[elem].name])
 
 
@@ -141,7 +141,7 @@ _HELD_NUMPY: dict[str, Any] = {
 
 
 def to_torch(array: Array) -> torch.Tensor:
-    """A tensor over the memory of ``array`` where that can be, else over a copy."""
+    """A tensor that shares the memory of ``array`` if possible, else a copy of it."""
     if not array.flags.c_contiguous or not array.flags.writeable or not array.dtype.isnative:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     if array.dtype == ml_dtypes.bfloat16:
@@ -150,7 +150,7 @@ def to_torch(array: Array) -> torch.Tensor:
 
 
 def from_torch(tensor: torch.Tensor) -> Array:
-    """An array over the memory of ``tensor``."""
+    """An array that shares the memory of ``tensor``, or of its copy on the CPU."""
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:
         return np.asarray(tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))

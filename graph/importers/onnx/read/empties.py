@@ -1,4 +1,4 @@
-"""Tensors without elements: definitions load unconditionally, so what reads or makes one is not compiled."""
+"""Tensors without elements. Definitions load unconditionally, so operators that read or make one are not compiled."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from taskmap.ir.interp.definitions import evaluate
 
 
 class Empties:
-    """Replaces operators that make or read a tensor without elements; what was looked at once is not walked again."""
+    """Replaces operators that make or read a tensor without elements. No node is visited twice."""
 
     def __init__(self) -> None:
         self._clean: set[Node] = set()
 
     def without(self, node: Node) -> Node:
-        """``node`` with every operator that makes a tensor without elements replaced by that tensor, and every operator
-        that reads one run by numpy."""
+        """``node`` with two kinds of operators replaced: one that makes a tensor without elements becomes that tensor,
+        and numpy runs one that reads such a tensor."""
         nodes = topological([node], self._clean.__contains__)
         if any(is_empty(n.shape) for n in nodes):
             made: dict[Node, Node] = {}
@@ -50,7 +50,7 @@ def _visit(node: Node, inputs: tuple[Node, ...]) -> Node:
 
 
 def _interpreted(node: Node, inputs: tuple[Node, ...]) -> Node:
-    """The operator run by numpy from its definition."""
+    """An extern in which numpy evaluates the operator's definition."""
     define = node.define
     assert define is not None
 

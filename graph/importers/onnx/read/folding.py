@@ -1,4 +1,4 @@
-"""The value of what does not depend on inputs, computed by numpy while a model is read."""
+"""Values that do not depend on inputs, computed by numpy while a model is read."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from taskmap.ir.visit import free_vars
 
 Array = NDArray[Any]
 LARGEST = 1 << 22
-"""Values of more elements than this are not computed while reading."""
+"""Values with more elements than this are not computed while reading."""
 MOST_KEPT = 1 << 24
-"""Elements of values that are kept while a graph is read; then nothing more is computed."""
+"""The number of elements of values kept while a graph is read; beyond it no more values are computed."""
 
 
 def depends_on(node: Node) -> list[Node]:
-    """The inputs of the graph that ``node`` is computed from."""
+    """The graph inputs from which ``node`` is computed."""
     return [n for n in topological([node]) if n.op == "input"]
 
 
 def varying(roots: Iterable[Node]) -> set[Node]:
-    """The nodes at or below ``roots`` that are computed from inputs of the graph; one walk for all roots."""
+    """The nodes at or below ``roots`` that are computed from graph inputs; a single walk for all roots."""
     found: set[Node] = set()
     for n in topological(roots):
         if n.op == "input" or not found.isdisjoint(n.inputs):
@@ -42,8 +42,8 @@ def varying(roots: Iterable[Node]) -> set[Node]:
 class Folding:
     """The values of nodes that do not depend on inputs.
 
-    It remembers for each node that it is open (computed from inputs, of symbolic size, or too much work), closed, or
-    its value. So a graph that grows while values are asked for is walked once, and every operator is computed once.
+    It records whether each node is open (computed from inputs, of symbolic size, or too expensive) or closed, and its
+    value once computed. A growing graph is therefore walked once, and each operator is computed once.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Folding:
         self._kept = 0
 
     def fold(self, tensor: Tensor) -> Array | None:
-        """The value of a tensor if it does not depend on inputs; it is computed at most once."""
+        """The value of a tensor if it does not depend on inputs, computed at most once."""
         if tensor.known is None and tensor.made is not None:
             value = self.value(tensor.made)
             if value is None:
@@ -64,7 +64,7 @@ class Folding:
         return tensor.known
 
     def value(self, node: Node) -> Array | None:
-        """The value of ``node`` in the type that holds it, or None where it depends on inputs or is large."""
+        """The value of ``node`` in the type that holds it, or None if it depends on inputs or is too large."""
         if node.op == "constant":
             return from_torch(node.attrs["value"])  # type: ignore[arg-type]  # constants of a model are tensors
         for n in topological([node], lambda n: n in self._open or n in self._closed):
@@ -85,14 +85,14 @@ class Folding:
 
 
 def _of_sizes(node: Node) -> bool:
-    """True if symbolic sizes are in the shape of a node or in its definition."""
+    """True if symbolic sizes occur in the shape of a node or in its definition."""
     if _size(node) is None:
         return True
     return node.define is not None and bool(free_vars(node.define.body) - set(node.define.axes))
 
 
 def _size(node: Node) -> int | None:
-    """The number of elements, or None for a symbolic one."""
+    """The number of elements, or None if it is symbolic."""
     count = 1
     for n in node.shape:
         known = static_size(n)
@@ -103,12 +103,12 @@ def _size(node: Node) -> int | None:
 
 
 def held_form(value: Array, node: Node) -> Array:
-    """A value as ``graph.reference`` gives it, in the form of ``elements``: bf16 in its own type."""
+    """A value from ``graph.reference`` in the form that ``elements`` uses: bf16 in its own type."""
     return value.astype(ml_dtypes.bfloat16) if node.dtype.name == "bf16" else value
 
 
 def run_extern(node: Node, arguments: list[Any], size: Any) -> Any:
-    """An operator that runs on the host, for ``graph.reference``."""
+    """Runs a host operator, for ``graph.reference``."""
     tensors = []
     for source, value in zip(node.inputs, arguments, strict=True):
         tensors.append(to_torch(np.array(held_form(np.asarray(value), source))))

@@ -1,4 +1,4 @@
-"""The frames that reading begins with: a graph with its stored tensors and its inputs."""
+"""The frames with which reading begins: a graph with its stored tensors and its inputs."""
 
 from __future__ import annotations
 

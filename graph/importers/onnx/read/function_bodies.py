@@ -1,4 +1,4 @@
-"""The standard's own definition of an operator by other operators."""
+"""Definitions of operators by other operators: the standard's own, and those composed for ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from taskmap.ir.errors import UnsupportedError
 
 
 def body_of(call: OnnxCall) -> tuple[FunctionProto, FunctionLibrary]:
-    """The function that defines the call's operator, and what its nodes refer to.
+    """The function that defines the call's operator, and the library that its nodes refer to.
 
-    Raises UnsupportedError where the standard has none for this operator and these types.
+    Raises UnsupportedError if there is no definition for this operator and these types.
     """
     own = composed_body(call)
     if own is not None:

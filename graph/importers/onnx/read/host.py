@@ -1,4 +1,4 @@
-"""Operators that the host runs by numpy, between compiled kernels."""
+"""Operators that numpy runs on the host, between compiled kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def on_host(
 ) -> list[Tensor]:
     """Nodes that call ``function`` on arrays, one for each of ``inputs`` (default: all; None for a missing one).
 
-    It returns an array, or several, of the element types and shapes in ``outputs``.
+    ``function`` returns one array, or several, with the element types and shapes in ``outputs``.
     """
     places = range(len(call.inputs)) if inputs is None else inputs
     given = [call.tensor(i) if call.has(i) else None for i in places]
@@ -71,7 +71,7 @@ def on_host(
 
 
 def guarded(call: OnnxCall, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    """Calls ``function``; what numpy refuses becomes an error that names the node."""
+    """Calls ``function``; an exception from numpy becomes an error that names the node."""
     try:
         with np.errstate(all="ignore"):
             return function(*arguments)
@@ -79,7 +79,7 @@ def guarded(call: OnnxCall, function: Callable[..., Any], arguments: Sequence[An
         raise
     except IndexError as error:
         raise IndexOutOfRangeError(f"{described(call.proto)}: an index is out of range", why=str(error)) from error
-    except Exception as error:  # numpy refuses values in many ways
+    except Exception as error:  # numpy rejects values with many kinds of exceptions
         raise InputError(
             f"{described(call.proto)} cannot be computed", why=f"{type(error).__name__}: {error}"
         ) from error
@@ -101,7 +101,7 @@ def step(
 
 
 def concrete(shape: Sequence[Dim], what: str) -> tuple[int, ...]:
-    """A shape whose sizes are all known. Raises UnsupportedError otherwise."""
+    """A shape as integers. Raises UnsupportedError unless all its sizes are known."""
     sizes = [static_size(n) for n in shape]
     if None in sizes:
         raise decides(f"{what} of a symbolic size", shape)

@@ -1,4 +1,4 @@
-"""The refusal of a model for its operators: one line for each kind."""
+"""The error for a model with unsupported operators: one line for each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.ir.errors import UnsupportedError
 
 Missing = dict[str, list[str]]
-"""By operator, with the reason where there is one, the names of its nodes."""
+"""Maps each operator, with the reason if there is one, to the names of its nodes."""
 _NODES = 3
 _KINDS = 100
 
 
 def lacking(missing: Mapping[str, Sequence[str]]) -> UnsupportedError:
-    """The error for operators that cannot be run: for each its name, the number of its nodes, and the first of them;
-    the most frequent operator first."""
+    """The error for unsupported operators, most frequent first: each with its name, its number of nodes, and the first
+    of them."""
     kinds = sorted(missing, key=lambda kind: (-len(missing[kind]), kind))
     nodes = sum(map(len, missing.values()))
     lines = [_line(kind, missing[kind]) for kind in kinds[:_KINDS]]

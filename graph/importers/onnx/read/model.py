@@ -1,4 +1,4 @@
-"""A model file as it is read: checked for what a graph must be, before any operator is looked at."""
+"""The model file, checked as a graph before any operator is read."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from taskmap.graph.importers.onnx.read.table import find
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 
 DEEPEST = 32
-"""How deep graphs and functions may be nested."""
+"""The largest nesting depth of graphs and functions."""
 MOST_NODES = 1 << 20
 FunctionKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionLibrary:
-    """What nodes of one scope refer to: the versions of operator sets, functions, and the folder of external data."""
+    """The names that nodes of one scope refer to: operator-set versions, functions, and the folder of external data."""
 
     opsets: Mapping[str, int]
     functions: Mapping[FunctionKey, FunctionProto] = field(default_factory=dict)
     folder: Path | None = None
 
     def version(self, domain: str) -> int:
-        """The version of a domain's operator set. Raises ImportGraphError where the model names none."""
+        """The version of a domain's operator set. Raises ImportGraphError if the model does not declare one."""
         if domain not in self.opsets:
             raise ImportGraphError(f"the model does not say which version of the operator set {shown(domain)} it uses")
         return self.opsets[domain]
 
     def function(self, node: NodeProto) -> FunctionProto | None:
-        """The model's own function that a node calls."""
+        """The function of the model that a node calls, or None."""
         return self.functions.get((domain_of(node), node.op_type, getattr(node, "overload", "")))
 
     def schema(self, node: NodeProto) -> defs.OpSchema | None:
@@ -51,7 +51,7 @@ class FunctionLibrary:
 
 @lru_cache(maxsize=8192)
 def schema_of(name: str, version: int, domain: str) -> defs.OpSchema | None:
-    """The standard's definition of an operator, else ONNX Runtime's contract, or None."""
+    """The standard's definition of an operator, or else ONNX Runtime's contract, or None."""
     try:
         return defs.get_schema(name, version, domain)
     except defs.SchemaError:
@@ -64,7 +64,7 @@ def has_body(schema: Any) -> bool:
 
 
 def domain_of(node: NodeProto | Any) -> str:
-    """The domain of a node; "ai.onnx" is the default one."""
+    """The domain of a node; "ai.onnx" denotes the default one."""
     return "" if node.domain == "ai.onnx" else str(node.domain)
 
 
@@ -78,7 +78,7 @@ class Port:
 
     @property
     def is_tensor(self) -> bool:
-        """True if a tensor goes through it, and no sequence or optional."""
+        """True if its value is a tensor, as opposed to a sequence or an optional."""
         return self.kind == "tensor"
 
 
@@ -94,10 +94,10 @@ class Model:
 
 
 def load(source: str | Path | bytes | ModelProto) -> Model:
-    """The model in a file, in bytes, or given.
+    """The model in a file, in bytes, or in a ModelProto.
 
-    Raises ImportGraphError for what is no valid model, UnsupportedError that lists every operator that is not there,
-    with its nodes.
+    Raises ImportGraphError for an invalid model, and an UnsupportedError that lists every unsupported operator with its
+    nodes.
     """
     folder: Path | None = None
     if isinstance(source, ModelProto):
@@ -120,13 +120,13 @@ def _parse(data: bytes, what: str) -> ModelProto:
     proto = ModelProto()
     try:
         proto.ParseFromString(data)
-    except Exception as error:  # protobuf has errors of several kinds
+    except Exception as error:  # protobuf raises errors of several kinds
         raise ImportGraphError(f"{what} is not an ONNX model", why=f"{type(error).__name__}: {error}") from error
     return proto
 
 
 def checked(proto: ModelProto, folder: Path | None) -> Model:
-    """``proto`` as a Model. Raises as ``load``."""
+    """``proto`` as a Model. Raises the errors of ``load``."""
     if not proto.HasField("graph") or not proto.opset_import:
         raise ImportGraphError(
             "the file is not an ONNX model", why="it has no graph, or names no operator set.", hint="Is it complete?"
@@ -187,7 +187,7 @@ def _check_graph(
     _check_nodes(graph.node, library, own, define, outer, missing, depth)
     for port in graph.output:
         if not any(port.name in names for names in (own, *outer)):
-            raise ImportGraphError(f"the output {shown(port.name)} is made by no node")
+            raise ImportGraphError(f"no node makes the output {shown(port.name)}")
 
 
 def _check_nodes(
@@ -217,7 +217,7 @@ def _check_nodes(
 
 
 def _check_text(*names: object) -> None:
-    """Raises ImportGraphError for a name that is no text: protobuf gives it as bytes."""
+    """Raises ImportGraphError for a name that is not valid text, which protobuf returns as bytes."""
     for name in names:
         if not isinstance(name, str):
             raise ImportGraphError("a name in the model is not valid text", where=repr(name)[:100])
@@ -228,11 +228,11 @@ def _refuse_unknown(name: str, node: NodeProto, nodes: Sequence[NodeProto]) -> N
     why = "no input, initializer or node has that name."
     if maker is not None:
         why = f"{described(maker)} makes it later: the nodes form a cycle."
-    raise ImportGraphError(f"{described(node)} reads {shown(name)}, which is not there", why=why)
+    raise ImportGraphError(f"{described(node)} reads {shown(name)}, which does not exist", why=why)
 
 
 def _lacks(node: NodeProto, library: FunctionLibrary) -> str | None:
-    """The operator, if nothing can run it, with the reason where there is one."""
+    """The operator, with the reason if there is one, if nothing can run it; else None."""
     domain = domain_of(node)
     if library.function(node) is not None:
         return None
@@ -254,7 +254,7 @@ def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Funct
         library = function_library(function, base)
         own: set[str] = set(function.input)
         if len(own) != len(function.input):
-            raise ImportGraphError(f"the function {shown(function.name)} names two inputs alike")
+            raise ImportGraphError(f"the function {shown(function.name)} gives two inputs the same name")
 
         def define(name: str, what: str, own: set[str] = own) -> None:
             if name in own:
@@ -264,7 +264,7 @@ def _check_functions(functions: Mapping[FunctionKey, FunctionProto], base: Funct
         _check_nodes(function.node, library, own, define, (), missing, 0)
         for name in function.output:
             if name not in own:
-                raise ImportGraphError(f"the output {shown(name)} of a function is made by no node")
+                raise ImportGraphError(f"no node makes the output {shown(name)} of a function")
     _refuse_recursion(functions, base)
 
 
@@ -290,7 +290,7 @@ def _called(node: NodeProto) -> FunctionKey:
 
 
 def function_library(function: FunctionProto, base: FunctionLibrary) -> FunctionLibrary:
-    """What the nodes of a function refer to; an operator set that it does not name is the model's."""
+    """The library for the nodes of a function; operator sets that it does not declare are the model's."""
     opsets = dict(base.opsets)
     for entry in function.opset_import:
         opsets["" if entry.domain == "ai.onnx" else entry.domain] = int(entry.version)
@@ -298,7 +298,7 @@ def function_library(function: FunctionProto, base: FunctionLibrary) -> Function
 
 
 def all_nodes(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
-    """The nodes, and those of the graphs inside them."""
+    """The nodes, and the nodes of the graphs inside them."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -324,7 +324,7 @@ def _port(value: ValueInfoProto) -> Port:
 
 
 def tensor_type(proto: TypeProto.Tensor) -> OnnxTensorType:
-    """The element type and shape of a tensor's type; a size of -1 and a name that is none are of any size.
+    """The element type and shape of a tensor type. A size of -1, or a placeholder for a name, stands for any size.
 
     Raises ImportGraphError for other negative sizes.
     """
@@ -343,5 +343,5 @@ def tensor_type(proto: TypeProto.Tensor) -> OnnxTensorType:
 
 
 def _is_name(text: str) -> bool:
-    """True if the name of a dimension means one size wherever it occurs: converters write "?", "-1" and "None"."""
+    """True if a dimension's name denotes one size wherever it occurs; converters also write "?", "-1" and "None"."""
     return text not in ("None", "none", "-1") and any(c.isalnum() for c in text)

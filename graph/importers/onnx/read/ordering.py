@@ -1,4 +1,4 @@
-"""Nodes in the order of computation: files have them in any order, and ONNX Runtime sorts them."""
+"""Nodes in the order of computation. Files may store them in any order, and ONNX Runtime sorts them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from taskmap.graph.importers.onnx.read.protos import graphs_of
 
 
 def ordered(proto: ModelProto) -> ModelProto:
-    """``proto``, or a copy whose graphs and functions have every node after those that it reads.
+    """``proto``, or a copy whose graphs and functions list every node after those that it reads.
 
-    Nodes on a cycle stay where they are, for whoever checks names to find.
+    Nodes on a cycle keep their places; the check of names finds them.
     """
     if _is_ordered(proto.graph) and all(_in_order(f.node, set(f.input)) for f in proto.functions):
         return proto
@@ -32,7 +32,7 @@ def _is_ordered(graph: GraphProto) -> bool:
 
 
 def _in_order(nodes: Sequence[NodeProto], known: set[str]) -> bool:
-    """True if no node reads what a later one makes."""
+    """True if no node reads a result of a later one."""
     later = {name for node in nodes for name in node.output if name} - known
     for node in nodes:
         if not later.isdisjoint(_read(node)):
@@ -42,7 +42,7 @@ def _in_order(nodes: Sequence[NodeProto], known: set[str]) -> bool:
 
 
 def _read(node: NodeProto) -> set[str]:
-    """The names that a node reads; of the graphs inside it those that they do not make themselves."""
+    """The names that a node reads, including those that graphs inside it read from outside."""
     names = set(node.input)
     for attribute in node.attribute:
         for graph in graphs_of(attribute):
@@ -61,7 +61,7 @@ def _sort_graph(graph: GraphProto) -> None:
 
 
 def _sort(nodes: Any) -> None:
-    """Sorts in place: of the nodes that could be next, the first one is."""
+    """Sorts in place: among the nodes that could come next, the first one does."""
     listed = list(nodes)
     maker = {name: i for i, node in enumerate(listed) for name in node.output if name}
     waits = [{maker[n] for n in _read(node) if n in maker} for node in listed]

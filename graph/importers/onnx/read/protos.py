@@ -1,4 +1,4 @@
-"""Tensors and attributes of a model file as arrays and Python values, checked before they are believed."""
+"""Tensors and attributes of a model file as arrays and Python values, validated before use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from taskmap.ir.errors import ImportGraphError
 
 Array = NDArray[Any]
 LARGEST = 1 << 46
-"""No tensor of a model may have more bytes than this: no machine holds it, so the file is wrong."""
+"""The largest number of bytes of a tensor: no machine holds more, so the file must be wrong."""
 
 
 def shown(name: str) -> str:
-    """A name of the model for a message: in quotes, without control characters, not too long."""
+    """A name of the model for a message: quoted, without control characters, shortened if long."""
     return repr(name if len(name) <= 100 else name[:97] + "...")
 
 
 def array_of(tensor: TensorProto, folder: Path | None) -> Array:
-    """The value of a tensor, whose external data lie in ``folder``.
+    """The value of a tensor, with external data stored in ``folder``.
 
     Raises ImportGraphError for sizes that contradict the data, and for data outside the folder.
     """
@@ -45,7 +45,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> Array:
         raise ImportGraphError(f"the tensor {name} is stored in segments")
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
-    except Exception as error:  # the reader meets whatever a damaged file holds
+    except Exception as error:  # a damaged file can make the reader raise anything
         raise ImportGraphError(f"the tensor {name} cannot be read", why=f"{type(error).__name__}: {error}") from error
     if array.size != count:
         raise ImportGraphError(f"the tensor {name} has {array.size} elements, but its shape is {list(tensor.dims)}")
@@ -58,13 +58,13 @@ def _external(tensor: TensorProto, folder: Path | None, dtype: np.dtype[Any], co
     location = entries.get("location", "")
     if folder is None:
         raise ImportGraphError(
-            f"the tensor {name} lies in the file {shown(location)}",
+            f"the tensor {name} is stored in the file {shown(location)}",
             why="the model was given without a folder.",
             hint="Load the model by its path.",
         )
     path = inside(folder, location, name)
     if tensor.data_type == TensorProto.STRING:
-        raise ImportGraphError(f"the tensor {name} of strings lies in a file of its own")
+        raise ImportGraphError(f"the tensor {name} of strings is stored in an external file, which is not allowed")
     bits = {4: 4, 2: 2}.get(_bits(dtype), dtype.itemsize * 8)
     needed = -(-count * bits // 8)
     try:
@@ -75,7 +75,7 @@ def _external(tensor: TensorProto, folder: Path | None, dtype: np.dtype[Any], co
     if offset < 0 or length != needed or offset + length > size:
         raise ImportGraphError(
             f"the data of the tensor {name} do not fit",
-            why=f"it needs {needed} bytes, is said to have {length} from {offset} on; the file has {size}.",
+            why=f"it needs {needed} bytes, but the model declares {length} at offset {offset}; the file has {size}.",
         )
     if bits < 8:
         small = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
@@ -95,10 +95,10 @@ def _bits(dtype: np.dtype[Any]) -> int:
 
 
 def inside(folder: Path, location: str, name: str) -> Path:
-    """The file ``location`` in ``folder``. Raises ImportGraphError for one that lies elsewhere, links followed."""
+    """The file ``location`` in ``folder``. Raises ImportGraphError if it is elsewhere, after links are followed."""
     refusal = ImportGraphError(
         f"the data of the tensor {name} lie outside the model's folder",
-        why=f"they are said to lie in {shown(location)}.",
+        why=f"the model places them in {shown(location)}.",
         hint="Only files in the folder of the model, or below it, are read.",
     )
     if not location or os.path.isabs(location) or "\0" in location or "\\" in location:
@@ -113,7 +113,7 @@ def inside(folder: Path, location: str, name: str) -> Path:
 
 
 def sparse_array(sparse: SparseTensorProto, folder: Path | None) -> Array:
-    """The dense value of a sparse tensor. Raises ImportGraphError for indices that do not fit."""
+    """A sparse tensor as a dense array. Raises ImportGraphError for indices that do not fit its shape."""
     values, indices = array_of(sparse.values, folder), array_of(sparse.indices, folder)
     shape = tuple(int(d) for d in sparse.dims)
     if any(d < 0 for d in shape) or math.prod(shape) > LARGEST >> 8:
@@ -157,7 +157,7 @@ def attribute_value(attribute: AttributeProto, folder: Path | None) -> Any:
         return [_text(v) for v in attribute.strings]
     if kind == AttributeProto.TYPE_PROTO:
         return attribute.tp
-    raise ImportGraphError(f"the attribute {shown(attribute.name)} has the type {kind}, which is not read")
+    raise ImportGraphError(f"the attribute {shown(attribute.name)} has the type {kind}, which cannot be read")
 
 
 def _text(value: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Sizes in floating point while a model is read: a symbolic size times a number, as exporters scale sizes."""
+"""Floating-point sizes while a model is read: symbolic sizes times numbers, as exporters scale sizes."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from taskmap.ir.types import DType
 
 FLOAT, DOUBLE = 1, 11
 EXACT = {FLOAT: 1 << 23, DOUBLE: 1 << 52}
-"""Integers up to here, and their quotients by integers, round as the rules below need it."""
+"""Up to this bound, integers and their quotients by integers round as the rules below require."""
 
 
 class NotFoldedError(Exception):
-    """The result is not a number that can be written with sizes; the operator computes it."""
+    """The result cannot be expressed by sizes, so the operator computes it at run time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The float nearest to ``top`` / ``bottom``: integers, ``top`` symbolic. Exact where ``bottom`` is a power of 2."""
+    """The float nearest to ``top`` / ``bottom``, integers, ``top`` symbolic. Exact if ``bottom`` is a power of 2."""
 
     top: Expr
     bottom: int
 
     @property
     def exact(self) -> bool:
-        """True if no rounding is involved."""
+        """True if the value is represented without rounding."""
         return self.bottom & (self.bottom - 1) == 0
 
     def value(self, dtype: DType) -> Expr:
-        """The float, computed."""
+        """The ratio as an expression of type ``dtype``."""
         top = cast(self.top, dtype)
         return top if self.bottom == 1 else top / const(float(self.bottom), dtype)
 
     def floor(self) -> Expr:
-        """The largest integer that is not above."""
+        """The largest integer not above the ratio."""
         return self.top if self.bottom == 1 else binary("floordiv", self.top, index(self.bottom))
 
     def ceil(self) -> Expr:
-        """The smallest integer that is not below."""
+        """The smallest integer not below the ratio."""
         return self.top if self.bottom == 1 else binary("floordiv", self.top + (self.bottom - 1), index(self.bottom))
 
 
 def ratio(value: Any, elem: int, sizes: Assumptions) -> Ratio:
-    """A symbolic integer, or a ratio, as a float of the type ``elem``; noted is that it is exact."""
+    """A symbolic integer or a ratio as a float of type ``elem``; records the assumption that it is exact."""
     if isinstance(value, Ratio):
         return _made(value.top, value.bottom, elem, sizes)
     return _made(value, 1, elem, sizes)
@@ -90,7 +90,7 @@ def over(a: Any, b: Any, elem: int, sizes: Assumptions) -> Any:
 
 
 def plus(a: Any, b: Any, elem: int, sizes: Assumptions) -> Any:
-    """The sum of a ratio and a number, both exact."""
+    """The sum of an exact ratio and a number."""
     if isinstance(b, Ratio):
         a, b = b, a
     if not isinstance(a, Ratio) or isinstance(b, Ratio) or not a.exact:
@@ -113,15 +113,15 @@ def _fraction(value: Any) -> Fraction:
 
 
 def floor(value: Any) -> Any:
-    """The largest integer that is not above a ratio or a number."""
+    """The largest integer not above a ratio or a number."""
     return value.floor() if isinstance(value, Ratio) else math.floor(value)
 
 
 def ceil(value: Any) -> Any:
-    """The smallest integer that is not below a ratio or a number."""
+    """The smallest integer not below a ratio or a number."""
     return value.ceil() if isinstance(value, Ratio) else math.ceil(value)
 
 
 def whole(value: Any) -> Any:
-    """A ratio or a number without its fraction."""
+    """A ratio or a number with its fraction dropped."""
     return value.floor() if isinstance(value, Ratio) else math.trunc(value)

@@ -1,8 +1,8 @@
-"""Reading a model: its operators one after another, each by its lowering or its function body, into a Graph.
+"""The reader: the operators of a model, each by its lowering or its function body, become a Graph.
 
-Reading goes on until the results are there, or until something must be computed first: the value of a tensor that
-decides a shape or a branch, or an operator whose result's size depends on data. Then a graph ends, and the reading can
-be taken up again where it stood, with the values that were computed as new inputs.
+Reading continues until the results exist or something must be computed first: the value of a tensor that decides a
+shape or a branch, or an operator whose result's size depends on data. The graph then ends there, and reading can resume
+from the same place, with the computed values as new inputs.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ SHAPE_KEEPING = frozenset(
         "DequantizeLinear",
     ]
 )
-"""Operators whose parameters may not make the result larger than the first input."""
+"""Operators whose parameters must not make the result larger than the first input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Everything is read: the results."""
+    """The whole model has been read; the results."""
 
     outputs: list[Value | None]
 
@@ -93,7 +93,7 @@ class Stopped:
 
 
 class Reader:
-    """Reads on from ``frames``, which it changes. ``sizes``: what is assumed of symbolic sizes; it grows."""
+    """Reads on from ``frames``, which it modifies. ``sizes`` collects the assumptions about symbolic sizes."""
 
     def __init__(self, frames: list[Scope], sizes: Assumptions | None = None) -> None:
         self.frames = frames
@@ -102,9 +102,9 @@ class Reader:
         self.empties = Empties()
 
     def run(self) -> Finished | Stopped:
-        """Reads until the end or until something must be computed first.
+        """Reads to the end, or until something must be computed first.
 
-        Raises ImportGraphError and UnsupportedError, placed at the node.
+        Raises ImportGraphError and UnsupportedError with the node as their place.
         """
         while True:
             frame = self.frames[-1]
@@ -134,7 +134,7 @@ class Reader:
                 return stopped
 
     def _leave(self, frame: Scope) -> list[Value | None] | None:
-        """Ends a frame, or begins the next iteration of its loop; the results where it was the first."""
+        """Ends a frame, or starts the next iteration of its loop. Returns the results if it was the outermost frame."""
         outputs = [self._returned(frame, i, name) for i, name in enumerate(frame.outputs)]
         if frame.loop is not None:
             finished = next_iteration(self, frame, outputs)
@@ -148,13 +148,13 @@ class Reader:
         return None
 
     def bind(self, names: Sequence[str], values: Sequence[Value | None]) -> None:
-        """Gives names in the topmost frame their values."""
+        """Binds names in the topmost frame to values."""
         for name, value in zip(names, values, strict=False):
             if name:
                 self.frames[-1].values[name] = value
 
     def _returned(self, frame: Scope, index: int, name: str) -> Value | None:
-        """A result of a frame; a function need not make one that its caller does not want."""
+        """A result of a frame. A function may leave out a result that its caller does not use."""
         inner = len(self.frames) > 1 and frame.loop is None
         if inner and not frame.sees and (index >= len(frame.binds) or not frame.binds[index]):
             return frame.values.get(name)
@@ -218,7 +218,7 @@ class Reader:
         outputs: Sequence[str],
         library: FunctionLibrary,
     ) -> None:
-        """Goes into the body of a function."""
+        """Enters the body of a function."""
         if len(self.frames) > DEEPEST:
             raise ImportGraphError("functions are nested too deep")
         if len(call.inputs) > len(inputs):
@@ -238,7 +238,7 @@ class Reader:
         return function_library(function, frame.library)
 
     def _lowered(self, call: OnnxCall) -> list[Value | None] | HostStep | None:
-        """The results by the operator's lowering; None where its function body must be read instead."""
+        """The results of the operator's lowering; None if its function body must be read instead."""
         check_attributes(call)
         check_inputs(call)
         folded = fold_symbolic(call)
@@ -295,11 +295,11 @@ def _check_function_attributes(call: OnnxCall, function: FunctionProto) -> None:
     known = {*function.attribute, *(a.name for a in function.attribute_proto)}
     for name in call.attributes:
         if name not in known:
-            raise call.error(f"it has the attribute {shown(name)}", "the function that it calls has none.")
+            raise call.error(f"it has the attribute {shown(name)}", "the function that it calls has no such attribute.")
 
 
 def _resolved(node: NodeProto, frame: Scope) -> NodeProto:
-    """The node with the values of the attributes that it takes from the function around it."""
+    """The node with attributes that refer to the enclosing function replaced by their values."""
     made = NodeProto()
     made.CopyFrom(node)
     del made.attribute[:]
@@ -313,7 +313,7 @@ def _resolved(node: NodeProto, frame: Scope) -> NodeProto:
 
 
 def _attributes(frame: Scope, call: OnnxCall) -> dict[str, AttributeProto]:
-    """The attributes that the body of a function may refer to: those given, and the defaults."""
+    """The attributes to which the body of a function may refer: the given ones and the defaults."""
     found: dict[str, AttributeProto] = {}
     function = frame.library.function(call.proto)
     if function is not None:
@@ -337,7 +337,7 @@ def _has_default(attribute: OpSchema.Attribute) -> bool:
 
 
 def _mark(node: Node, origin: Origin, sizes: Assumptions) -> None:
-    """Gives the origin to the nodes that an operator added, and names to their sizes, from the first to the last."""
+    """Sets the origin of the nodes that an operator added, and names their sizes, in the order of the nodes."""
     stack = [node]
     added: list[Node] = []
     while stack:

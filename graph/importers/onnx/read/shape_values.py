@@ -1,5 +1,5 @@
-"""Arithmetic on sizes while a model is read: Shape, Gather, Concat, Mul ... on arrays whose entries may be expressions
-of symbolic sizes, and on small arrays of integers that are known.
+"""Arithmetic on sizes while a model is read: Shape, Gather, Concat, Mul ... on arrays of symbolic expressions, and on
+small known arrays of integers.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SMALL = 4096
 
 
 def fold_symbolic(call: OnnxCall) -> Tensor | None:
-    """The result, where all inputs are known, small, and integers or symbolic sizes; None where it is not folded.
+    """The result, if all inputs are known, small, and integers or symbolic sizes; None if it cannot be folded.
 
-    Results are those of the operator: integers wrap in 64 bits only where they are computed by numpy, so nothing that
-    could overflow is folded.
+    Results equal the operator's. Only integers that numpy computes wrap in 64 bits, so anything that could overflow is
+    not folded.
     """
     if call.domain != "" or len(call.proto.output) != 1:
         return None
@@ -75,13 +75,13 @@ def fold_symbolic(call: OnnxCall) -> Tensor | None:
 
 
 def _scales(call: OnnxCall, value: Tensor) -> bool:
-    """True if this is a float in arithmetic with sizes."""
+    """True if this is a float in arithmetic with symbolic sizes."""
     inputs = [v for v in call.inputs if isinstance(v, Tensor)]
     return value.elem in (FLOAT, DOUBLE) and any(v.is_symbolic for v in inputs)
 
 
 def _plain(array: Array, elem: int) -> Array:
-    """Without expressions where all are numbers, in the type that is meant."""
+    """The array in the type ``elem``, if all its expressions are numbers; else the array with its expressions."""
     if array.dtype != object:
         return array.astype(numpy_type(elem), copy=False)
     values = [constant_value(v) if isinstance(v, Expr) else v for v in array.reshape(-1)]
@@ -93,7 +93,7 @@ def _plain(array: Array, elem: int) -> Array:
 
 
 def with_sizes(tensor: Tensor, sizes: Mapping[Var, Expr]) -> Tensor:
-    """A known tensor of symbolic sizes with the values of some of them; any other as it is."""
+    """A known tensor of symbolic sizes with values substituted for some of them; any other tensor unchanged."""
     if not sizes or not tensor.is_symbolic:
         return tensor
     assert tensor.known is not None
@@ -211,7 +211,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _quotient(call: OnnxCall, known: list[Array]) -> Result | None:
-    """Integer division, which rounds toward zero: symbolic operands must be positive for it to round down."""
+    """Integer division, which rounds toward zero. It equals floor division only for operands that are not negative."""
 
     def function(a: Any, b: Any) -> Any:
         if isinstance(a, Expr) or isinstance(b, Expr):
@@ -264,7 +264,7 @@ def _smallest(a: Any, *rest: Any) -> Any:
 
 
 def _scaled(function: Callable[..., Any], rule: Rule | None = None) -> Rule:
-    """The rule that applies ``function`` to sizes in floating point, and ``rule`` to integers."""
+    """The rule that applies ``function`` to floating-point sizes, and ``rule`` to integers."""
 
     def checked(call: OnnxCall, known: list[Array]) -> Result | None:
         elem = call.elem(0)
@@ -277,7 +277,7 @@ def _scaled(function: Callable[..., Any], rule: Rule | None = None) -> Rule:
 
 
 def _rounded(function: Callable[[Any], Any]) -> Rule:
-    """The rule for rounding sizes in floating point to integers, which are floats still."""
+    """The rule that rounds floating-point sizes to integers, which remain floats."""
 
     def rule(call: OnnxCall, known: list[Array]) -> Result | None:
         elem = call.elem(0)
@@ -314,7 +314,7 @@ def _gather(call: OnnxCall, known: list[Array]) -> Result | None:
     axis = call.axis(call.attr("axis", 0), known[0].ndim)
     size = known[0].shape[axis]
     if known[1].size and (known[1].min() < -size or known[1].max() >= size):
-        raise call.error("an index lies outside the tensor", f"its values lie in a dimension of size {size}.")
+        raise call.error("an index lies outside the tensor", f"the dimension that it indexes has size {size}.")
     return np.take(known[0], known[1], axis), _elem(call)
 
 
@@ -381,7 +381,7 @@ def _cast_sizes(call: OnnxCall, array: Array, to: int) -> Result | None:
 
 
 def _within_32_bits(call: OnnxCall, values: list[Any]) -> None:
-    """Notes that symbolic sizes do not leave the range of int32."""
+    """Records the assumption that symbolic sizes stay in the range of int32."""
     for v in values:
         call.at_least((1 << 31) - 1, index(v))
         call.at_least(index(v), -(1 << 31))

@@ -1,7 +1,7 @@
-"""Names for sizes: a size that is more than a sum of a few others becomes a symbolic size of its own.
+"""Names for sizes: a size more complex than a sum of a few others becomes a symbolic size of its own.
 
-The sizes of a deep network are long expressions of those of its inputs, and every kernel would compute them again and
-again. With names, each is computed once, before a graph runs, and kernels of like layers are alike.
+The sizes of a deep network are long expressions of its inputs' sizes, which every kernel would recompute. With names,
+each is computed once, before a graph runs, and kernels of equal layers are equal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from taskmap.ir.nodes import Binary, Buffer, Dim, Expr, Load, Var
 from taskmap.ir.visit import expr_map, substitute
 
 LONGEST = 200
-"""A size of more nodes than this in terms of the inputs' sizes is named in terms of others' names."""
+"""A size with more nodes than this, in terms of the inputs' sizes, is expressed by other names instead."""
 
 
 @dataclass(slots=True)
 class SizeNames:
-    """``forms``: what each name stands for, in terms of the inputs' sizes or of names before it."""
+    """``forms`` maps each name to its definition, in terms of the inputs' sizes or of earlier names."""
 
     forms: dict[Var, Expr] = field(default_factory=dict)
     names: dict[Expr, Var] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class SizeNames:
         return made if _count(made, LONGEST) <= LONGEST else size
 
     def rename(self, node: Node) -> None:
-        """The sizes in a new node, by name."""
+        """Replaces the sizes in a new node by their names."""
         if all(static_size(n) is not None for n in node.shape) and not _is_open(node):
             return
         node.shape = tuple(self.named(n) for n in node.shape)
@@ -81,7 +81,7 @@ def _is_open(node: Node) -> bool:
 
 
 def _count(e: Expr, most: int) -> int:
-    """The number of nodes of a size, as far as ``most``."""
+    """The number of nodes of a size, counted up to ``most``."""
     count, stack = 0, [e]
     while stack and count <= most:
         here = stack.pop()

@@ -1,4 +1,4 @@
-"""Where the reading of a model stands: a stack of graphs being read, with the values that their names have."""
+"""The state of reading a model: a stack of graphs being read, with the values of their names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Replace = Callable[[Tensor], Tensor]
 
 @dataclass(slots=True, eq=False)
 class Unrolled:
-    """A loop whose body is read once for every iteration.
+    """A loop whose body is read once per iteration.
 
-    ``slices`` are the parts of a Scan's inputs, one list for each iteration; ``scans`` collects the results that grow.
-    ``trip``: at most so many iterations; ``done`` of them are over.
+    ``slices`` holds the parts of a Scan's inputs, one list per iteration; ``scans`` collects the results that grow.
+    ``trip``: the largest number of iterations; ``done``: the number completed.
     """
 
     body: GraphProto
@@ -35,8 +35,8 @@ class Unrolled:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """A graph being read: ``at`` is the next of its nodes. When all are read, the values called ``outputs`` are bound
-    to the names ``binds`` of the frame below, whose names are visible here if ``sees`` holds.
+    """A graph being read; ``at`` is its next node. After the last one, the values called ``outputs`` are bound to the
+    names ``binds`` of the frame below, whose names are visible here if ``sees`` holds.
     """
 
     nodes: Sequence[NodeProto]
@@ -51,7 +51,7 @@ class Scope:
 
 
 def lookup(frames: Sequence[Scope], name: str) -> Value | None:
-    """The value of a name as the topmost frame sees it. Raises KeyError for one that has none."""
+    """The value of a name as seen from the topmost frame. Raises KeyError if it has none."""
     for frame in reversed(frames):
         if name in frame.values:
             return frame.values[name]
@@ -79,7 +79,7 @@ def _certain(value: Value | None) -> Value:
 
 
 def copied(frames: Sequence[Scope], replace: Replace) -> list[Scope]:
-    """The frames with every tensor replaced; the given ones stay as they are."""
+    """Copies of the frames with every tensor replaced; the originals are unchanged."""
     return [_frame(frame, replace) for frame in frames]
 
 
@@ -112,7 +112,7 @@ def _frame(frame: Scope, replace: Replace) -> Scope:
 
 
 def drop_dead(frames: Sequence[Scope]) -> None:
-    """Forgets the values that nothing reads any more."""
+    """Drops the values that nothing will read."""
     wanted: set[str] = set()
     for frame in reversed(frames):
         below = set(wanted) if _top(frames) is not frame else set()
@@ -128,7 +128,7 @@ def _top(frames: Sequence[Scope]) -> Scope:
 
 
 def names_read(nodes: Sequence[NodeProto]) -> set[str]:
-    """Every name that the nodes, or graphs inside them, read."""
+    """All names that the nodes, or graphs inside them, read."""
     names: set[str] = set()
     for node in nodes:
         names.update(node.input)
@@ -139,7 +139,7 @@ def names_read(nodes: Sequence[NodeProto]) -> set[str]:
 
 
 def tensors_of(frames: Sequence[Scope]) -> list[Tensor]:
-    """Every tensor that the frames hold, once."""
+    """Every tensor in the frames, each once."""
     found: dict[Tensor, None] = {}
 
     def note(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Symbolic sizes: which operators may be read with them, and what must hold of them."""
+"""Symbolic sizes: the operators that accept them, and the conditions that they imply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
 
 FAMILIES = frozenset({"elementwise", "activations", "reductions", "norms", "recurrent"})
-"""Files whose operators all work for every size; the operands of those in the first broadcast."""
+"""Files whose operators all accept any size; operands of those in the first one broadcast."""
 OPERATORS = frozenset(
     [
         "Attention",
@@ -80,7 +80,7 @@ OPERATORS = frozenset(
 
 
 def check_symbolic(call: OnnxCall, function: Lowering) -> None:
-    """Raises UnsupportedError for an operator that is not known to work for every size of its tensors."""
+    """Raises UnsupportedError for an operator that is not known to work for all sizes of its tensors."""
     tensors = [v for v in call.inputs if isinstance(v, Tensor)]
     if not any(_is_symbolic(t) for t in tensors):
         return

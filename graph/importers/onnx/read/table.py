@@ -1,8 +1,8 @@
-"""The table of lowerings: operator and version of its definition to the function that builds its nodes.
+"""The table of lowerings, from an operator and its version to the function that builds its nodes.
 
-A lowering takes a ``OnnxCall`` and returns what the operator's outputs are: a node, a value, or a list of them with one
-entry for each output. It raises UnsupportedError for what it cannot do, which lets the operator be run through its
-function body, if ONNX gives one.
+A lowering takes an ``OnnxCall`` and returns the operator's results: a node, a value, or a list of them with one entry
+per result. It raises UnsupportedError for a call that it cannot handle; the operator's function body, if ONNX provides
+one, is then read instead.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 NEWEST = 1 << 30
 
 TABLE: dict[tuple[str, str], list[tuple[int, int, Lowering]]] = {}
-"""Domain and name of an operator to lowerings, each with the first and the last version of the operator it is for."""
+"""Maps an operator's domain and name to lowerings, each with the first and the last operator version it covers."""
 
 
 def lowering(*names: str, since: int = 1, until: int = NEWEST, domain: str = "") -> Callable[[F], F]:
-    """Registers the decorated function for the operators ``names`` whose definition has a version in the range."""
+    """Registers the decorated function for the operators ``names``, for definitions with a version in the range."""
 
     def register(function: F) -> F:
         for name in names:

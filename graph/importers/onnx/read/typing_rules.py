@@ -37,7 +37,7 @@ _FIELDS = dict(
         start=1,
     )
 )
-"""The field of an attribute that holds a value of each type."""
+"""For each type of attribute, the field that holds its value."""
 _FLAGS = frozenset(
     [
         "align_corners",
@@ -62,7 +62,7 @@ _FLAGS = frozenset(
         "transB",
     ]
 )
-"""Attributes that are 0 or 1 wherever they occur."""
+"""Attributes whose only values are 0 and 1."""
 _WORDS = {
     ("DepthToSpace", "mode"): (b"DCR", b"CRD"),
     ("GridSample", "padding_mode"): (b"zeros", b"border", b"reflection"),
@@ -72,7 +72,7 @@ _WORDS = {
     ("TensorScatter", "mode"): (b"linear", b"circular"),
     ("Upsample", "mode"): (b"nearest", b"linear", b"bilinear"),
 }
-"""What attributes may say that would otherwise be taken for something else."""
+"""Allowed values of string attributes in which an unknown word would otherwise be misread."""
 _ELEMS = {
     f"tensor({name})": elem
     for name, elem in (*((str(TensorProto.DataType.Name(v)).lower(), int(v)) for v in TensorProto.DataType.values()),)
@@ -94,12 +94,13 @@ def _parameters(name: str, version: int, domain: str) -> tuple[list[tuple[str, f
 
 
 def check_attributes(call: OnnxCall) -> None:
-    """Raises ImportGraphError for an attribute that the operator does not have, or has with another type."""
+    """Raises ImportGraphError for an attribute that the operator lacks or that has another type."""
     known = _attributes(call.op, call.version, call.domain)
     for attribute in call.proto.attribute:
         if attribute.name not in known:
             raise call.error(
-                f"it has the attribute {shown(attribute.name)}", f"{call.op} of version {call.version} has none."
+                f"it has the attribute {shown(attribute.name)}",
+                f"{call.op} of version {call.version} has no such attribute.",
             )
         if attribute.type != known[attribute.name]:
             wanted = _KINDS[known[attribute.name]]
@@ -121,7 +122,7 @@ def _attributes(name: str, version: int, domain: str) -> dict[str, int]:
 
 
 def check_inputs(call: OnnxCall) -> None:
-    """Raises ImportGraphError when the number or the types of inputs are not those of the operator."""
+    """Raises ImportGraphError if the number or the types of inputs do not match the operator."""
     parameters, mixed, fewest, most = _parameters(call.op, call.version, call.domain)
     if not fewest <= len(call.inputs) <= most:
         raise call.error(f"it has {len(call.inputs)} inputs, but takes {fewest} to {most}")
@@ -145,7 +146,7 @@ def check_inputs(call: OnnxCall) -> None:
 
 
 def output_elem(call: OnnxCall, index: int) -> int | None:
-    """The element type of result ``index`` if it follows from the inputs, else None."""
+    """The element type of result ``index`` if the inputs determine it, else None."""
     schema = _schema(call.op, call.version, call.domain)
     if not schema.outputs:
         return None

@@ -1,4 +1,4 @@
-"""What flows along the edges of an ONNX graph while it is read: tensors, sequences, optionals."""
+"""The values on the edges of an ONNX graph while it is read: tensors, sequences, optionals."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from taskmap.ir.nodes import Dim, Expr
 
 Array = NDArray[Any]
 MOST_SIZES = 64
-"""A tensor of symbolic sizes has at most so many elements where it is computed with."""
+"""The largest number of elements of a tensor of symbolic sizes that is used as data."""
 
 
 @dataclass(slots=True, eq=False)
 class Tensor:
     """A tensor: its ONNX element type, its shape, and its value as a node of the graph, as an array, or both.
 
-    ``known`` holds the value where it is known while the graph is read: an array of the type that ONNX means, or of
-    objects where entries are expressions of symbolic sizes, or ratios of them.
+    ``known`` holds the value if it is known while the graph is read: an array of the type that ONNX declares, or an
+    array of objects if entries are expressions of symbolic sizes or ratios of them.
     """
 
     elem: int
@@ -52,7 +52,7 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class SequenceValue:
-    """A sequence of values, whose length is known; ``elem`` is the element type of its tensors if that is known."""
+    """A sequence of values of known length; ``elem`` is the element type of its tensors, 0 if unknown."""
 
     items: list[Value]
     elem: int = 0
@@ -67,9 +67,10 @@ class OptionalValue:
 
 @dataclass(slots=True, eq=False)
 class PresentedValue:
-    """A tensor that the caller gets in another form, made by ``present`` from an array: maps, labels that are strings.
+    """A tensor that the caller receives in another form, such as maps or string labels, which ``present`` makes from an
+    array.
 
-    Such labels are the places of ``words``.
+    String labels are indices into ``words``.
     """
 
     tensor: Tensor
@@ -89,9 +90,9 @@ def constant_node(array: Array, elem: int) -> Node:
 
 
 def sizes_node(array: Array, elem: int) -> Node:
-    """A small tensor whose entries are numbers, symbolic sizes and ratios of them, computed where it is read."""
+    """A small tensor of numbers, symbolic sizes and ratios of them, computed where it is read."""
     if array.size > MOST_SIZES:
-        raise UnsupportedError(f"{array.size} symbolic sizes as data", why=f"at most {MOST_SIZES} are.")
+        raise UnsupportedError(f"{array.size} symbolic sizes as data", why=f"the limit is {MOST_SIZES}.")
     dtype = held_in(elem)
     entries = [v.value(dtype) if isinstance(v, Ratio) else number(v, dtype) for v in array.reshape(-1)]
 
@@ -108,11 +109,11 @@ def sizes_node(array: Array, elem: int) -> Node:
 
 
 def of_array(array: Any, elem: int) -> Tensor:
-    """A tensor whose value is known."""
+    """A tensor with a known value."""
     array = np.asarray(array)
     return Tensor(elem, tuple(array.shape), known=array)
 
 
 def is_empty(shape: tuple[Dim, ...]) -> bool:
-    """True if a tensor of this shape has no elements, as far as is known."""
+    """True if a tensor of this shape is known to have no elements."""
     return any(static_size(n) == 0 for n in shape)

@@ -41,7 +41,7 @@ lowering("mish_backward.default")(gradients.mish_backward)
 
 @lowering("log_sigmoid_forward.default")
 def log_sigmoid_forward(x: Node) -> tuple[Node, Node]:
-    """The second result is exp(-|x|), which PyTorch's own gradient reads."""
+    """log(sigmoid(x)); the second result is exp(-|x|), which PyTorch's own gradient reads."""
     return ops.log_sigmoid(x), ops.exp_of_distance(x)
 
 

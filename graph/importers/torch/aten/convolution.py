@@ -41,7 +41,7 @@ def convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Node | None, ...]:
-    """The gradients of input, weight and bias, as far as ``output_mask`` asks for them."""
+    """The gradients of input, weight and bias that ``output_mask`` requests."""
     how = (stride, padding, dilation, transposed, groups)
     return (
         gradients.input_gradient(grad, x, w, *how) if output_mask[0] else None,

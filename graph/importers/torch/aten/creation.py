@@ -67,5 +67,5 @@ def eye(out: Out, rows: Dim, columns: Dim | None = None, dtype: DType | None = N
     out=True,
 )
 def empty(out: Out, *arguments: object, **options: object) -> Node:
-    """Zeros: any content is right, and this one is the same every time."""
+    """Zeros: any content is correct, and zeros are reproducible."""
     return ops.full(out.shape, 0, out.dtype)

@@ -17,7 +17,7 @@ lowering("take.default")(ops.take)
 def embedding(
     weight: Node, indices: Node, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Node:
-    """The options concern the gradient only."""
+    """weight[indices]; the options affect only the gradient."""
     return ops.embedding(weight, indices)
 
 
@@ -29,5 +29,5 @@ def gather(x: Node, dim: int, index: Node, sparse_grad: bool = False) -> Node:
 @lowering("index.Tensor", "_unsafe_index.Tensor")
 def index_by_tensors(x: Node, indices: Sequence[Node | None]) -> Node:
     if not any(n is not None for n in indices):
-        raise UnsupportedError("indexing by nothing")
+        raise UnsupportedError("indexing without indices")
     return ops.advanced_index(x, indices)

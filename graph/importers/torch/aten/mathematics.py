@@ -17,9 +17,9 @@ OF_FLOATS = (
     "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "sigmoid",
     "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma",
 )  # fmt: skip
-"""Integers are promoted to the default floating type."""
+"""Functions that promote integers to the default floating type."""
 ROUNDINGS = ("floor", "ceil", "trunc", "round")
-"""Integers stay as they are."""
+"""Functions that leave integers unchanged."""
 
 
 def _of_floats(name: str) -> Callable[[Node], Node]:
@@ -48,7 +48,7 @@ def frac(x: Node) -> Node:
 
 @lowering("round.decimals")
 def round_to_decimals(x: Node, decimals: int = 0) -> Node:
-    """round(x * 10^decimals) / 10^decimals, in that order as PyTorch; integers stay as they are."""
+    """round(x * 10^decimals) / 10^decimals, in PyTorch's order; integers are unchanged."""
     factor = 10.0 ** abs(decimals)
 
     def element(a: Expr) -> Expr:
@@ -62,7 +62,7 @@ def round_to_decimals(x: Node, decimals: int = 0) -> Node:
 
 @lowering("angle.default")
 def angle(x: Node) -> Node:
-    """π for negative numbers, else 0; NaN stays."""
+    """π for negative numbers, else 0; NaN passes through."""
 
     def element(a: Expr) -> Expr:
         turned = select(a < const(0, a.dtype), const(math.pi, a.dtype), const(0.0, a.dtype))

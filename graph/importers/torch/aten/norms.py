@@ -58,7 +58,7 @@ def group_norm(
 def batch_norm_inference(
     x: Node, weight: Node | None, bias: Node | None, mean: Node, var: Node, momentum: float, eps: float
 ) -> tuple[Node, Node, Node]:
-    """The saved statistics of an inference are empty."""
+    """The normalised x; the statistics saved in inference are empty."""
     y = ops.batch_norm_inference(x, weight, bias, mean, var, eps)
     return y, full((0,), 0, mean.dtype), full((0,), 0, mean.dtype)
 
@@ -85,7 +85,7 @@ def batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Node, ...]:
-    """Result, batch mean, 1 / deviation, and the new running mean and variance."""
+    """The result, batch mean, 1 / deviation, and the new running mean and variance."""
     if not training:
         y = ops.batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
         empty = [full(o.shape, 0, o.dtype) for o in out[1:3]]

@@ -20,7 +20,7 @@ lowering("unfold.default")(ops.unfold)
 
 @lowering("roll.default")
 def roll(x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
-    """Without dimensions the flat tensor is rolled."""
+    """``x`` rolled along ``dims``, or the flat tensor rolled if there are none."""
     if not x.shape:
         return x
     if dims:

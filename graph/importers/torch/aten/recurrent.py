@@ -1,4 +1,4 @@
-"""Layers of torch.nn.LSTM, GRU and RNN, each one operator of the library taskmap."""
+"""Layers of torch.nn.LSTM, GRU and RNN, each one operator of taskmap's torch library."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _relu(e: Expr) -> Expr:
 
 @lowering("taskmap.recurrent.default")
 def recurrent(kind: str, x: Node, states: Sequence[Node], weights: Sequence[Node], biased: bool) -> list[Node]:
-    """As the operator: all states [steps, batch, directions * hidden], and the last ones."""
+    """All states [steps, batch, directions * hidden], then the last ones, as the operator returns them."""
     steps, batch, width = x.shape
     each = 4 if biased else 2
     count, hidden = len(weights) // each, static_size(states[0].shape[2])
     if hidden is None:
-        raise UnsupportedError("a recurrence of a symbolic number of units")
+        raise UnsupportedError("a recurrence with a symbolic number of units")
     of_input, of_state = weights[::each], weights[1::each]
     gates, units = GATES[kind], whole_panels(hidden)
     size = product([count, gates, units])
@@ -60,7 +60,7 @@ def recurrent(kind: str, x: Node, states: Sequence[Node], weights: Sequence[Node
 
 
 def _bias(kind: str, of_input: Node, of_state: Node, hidden: int) -> Node:
-    """What is added to the product with the input: all but what a GRU's reset gate multiplies."""
+    """The bias added to the product with the input: everything except the part that a GRU's reset gate multiplies."""
     if kind != "gru":
         return add(of_input, of_state)
     gates = add(slice_(of_input, 0, 0, 2 * hidden), slice_(of_state, 0, 0, 2 * hidden))
