@@ -1,4 +1,4 @@
-"""Where values are stored: strides and offsets of placed values, and views that need no memory of their own.
+"""The placement of values in memory: strides and offsets of placed values, and views that need no memory of their own.
 
 Coordinates in the graph are logical and stay so (NCHW stays NCHW). Storage order belongs to the placement alone:
 channels-last is a stride order. A view of a placed value (a slice, a permutation) is a placement in the same storage.

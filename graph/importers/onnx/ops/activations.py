@@ -31,7 +31,7 @@ def _relu(call: OnnxCall) -> Node:
 
 @lowering("LeakyRelu")
 def _leaky_relu(call: OnnxCall) -> Node:
-    """x where it is not negative: PyTorch's multiplies zero too, which matters for an infinite slope."""
+    """x where it is not negative. PyTorch's version also multiplies zero, which matters for an infinite slope."""
     alpha, x = call.attr("alpha", 0.01), call.node(0)
     return pointwise("leaky_relu", (x,), lambda a: select(a < number(0, a.dtype), a * number(alpha, a.dtype), a))
 
@@ -158,7 +158,7 @@ def _softmax(call: OnnxCall) -> Node:
 
 @lowering("Softmax", "LogSoftmax", until=12)
 def _softmax_of_matrix(call: OnnxCall) -> Node:
-    """Before version 13 the tensor was first made a matrix."""
+    """Softmax over all dimensions from ``axis`` on, as defined before version 13."""
     x = call.node(0)
     axis = call.axis(call.attr("axis", 1), len(x.shape))
     function = softmax if call.op == "Softmax" else log_softmax

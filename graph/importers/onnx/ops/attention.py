@@ -1,6 +1,6 @@
-"""The standard's Attention as scaled dot-product attention: scores and weights in the compute type, rounded once.
+"""The standard's Attention as scaled dot-product attention: scores and weights in the compute type, one rounding.
 
-What is not covered (a soft cap, a third result, softmax in a wider type than the queries') runs by the standard's
+The remaining cases (a soft cap, a third result, a softmax in a wider type than the queries') run by the standard's
 function body, which rounds every step to the type of the queries.
 """
 
@@ -29,7 +29,7 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import boolean, compute_type
 
 FEWEST_QUERIES = 32
-"""Fewer queries are answered by two products: see ``RecoverAttention``, where this was measured."""
+"""Fewer queries are computed by two products; ``RecoverAttention`` has the measurements."""
 
 
 @lowering("Attention")
@@ -38,13 +38,13 @@ def _attention(call: OnnxCall) -> list[Node | None]:
     if not cap >= 0.0:
         raise call.error(f"a soft cap of {cap}")
     wanted = float(call.attr("scale") or 0.0)
-    if not wanted >= 0.0:  # both factors are multiplied by its square root
+    if not wanted >= 0.0:  # the queries and the keys are both multiplied by its square root
         raise call.error(f"a scale of {wanted}")
     if call.wants(3) or cap > 0.0:
-        raise UnsupportedError("attention with a soft cap, or whose scores are a result")
+        raise UnsupportedError("attention with a soft cap, or with the scores as a result")
     q, k, v = (_heads(call, i, "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
     if q.dtype != k.dtype or q.dtype != v.dtype:
-        raise UnsupportedError("attention whose values are of another type")
+        raise UnsupportedError("attention with values of another type")
     wide = compute_type(q.dtype)
     precision = HELD.get(int(call.attr("softmax_precision") or call.elem(0)))
     if precision is None or precision.bits > wide.bits:
@@ -93,12 +93,12 @@ def _heads(call: OnnxCall, index: int, name: str) -> Node:
     if width is None:
         raise UnsupportedError("attention with a symbolic head size")
     if heads < 1 or width % heads:
-        raise call.error(f"{heads} heads of {width} elements in all")
+        raise call.error(f"{heads} heads for {width} elements in total")
     return permute(reshape(x, [*x.shape[:2], heads, width // heads]), [0, 2, 1, 3])
 
 
 def _after(call: OnnxCall, index: int, x: Node) -> Node:
-    """``x`` after the past keys or values in input ``index``."""
+    """``x`` appended to the past keys or values in input ``index``."""
     past = call.node(index)
     if len(past.shape) != 4:
         raise call.error(f"{call.named(index)} is of rank {len(past.shape)}, not 4")
@@ -112,7 +112,7 @@ def _times(a: Dim, b: Dim) -> Dim:
 
 
 def _padded(call: OnnxCall, keys: Dim) -> Node | None:
-    """The mask, with keys that it does not mention forbidden."""
+    """The mask, extended to forbid the keys that it does not cover."""
     if not call.has(3):
         return None
     mask = call.node(3)
@@ -123,7 +123,7 @@ def _padded(call: OnnxCall, keys: Dim) -> Node | None:
         call.same(mask.shape[-1], keys)
         return mask
     if length > wanted:
-        raise call.error(f"a mask of {length} keys, of which there are {wanted}")
+        raise call.error(f"a mask of {length} keys, but there are only {wanted}")
     if length == wanted or length == 1:
         return mask
     never = const(False, boolean) if mask.dtype.is_bool else const(-math.inf, mask.dtype)
@@ -149,7 +149,7 @@ def _check_mask(call: OnnxCall, mask: Node, scores: list[Dim]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Mask:
-    """Which query may look at which key: causal from the end of the past on, within a window, not beyond a length."""
+    """The keys that each query may attend to: causal from the end of the past, within a window, up to a length."""
 
     q: Node
     k: Node
@@ -160,7 +160,7 @@ class _Mask:
     window: tuple[int, int]
 
     def node(self) -> Node:
-        """The mask [batch or 1, heads or 1, queries, keys], added where the given one was a float, else of bools."""
+        """The mask [batch or 1, heads or 1, queries, keys]: added if the given mask is a float, else of bools."""
         inputs = [n for n in (self.mask, self.lengths) if n is not None]
         given = self.mask.shape if self.mask is not None else ()
         front = [given[-4] if len(given) > 3 else 1, given[-3] if len(given) > 2 else 1]
@@ -210,7 +210,7 @@ class _Mask:
 
 
 def _by_products(q: Node, k: Node, v: Node, mask: Node | None, causal: bool, scale: float) -> Node:
-    """``attention`` as a product, a softmax and a product; scores and weights are kept in the compute type."""
+    """``attention`` as a product, a softmax and a product; scores and weights stay in the compute type."""
     wide, group = compute_type(q.dtype), heads_per_key(q, k)
     batch, heads, queries, size = q.shape
     rows = [batch, k.shape[1], _times(queries, group), size]

@@ -1,4 +1,4 @@
-"""Convolutions and the geometry that they share with pooling: padding on each side, auto_pad."""
+"""Convolutions, and the geometry they share with pooling: padding on each side, auto_pad."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OpenPairs = list[tuple[Dim, Dim]]
 
 
 def listed(call: OnnxCall, name: str, rank: int, default: int) -> list[int]:
-    """An attribute with one number for each spatial dimension."""
+    """An attribute with one number per spatial dimension."""
     values = call.attr(name) or [default] * rank
     if len(values) != rank:
         raise call.error(f"the attribute {name} has {len(values)} numbers for {rank} dimensions")
@@ -66,7 +66,7 @@ def padding_of(
 
 
 def padded(x: Node, pairs: OpenPairs, value: float = 0) -> tuple[Node, list[int]]:
-    """``x`` padded where its two sides differ, and what is left to pad on both."""
+    """``x`` padded if the two sides of a dimension differ, and the padding that remains for both sides."""
     known = [(static_size(a), static_size(b)) for a, b in pairs]
     if all(a is not None and a == b and a >= 0 for a, b in known):
         return x, [a for a, _ in known if a is not None]
@@ -96,7 +96,7 @@ def _conv(call: OnnxCall) -> Node:
 
 
 def convolved(call: OnnxCall, x: Node, w: Node, bias: Node | None, pad_value: float = 0) -> Node:
-    """The convolution that the call's attributes describe."""
+    """The convolution described by the call's attributes."""
     rank = len(w.shape) - 2
     kernel = concrete(w.shape[2:], "a kernel")
     if rank < 1 or len(x.shape) != rank + 2:
@@ -182,7 +182,7 @@ def _split_evenly(total: int, mode: str) -> tuple[int, int]:
 
 
 def _cropped(result: Node, pairs: Pairs, extra: Sequence[int]) -> Node:
-    """``result`` without the padding, with ``extra`` more at each end."""
+    """``result`` without the padding, and with ``extra`` elements added at each end."""
     border: list[int] = []
     for (a, b), e in reversed(list(zip(pairs, extra, strict=True))):
         border += [-a, e - b]
@@ -202,7 +202,7 @@ def _deform(call: OnnxCall) -> Any:
     rank = len(w.shape) - 2
     kernel = concrete(w.shape[2:], "a kernel")
     if rank != 2:
-        raise UnsupportedError("a deformable convolution of other than two dimensions")
+        raise UnsupportedError("a deformable convolution in other than two dimensions")
     strides, dilations = listed(call, "strides", rank, 1), listed(call, "dilations", rank, 1)
     pairs = padding_of(call, concrete(x.shape[2:], "a deformable convolution"), kernel, strides, dilations)
     groups, shifts = int(call.attr("group", 1)), int(call.attr("offset_group", 1))

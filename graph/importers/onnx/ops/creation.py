@@ -100,11 +100,11 @@ def _range(call: OnnxCall) -> Any:
 
 
 def _symbolic_range(call: OnnxCall) -> Any:
-    """start, start + step, ... below a symbolic size; as floats where the sizes were converted to floats."""
+    """start, start + step, ... below a symbolic size; floats if the sizes were converted to floats."""
     start, limit = (_whole(call, i) for i in range(2))
     (step,) = call.array(2).reshape(-1).tolist()
     if step <= 0 or step != int(step):
-        raise decides("Range with a step that is no positive integer", [start, limit])
+        raise decides("Range with a step that is not a positive integer", [start, limit])
     length = index(limit) - start if step == 1 else ceil_div(index(limit) - start, int(step))
     call.at_least(length, 0)
     elem = call.elem(0)
@@ -113,13 +113,13 @@ def _symbolic_range(call: OnnxCall) -> Any:
 
 
 def _whole(call: OnnxCall, i: int) -> Dim:
-    """An integer among the inputs, which may be symbolic."""
+    """An integer input, which may be symbolic."""
     tensor = call.tensor(i)
     entry = tensor.known.reshape(-1)[0] if tensor.known is not None and tensor.is_symbolic else call.number(i)
     if isinstance(entry, Ratio) and entry.bottom == 1:
         return entry.top
     if isinstance(entry, Ratio) or (not isinstance(entry, Expr) and entry != int(entry)):
-        raise decides("Range to a symbolic size that is no integer", [])
+        raise decides("Range to a symbolic size that is not an integer", [])
     return entry if isinstance(entry, Expr) else int(entry)
 
 
@@ -154,7 +154,7 @@ def _cast(call: OnnxCall) -> Any:
 
 
 def converted(call: OnnxCall, to: int) -> Any:
-    """Input 0 in another element type."""
+    """Input 0 converted to the element type ``to``."""
     x = call.tensor(0)
     if x.elem == to:
         return x
@@ -174,7 +174,7 @@ def converted(call: OnnxCall, to: int) -> Any:
         node = to_dtype(call.node(0), target)
         return Tensor(to, node.shape, made=node)
     if plain and target.is_int and source.is_float:
-        # Through a wide integer: what lies outside the narrow type wraps, as it does in numpy.
+        # Through a wide integer: a value outside the narrow type wraps, as it does in numpy.
         node = to_dtype(to_dtype(call.node(0), i64), target)
         return Tensor(to, node.shape, made=node)
     saturate, mode = bool(call.attr("saturate", 1)), str(call.attr("round_mode", "up"))
@@ -186,7 +186,7 @@ def converted(call: OnnxCall, to: int) -> Any:
 
 
 def numpy_cast(a: Any, to: int, saturate: bool, mode: str = "up") -> Any:
-    """``a`` converted as ONNX converts: floats of eight bits saturate or not, narrow integers keep their low bits."""
+    """``a`` converted by ONNX's rules: eight-bit floats saturate or not, narrow integers keep their low bits."""
     dtype = numpy_type(to)
     if to in NARROW_FLOATS:
         return _to_narrow_float(a, to, dtype, saturate, mode)
@@ -266,7 +266,7 @@ def _dropout(call: OnnxCall) -> Any:
     seed = call.attr("seed")
 
     def run(a: Any, *_: Any) -> Any:
-        # numpy's older generator, so that a seed means what it means to ONNX's own reference.
+        # numpy's older generator, so that a seed gives the same numbers as in ONNX's own reference.
         mask = np.random.RandomState(seed).uniform(0, 1, a.shape) >= ratio
         return [(mask * a * (1 / (1 - ratio))).astype(a.dtype), mask]
 

@@ -1,4 +1,4 @@
-"""Arithmetic of one, two and more operands."""
+"""Arithmetic with one, two and more operands."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from taskmap.ir.types import boolean, compute_type, i64
 
 UINT64 = int(TensorProto.UINT64)
 MOST_FACTORS = 8
-"""Powers of integers are products of at most so many factors."""
+"""The largest number of factors by which a power of integers is computed."""
 
 
 def operands(call: OnnxCall) -> tuple[Node, Node]:
-    """The two inputs; before version 7 the second was broadcast by the attribute ``axis``."""
+    """The two inputs; before version 7 the attribute ``axis`` describes how the second one broadcasts."""
     x, y = call.node(0), call.node(1)
     if call.version < 7:
         axis = call.attr("axis")
@@ -42,12 +42,12 @@ def operands(call: OnnxCall) -> tuple[Node, Node]:
 
 
 def is_unsigned(call: OnnxCall) -> bool:
-    """True if the operands are of uint64, which is held in a signed type."""
+    """True if an operand is uint64, which is held in a signed type."""
     return any(isinstance(v, Tensor) and v.elem == UINT64 for v in call.inputs)
 
 
 def by_numpy(call: OnnxCall, function: Callable[..., Any], elem: int | None = None) -> list[Tensor]:
-    """An element-wise operator on the host."""
+    """An element-wise operator that numpy runs on the host."""
     shape = broadcast_shapes(*(call.tensor(i).shape for i in range(len(call.inputs))))
     return on_host(call, function, [(call.elem(0) if elem is None else elem, shape)], "unsigned numbers of 64 bits")
 
@@ -80,12 +80,12 @@ def _div(call: OnnxCall) -> Any:
 
 
 def nonzero(b: Expr) -> Expr:
-    """A divisor that is never zero: division by zero has no result, and must not stop the process."""
+    """``b`` with zero replaced by one: division by zero has no result, but must not stop the process."""
     return select(eq(b, const(0, b.dtype)), const(1, b.dtype), b)
 
 
 def truncated(a: Expr, b: Expr) -> Expr:
-    """The quotient of integers rounded toward zero."""
+    """The quotient of integers, rounded toward zero."""
     divisor = nonzero(b)
     if a.dtype.kind == "u":
         return binary("floordiv", a, divisor)
@@ -263,7 +263,7 @@ def _clip(call: OnnxCall) -> Any:
 
 
 def by_numpy_clip(call: OnnxCall) -> list[Tensor]:
-    """Clip of uint64."""
+    """Clip for uint64."""
 
     def clip(x: Any, low: Any = None, high: Any = None) -> Any:
         x = x if low is None else np.maximum(x, low)

@@ -1,4 +1,4 @@
-"""Operators that read or write at positions that are data, and those whose result's size is data."""
+"""Operators that read or write at positions given by data, and those whose result's size depends on data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _gather_elements(call: OnnxCall) -> Node:
     rank = len(x.shape)
     axis = call.axis(call.attr("axis", 0), rank)
     if len(places.shape) != rank:
-        raise call.error("the indices have another rank than the data")
+        raise call.error("the rank of the indices differs from that of the data")
     for d, (n, m) in enumerate(zip(places.shape, x.shape, strict=True)):
         a, b = static_size(n), static_size(m)
         if d != axis and a is not None and b is not None and a > b:
@@ -115,7 +115,7 @@ def _in_range(places: Any, size: int) -> Any:
 
 
 def _is_compiled(call: OnnxCall, how: str) -> bool:
-    """True if the type that holds the elements combines them as the standard means it."""
+    """True if the type that holds the elements combines them as the standard requires."""
     x = call.tensor(0)
     whole = all(static_size(n) != 0 for i in (0, 2) for n in call.tensor(i).shape)
     return whole and bool(x.shape) and (how == "none" or PLAIN.get(held_in(x.elem)) == x.elem)
@@ -236,9 +236,9 @@ def _one_hot(call: OnnxCall) -> Node:
     places, values = call.node(0), call.node(2)
     depth = int(call.number(1))
     if not 0 <= depth < 1 << 31:
-        raise call.error(f"the depth {depth} is not one")
+        raise call.error(f"the depth {depth} is out of range")
     if len(values.shape) != 1 or static_size(values.shape[0]) != 2:
-        raise call.error(f"values of shape {list(values.shape)}, not of two elements")
+        raise call.error(f"values of shape {list(values.shape)} instead of two elements")
     rank = len(places.shape) + 1
     axis = call.axis(call.attr("axis", -1), rank)
     shape = [*places.shape[:axis], depth, *places.shape[axis:]]
@@ -305,7 +305,7 @@ def _nms(call: OnnxCall) -> HostStep:
 
         most, overlap = int(one(most, 0)), float(one(overlap, 0))
         if not 0 <= overlap <= 1:
-            raise InputError(f"an overlap of {overlap}, not one between 0 and 1")
+            raise InputError(f"an overlap of {overlap}, which is not between 0 and 1")
         return non_max_suppression(boxes, scores, most, overlap, one(least, None), center)
 
     return step(call, run, INT64, shapes=((None, 3),))
@@ -317,7 +317,7 @@ def _features(call: OnnxCall) -> Any:
     count = concrete(places.shape, "a feature extractor")[-1]
     rows = x.shape[:-1] if len(x.shape) > 1 else (1,)
     if len(places.shape) > 1 and any(static_size(n) != 1 for n in places.shape[:-1]):
-        raise call.error(f"positions of shape {list(places.shape)}, not in one row")
+        raise call.error(f"positions of shape {list(places.shape)} instead of a single row")
     data, listed = call.node(0), reshape(call.node(1), [count])
 
     def element(f: Buffer, p: Buffer) -> Callable[..., Any]:
@@ -348,13 +348,13 @@ def _label_encoder(call: OnnxCall) -> Any:
     if not len(keys):
         raise call.error("its table of labels is empty")
     if keys.dtype == object or values.dtype == object:
-        raise UnsupportedError("labels that are strings")
+        raise UnsupportedError("string labels")
     default = _default(call, values.dtype)
     elem = {"f": 1, "i": 7}[values.dtype.kind] if values.dtype.itemsize != 2 else 5
     if values.dtype == np.float64:
         elem = 11
 
-    # Of equal keys the last one counts. What is no number is sorted behind all numbers, and found there.
+    # Among equal keys the last one counts. A NaN sorts behind all numbers, and is found there.
     order = np.argsort(keys, kind="stable")
     ordered, mapped = keys[order], values[order]
 

@@ -118,7 +118,7 @@ def _einsum(call: OnnxCall) -> Node:
 
 
 def _parse(call: OnnxCall, equation: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
-    """Terms and result with "..." written as capital digits of their own, one for each dimension it stands for."""
+    """Terms and result with "..." replaced by letters of its own, one for each dimension it represents."""
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(nodes):
@@ -143,16 +143,16 @@ def _parse(call: OnnxCall, equation: str, nodes: Sequence[Node]) -> tuple[list[s
 
 
 def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
-    """The sum over the letters that ``result`` lacks of the product of the tensors' elements."""
+    """The product of the tensors' elements, summed over the letters that ``result`` lacks."""
     sizes: dict[str, Dim] = {}
     for term, node in zip(terms, nodes, strict=True):
         for letter, size in zip(term, node.shape, strict=True):
             if letter not in sizes or static_size(sizes[letter]) == 1:
                 sizes[letter] = size
             elif static_size(size) not in (1, None, static_size(sizes[letter])) and static_size(sizes[letter]):
-                raise UnsupportedError(f"an equation whose letter {letter!r} is {sizes[letter]} and {size}")
+                raise UnsupportedError(f"an equation in which the letter {letter!r} is both {sizes[letter]} and {size}")
     if any(c not in sizes for c in result) or len(set(result)) != len(result):
-        raise UnsupportedError("an equation whose result has a letter twice, or one that no term has")
+        raise UnsupportedError("an equation whose result repeats a letter, or has one that no term has")
     folded = [c for c in sizes if c not in result]
     wide = compute_type(nodes[0].dtype)
 

@@ -1,4 +1,4 @@
-"""Normalisation."""
+"""Normalisations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _layer_norm(call: OnnxCall) -> Any:
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     if call.attr("stash_type", 1) != 1 and compute_type(x.dtype) != x.dtype:
-        raise UnsupportedError("LayerNormalization computed in a type of sixteen bits")
+        raise UnsupportedError("LayerNormalization computed in a sixteen-bit type")
     wide = compute_type(x.dtype)
     dims = tuple(range(axis, len(x.shape)))
     eps = call.attr("epsilon", 1e-5)
@@ -77,13 +77,13 @@ def _layer_norm(call: OnnxCall) -> Any:
 
 
 def _broadcast(call: OnnxCall, place: int, x: Node, axis: int) -> Node | None:
-    """A weight; one that does not have the shape of what is normalised leaves the operator to its function body."""
+    """A weight. One with more dimensions than are normalised leaves the operator to its function body."""
     weight = call.optional(place)
     if weight is None:
         return None
     rank = len(x.shape) - axis
     if len(weight.shape) > rank:
-        raise UnsupportedError("a weight of more dimensions than are normalised")
+        raise UnsupportedError("a weight with more dimensions than are normalised")
     return weight
 
 
@@ -95,7 +95,7 @@ def _group_norm(call: OnnxCall) -> Node:
     if groups < 1 or channels is None or channels % groups:
         raise call.error(f"{x.shape[1]} channels cannot be divided into {groups} groups")
     if compute_type(x.dtype) != x.dtype:
-        raise UnsupportedError("GroupNormalization of sixteen bits: its function body says where it rounds")
+        raise UnsupportedError("GroupNormalization in sixteen bits: its function body defines the rounding")
     return norms.group_norm(x, call.node(1), call.node(2), groups, call.attr("epsilon", 1e-5))[0]
 
 
@@ -104,7 +104,7 @@ def _rms_norm(call: OnnxCall) -> Node:
     x = call.node(0)
     axis = call.axis(call.attr("axis", -1), len(x.shape))
     if compute_type(x.dtype) != x.dtype:
-        raise UnsupportedError("RMSNormalization of sixteen bits: its function body says where it rounds")
+        raise UnsupportedError("RMSNormalization in sixteen bits: its function body defines the rounding")
     return norms.rms_norm(x, x.shape[axis:], call.node(1), call.attr("epsilon", 1e-5))[0]
 
 

@@ -1,4 +1,4 @@
-"""Operators on images and boxes in numpy, for what is not compiled."""
+"""Operators on images and boxes in numpy, for the cases that are not compiled."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 BLOCK = 64
-"""So many boxes are compared with each other at once."""
+"""The number of boxes that are compared with each other at once."""
 
 
 def non_max_suppression(
     boxes: Array, scores: Array, most: int, overlap: float, least: float | None, center: bool
 ) -> Array:
-    """Boxes that no better one of their class overlaps by more than ``overlap``: rows of batch, class, box.
+    """The boxes that no better box of their class overlaps by more than ``overlap``: rows of batch, class, box.
 
     boxes [batch, n, 4] as two corners (y, x), or as center and size (x, y, w, h); scores [batch, classes, n].
     """
@@ -32,8 +32,8 @@ def non_max_suppression(
 
 
 def _unlike(corners: Array, most: int, overlap: float) -> Array:
-    """Which of these boxes, best first, overlap no better one that is kept; at most ``most``. They are compared with
-    those that are kept, and among each other, a block at a time."""
+    """The positions of the boxes, best first, that overlap no better kept box; at most ``most``. A block of boxes at a
+    time is compared with the boxes kept so far, and then within itself."""
     kept = np.empty(0, np.int64)
     for first in range(0, len(corners), BLOCK):
         if len(kept) >= most:
@@ -59,7 +59,7 @@ def _corners(boxes: Array, center: bool) -> Array:
 
 
 def _shared(some: Array, others: Array) -> Array:
-    """The quotients of the areas of intersection and union of boxes [m, 4] with others [n, 4]: [m, n]."""
+    """The quotients of intersection and union areas for each pair of boxes [m, 4] and others [n, 4]: [m, n]."""
     a, b = some[:, None], others[None]
     sides = np.maximum(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0)
     common = sides[..., 0] * sides[..., 1]
@@ -95,8 +95,8 @@ def roi_align(
 
 
 def _clamped_samples(image: Array, y: Array, x: Array, apart: bool) -> Array:
-    """As ``bilinear``, but positions within one element of the edge are moved to it. With ``apart`` the largest of the
-    four weighted neighbours is taken in place of their sum, as ONNX defines it for the mode max."""
+    """As ``bilinear``, but positions within one element of the edge move to it. With ``apart`` the largest of the four
+    weighted neighbours replaces their sum, as ONNX defines the mode max."""
     h, w = image.shape[-2:]
     beyond = (y < -1) | (y > h) | (x < -1) | (x > w)
     y, x = np.clip(y, 0, h - 1), np.clip(x, 0, w - 1)

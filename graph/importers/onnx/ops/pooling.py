@@ -44,7 +44,7 @@ from taskmap.ir.types import boolean, compute_type, i64
 
 
 class Pool:
-    """The windows of a pooling operator; the dimension of extent ``out`` has windows at o * stride - before."""
+    """The windows of a pooling operator: dimension d has ``out[d]`` windows, which start at o * stride - before."""
 
     def __init__(self, call: OnnxCall, x: Node) -> None:
         self.rank = len(x.shape) - 2
@@ -73,7 +73,7 @@ class Pool:
             call.at_least(padded, span)
             if not self.ceil:
                 return (padded - span) // stride + 1
-            # No window begins beyond the last element.
+            # No window starts beyond the last element.
             return minimum(ceil_div(padded - span, stride), (index(size) + before - 1) // stride) + 1
         before, after = _whole(before), _whole(after)
         room = known + before + after - span
@@ -85,11 +85,11 @@ class Pool:
         return positions
 
     def tap(self, o: Expr, k: Expr, d: int) -> Expr:
-        """Where tap k of window o lies."""
+        """The position of tap k of window o."""
         return o * self.strides[d] + k * self.dilations[d] - self.pairs[d][0]
 
     def read(self, windows: Sequence[Expr], taps: Sequence[Expr]) -> tuple[Expr, list[Expr]]:
-        """Whether taps of windows lie inside, and where to read them, which is inside in any case."""
+        """The condition that taps of windows are inside, and positions to read, clamped so that they always are."""
         inside: Expr = const(True, boolean)
         place: list[Expr] = []
         for d, (o, k) in enumerate(zip(windows, taps, strict=True)):
@@ -122,7 +122,7 @@ def _max_pool(call: OnnxCall) -> Any:
 
 
 def _symmetric(pool: Pool) -> list[int] | None:
-    """The padding on both sides where it is the same and at most half a window."""
+    """The padding of each dimension if both sides have the same, at most half a window; else None."""
     known = [(static_size(a), static_size(b)) for a, b in pool.pairs]
     if pool.ceil and any(static_size(n) is None for n in pool.sizes):
         return None
@@ -138,7 +138,7 @@ def _lowest(x: Node) -> float:
 
 
 def _windows(x: Node, pool: Pool, kind: str, prepare: Any, outside: float) -> Node:
-    """Each window folded; what lies outside of x counts as ``outside``."""
+    """Each window reduced by ``kind``; elements outside of x count as ``outside``."""
     wide = compute_type(x.dtype)
 
     def element(f: Buffer) -> Any:
@@ -154,7 +154,7 @@ def _windows(x: Node, pool: Pool, kind: str, prepare: Any, outside: float) -> No
 
 
 def _places(x: Node, largest: Node, pool: Pool) -> Node:
-    """The row-major number, in the spatial dimensions, of the first element of each window that is its largest one."""
+    """The row-major number, in the spatial dimensions, of the first element of each window that equals its largest."""
     wide = compute_type(x.dtype)
     area = product(pool.sizes)
 
@@ -178,7 +178,7 @@ def _places(x: Node, largest: Node, pool: Pool) -> Node:
 
 
 def _flat_places(call: OnnxCall, x: Node, place: Node) -> Node:
-    """Positions in the flat tensor from positions in the spatial dimensions."""
+    """Positions in the flat tensor, from positions in the spatial dimensions."""
     sizes = concrete(x.shape, "positions in a tensor")
     if call.attr("storage_order", 0):
         return _column_major(place, sizes)
@@ -245,7 +245,7 @@ def _wide_sum(x: Node, pool: Pool) -> Node:
 
 
 def _taps_between(start: Expr, kernel: int, step: int, low: Dim, high: Expr) -> Expr:
-    """How many of start, start + step, ... (``kernel`` numbers) lie in [low, high)."""
+    """The number of start, start + step, ... (``kernel`` numbers) in [low, high)."""
     first = maximum((index(low) - start + (step - 1)) // step, 0)
     last = minimum((high - 1 - start) // step, kernel - 1)
     return maximum(last - first + 1, 0)
@@ -272,7 +272,7 @@ def _root(s: Expr, p: float) -> Expr:
 def _spatial(call: OnnxCall) -> tuple[int, ...]:
     rank = len(call.node(0).shape)
     if rank < 3:
-        raise call.error(f"its input has {rank} dimensions", "there is none beside the batch and the channels.")
+        raise call.error(f"its input has {rank} dimensions", "it has none besides the batch and the channels.")
     return tuple(range(2, rank))
 
 

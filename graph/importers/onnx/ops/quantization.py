@@ -1,4 +1,4 @@
-"""Integers that stand for real numbers: quantisation, and products of quantised tensors."""
+"""Integers that represent real numbers: quantisation, and products of quantised tensors."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i32, i64
 Array = NDArray[Any]
 UINT8, INT8 = int(TensorProto.UINT8), int(TensorProto.INT8)
 EXACT = 256
-"""So many products of differences of integers of eight bits (at most 255 * 255) add up to less than 2 ** 24."""
+"""Sums of this many products of differences of eight-bit integers (at most 255 * 255) stay below 2 ** 24."""
 MOST_PARTS = 8
-"""Sums of more parts are left to integers."""
+"""Sums of more parts are computed with integers."""
 
 
 def limits(elem: int) -> tuple[int, int]:
@@ -50,7 +50,7 @@ def limits(elem: int) -> tuple[int, int]:
 
 
 def shifted(x: Node, zero: Node | None) -> Node:
-    """x - zero as i32."""
+    """x - zero, as i32."""
     wide = to_dtype(x, i32)
     if zero is None:
         return wide
@@ -59,7 +59,7 @@ def shifted(x: Node, zero: Node | None) -> Node:
 
 
 def rounded(e: Expr, elem: int, zero: Expr | None) -> Expr:
-    """round(e) + zero held inside the range of ``elem``, as i64; ties go to the even number."""
+    """round(e) + zero clamped to the range of ``elem``, as i64; ties round to the even number."""
     low, high = limits(elem)
     whole = cast(
         maximum(minimum(function_call("round", e), number(2.0**31, e.dtype)), number(-(2.0**31), e.dtype)), i64
@@ -69,7 +69,7 @@ def rounded(e: Expr, elem: int, zero: Expr | None) -> Expr:
 
 
 def along(call: OnnxCall, x: Node | Tensor, p: Node, default: int = 1) -> Node:
-    """A scale or zero point so that it broadcasts: one for all, for each position of an axis, or for a block."""
+    """A scale or zero point reshaped to broadcast: one for all, one per position of an axis, or one per block."""
     rank = len(x.shape)
     if not p.shape or (all(static_size(n) == 1 for n in p.shape) and len(p.shape) == 1):
         return reshape(p, [])
@@ -171,10 +171,10 @@ def _dynamic(call: OnnxCall) -> list[Tensor]:
 
 
 def exact_product(a: Node, b: Node) -> Node:
-    """a @ b for i32 matrices whose elements are differences of integers of eight bits, as i32.
+    """a @ b as i32, for i32 matrices whose elements are differences of eight-bit integers.
 
-    Sums of so few such products have no more bits than a float of 32 holds, so products of floats are exact, and
-    several times as fast as those of integers; longer sums are put together from parts.
+    A short sum of such products has no more bits than a 32-bit float holds. Float products are then exact, and several
+    times as fast as integer ones; longer sums are added up from parts.
     """
     length = static_size(a.shape[-1])
     if length is None or length > EXACT * MOST_PARTS or len(a.shape) < 2 or len(b.shape) < 2:
@@ -191,8 +191,9 @@ def exact_product(a: Node, b: Node) -> Node:
 
 
 def exact_convolution(call: OnnxCall, x: Node, w: Node, reach: Array | None) -> Node:
-    """The convolution that the call describes, of i32 tensors whose elements are differences of integers of eight bits,
-    as i32: by floats, as ``exact_product``, in parts of its input channels. ``reach``: the weights' magnitudes."""
+    """The convolution described by the call, as i32, for i32 tensors whose elements are differences of eight-bit
+    integers. Like ``exact_product`` it uses floats, on parts of the input channels. ``reach``: the magnitudes of the
+    weights."""
     channels, taps = static_size(w.shape[1]), [static_size(n) for n in w.shape[2:]]
     if channels is None or None in taps or call.elem(0) not in (UINT8, INT8):
         return convolved(call, x, w, None)
@@ -211,7 +212,7 @@ def exact_convolution(call: OnnxCall, x: Node, w: Node, reach: Array | None) -> 
 
 
 def _exact_channels(channels: int, taps: int, reach: Array | None) -> int:
-    """The most input channels of which sums of products stay below 2 ** 24, whichever they are."""
+    """The largest number of input channels whose sums of products stay below 2 ** 24, for any choice of channels."""
     if reach is None:
         return EXACT // taps
     each = reach.reshape(*reach.shape[:2], -1).sum(-1) * 255  # [output channels, input channels]
@@ -222,7 +223,7 @@ def _exact_channels(channels: int, taps: int, reach: Array | None) -> int:
 
 
 def _reach(call: OnnxCall, weights: int, zero: int) -> Array | None:
-    """The magnitudes of a convolution's weights less their zero points, where both are known."""
+    """The magnitudes of a convolution's weights minus their zero points, or None if either is unknown."""
     known = call.maybe(weights)
     point = call.maybe(zero) if call.has(zero) else np.zeros((), np.int64)
     if known is None or point is None:
@@ -268,11 +269,11 @@ def _row(p: Node) -> Node:
 
 
 def _float8_matmul(call: OnnxCall, elem: int) -> Any:
-    raise UnsupportedError("a product of floats of eight bits")
+    raise UnsupportedError("a product of eight-bit floats")
 
 
 def requantized(total: Node, scales: list[Node], scale: Node, zero: Node, elem: int) -> Any:
-    """A product of integers in the units of ``scales``, in those of ``scale`` and ``zero``."""
+    """A product of integers in units of ``scales``, converted to units of ``scale`` with zero point ``zero``."""
     wide = f32
 
     def factor(a: Expr, b: Expr, c: Expr) -> Expr:
@@ -312,7 +313,7 @@ def _q_conv(call: OnnxCall) -> Any:
 
 
 def reshape_one(p: Node) -> Node:
-    """A tensor of one element without dimensions; others stay as they are."""
+    """A tensor of one element as a 0-d tensor; any other tensor unchanged."""
     return reshape(p, []) if p.shape and all(static_size(n) == 1 for n in p.shape) else p
 
 

@@ -1,4 +1,4 @@
-"""TopK: the largest or smallest elements along an axis, in order, and where they lie."""
+"""TopK: the largest or smallest elements along an axis, in order, with their positions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from taskmap.ir.types import boolean, compute_type, i32, i64
 
 INT64 = int(TensorProto.INT64)
 MOST_WALKS = 8
-"""So many elements are found by a walk along the axis each."""
+"""The largest k for which each element is found by a walk of its own along the axis."""
 MOST_WALKED, WALKS = 1 << 16, 32
-"""And up to ``WALKS`` where they pass so many elements together: less than going to the host costs."""
+"""The largest number of elements that up to ``WALKS`` walks may visit together: running on the host costs more."""
 LONGEST_RANKED = 128
-"""Along an axis that is not longer, each element counts those before it."""
+"""Along an axis up to this length, each element counts its predecessors."""
 
 
 @lowering("TopK")
@@ -64,9 +64,10 @@ def _top_k(call: OnnxCall) -> Any:
 
 
 def first_places(keys: Any, count: int, largest: bool) -> Any:
-    """Where the ``count`` largest or smallest elements of each row lie, in order; of equal ones the first come first.
+    """The positions of the ``count`` largest or smallest elements of each row, in order; among equals the first comes
+    first.
 
-    Only what is not beyond the last of them is sorted.
+    Only candidates, those not beyond the last selected element, are sorted.
     """
     rows = keys.reshape(-1, keys.shape[-1])
     places = np.empty((rows.shape[0], count), np.int64)
@@ -87,7 +88,7 @@ def first_places(keys: Any, count: int, largest: bool) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
-    """The order of the elements of ``x`` along ``axis``: by value, NaN counting as infinite; of equal ones the first
+    """The order of the elements of ``x`` along ``axis``: by value, with NaN as infinity; among equals the first
     comes first."""
 
     x: Node
@@ -96,7 +97,7 @@ class Order:
 
     @property
     def size(self) -> Dim:
-        """How many elements there are along the axis."""
+        """The number of elements along the axis."""
         return self.x.shape[self.axis]
 
     @property
@@ -105,7 +106,7 @@ class Order:
         return [1 if d == self.axis else n for d, n in enumerate(self.x.shape)]
 
     def key(self, f: Buffer, axes: Sequence[Expr], place: Expr) -> Expr:
-        """What the element at ``place`` is compared by."""
+        """The key by which the element at ``place`` is compared."""
         element = cast(load(f, self.moved(axes, place)), compute_type(self.x.dtype))
         if not element.dtype.is_float:
             return element
@@ -116,11 +117,11 @@ class Order:
         return tuple(place if d == self.axis else a for d, a in enumerate(axes))
 
     def before(self, a: Expr, i: Expr, b: Expr, j: Expr) -> Expr:
-        """Whether the key a at i stands before the key b at j."""
+        """The condition that key a at i comes before key b at j."""
         return compare("gt" if self.largest else "lt", a, b) | (eq(a, b) & compare("lt", i, j))
 
     def last(self) -> Expr:
-        """A key that no other comes after."""
+        """A key that no other key comes after."""
         dtype = compute_type(self.x.dtype)
         if dtype.is_float:
             return const(-math.inf if self.largest else math.inf, dtype)
@@ -130,7 +131,7 @@ class Order:
 
 
 def walked(order: Order, count: int) -> Node:
-    """The places of the first ``count``, each found by a walk among those that come after the one before."""
+    """The positions of the first ``count`` elements; each walk looks only at elements after the previous one."""
     found: list[Node] = []
     places: list[Node] = []
     for _ in range(count):
@@ -142,7 +143,7 @@ def walked(order: Order, count: int) -> Node:
 
 
 def _next_key(order: Order, found: Sequence[Node]) -> Node:
-    """The key that comes first, after those that were ``found``: the key and the place of the last of them."""
+    """The first key after those ``found``, which are the key and the place of the last one."""
 
     def element(f: Buffer, *last: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
@@ -157,7 +158,7 @@ def _next_key(order: Order, found: Sequence[Node]) -> Node:
 
 
 def _next_place(order: Order, key: Node, found: Sequence[Node]) -> Node:
-    """The first place of that key, after those that were found."""
+    """The first place of that key after the ones found."""
 
     def element(f: Buffer, k: Buffer, *last: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
@@ -174,7 +175,7 @@ def _next_place(order: Order, key: Node, found: Sequence[Node]) -> Node:
 
 
 def ranked(order: Order, count: int) -> Node:
-    """The places of the first ``count``: how many elements come before one is where it stands."""
+    """The positions of the first ``count`` elements: an element's rank is the number of elements before it."""
 
     def rank(f: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:

@@ -58,7 +58,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
 
 
 class Net:
-    """What the three operators share: sizes, directions, activations, and how results are put together."""
+    """The common part of the three operators: sizes, directions, activations, and the layout of results."""
 
     def __init__(self, call: OnnxCall, gates: int, defaults: Sequence[str], own_bias: int | None = None) -> None:
         self.call, self.gates = call, gates
@@ -120,22 +120,22 @@ class Net:
         return [self.activations[d * count : (d + 1) * count] for d in range(self.directions)]
 
     def clipped(self, function: Function) -> Function:
-        """``function`` of its argument held inside the bounds."""
+        """``function`` with its argument clamped to the bounds."""
         return function if self.clip is None else _clipped(function, float(self.clip))
 
     def initial(self, place: int) -> Node | None:
-        """An initial state [directions, batch, hidden], if there is one."""
+        """An initial state [directions, batch, hidden], or None."""
         state = self.call.optional(place)
         return permute(state, [1, 0, 2]) if state is not None and self.batch_first else state
 
     def operands(self, *places: int) -> Operands:
-        """What the loop reads, with the states that start from the inputs at ``places``."""
+        """The operands of the loop, with initial states from the inputs at ``places``."""
         initial = tuple(self.initial(p) for p in places)
         return Operands(self.given, self.call.node(2), initial, self.backward, self.lengths)
 
     def _inputs(self, own_bias: int | None) -> Node:
-        """x W' + biases for all steps: [steps, batch, directions * gates * units]; of gate ``own_bias`` without that
-        of the recurrent product."""
+        """x W' + biases for all steps: [steps, batch, directions * gates * units]. Gate ``own_bias`` leaves out the
+        bias of the recurrent product."""
         hidden, units = self.hidden, whole_panels(self.hidden)
         size = self.directions * self.gates * units
         weight = reshape(pad_units(self.call.node(1), hidden), [size, self.call.node(1).shape[2]])
@@ -171,7 +171,7 @@ def _clipped(function: Function, bound: float) -> Function:
 
 
 def _masked(y: Node, lengths: Node) -> Node:
-    """``y`` [steps, batch, ...] with zeros where a sequence has ended."""
+    """``y`` [steps, batch, ...] with zeros after the end of each sequence."""
 
     def element(f: Buffer, n: Buffer) -> Callable[..., ExprLike]:
         return lambda *at: select(compare("lt", at[0], n[at[1]]), f[at], 0)

@@ -27,7 +27,7 @@ AXES_INPUT = {"ReduceSum": 13}
 
 
 def axes_of(call: OnnxCall, x: Node) -> tuple[int, ...] | None:
-    """The dimensions that are reduced; None when none are."""
+    """The reduced dimensions; None if there are none."""
     rank = len(x.shape)
     since = AXES_INPUT.get(call.op, 18)
     given = call.attr("axes") if call.version < since else (call.ints(1) if call.has(1) else None)
@@ -123,7 +123,7 @@ def _reduce(call: OnnxCall) -> Any:
     axes = axes_of(call, x)
     keep = bool(call.attr("keepdims", 1))
     if not axes:
-        # Nothing is folded: what the operator does to one element is left.
+        # Nothing is reduced; what remains is the operator's effect on a single element.
         return pointwise(call.op, (x,), _OF_ONE[call.op], x.dtype, x.dtype) if call.op in _OF_ONE else x
     if is_empty(x.shape):
         return _of_nothing(call, x, axes, keep)
@@ -135,7 +135,7 @@ def _reduce(call: OnnxCall) -> Any:
 
 
 def _of_nothing(call: OnnxCall, x: Node, axes: tuple[int, ...], keep: bool) -> Any:
-    """The value over no elements, where the standard gives one."""
+    """The value of a reduction over no elements, if the standard defines one."""
     shape = [1 if d in axes else n for d, n in enumerate(x.shape) if keep or d not in axes]
     dtype = numpy_type(call.elem(0))
     values: dict[str, Any] = {
@@ -154,7 +154,7 @@ def _of_nothing(call: OnnxCall, x: Node, axes: tuple[int, ...], keep: bool) -> A
         else:
             value = np.iinfo(dtype).min if low else np.iinfo(dtype).max
     if not x.dtype.is_float and isinstance(value, float):
-        raise UnsupportedError(f"{call.op} of no integers")
+        raise UnsupportedError(f"{call.op} of an empty integer tensor")
     return of_array(np.full(concrete(shape, call.op), value, dtype), call.elem(0))
 
 

@@ -1,4 +1,4 @@
-"""Resizing: every dimension by a table of source positions and weights, which sizes and scales determine.
+"""Resizing: each dimension by a table of source positions and weights, which its sizes and scale determine.
 
 Source of the formulas: the ONNX operator specification, Resize; Keys (1981) for cubic weights.
 """
@@ -31,12 +31,12 @@ from taskmap.ir.types import boolean, compute_type, f32
 
 Array = NDArray[Any]
 LARGEST = 1 << 24
-"""No dimension is resized to more elements than this."""
+"""The largest size of a resized dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One dimension: ``size`` elements become ``target``; ``scale`` is their quotient as the model gives it."""
+    """One dimension: ``size`` elements become ``target``; ``scale`` is their quotient as given by the model."""
 
     size: int
     target: int
@@ -50,7 +50,7 @@ class Axis:
 
 
 def _position(o: Array, a: Axis, style: Style) -> Array:
-    """Where the elements o of the result lie in the source."""
+    """The source positions of the elements o of the result."""
     transform = style.transform
     if transform == "align_corners":
         return o * (a.size - 1) / (a.scale * a.size - 1) if a.target > 1 else np.zeros_like(o)
@@ -72,7 +72,7 @@ def _position(o: Array, a: Axis, style: Style) -> Array:
 
 
 def table(a: Axis, style: Style) -> tuple[Array, Array]:
-    """For each element of the result the source positions [target, k] and their weights [target, k]."""
+    """For each element of the result its source positions [target, k] and their weights [target, k]."""
     place = _position(np.arange(a.target, dtype=np.float64), a, style)
     if style.mode == "nearest":
         low, high = np.floor(place), np.ceil(place)
@@ -150,7 +150,7 @@ def resized(call: OnnxCall, x: Node, axes: dict[int, Axis], style: Style) -> Nod
 
 
 def _common(x: Node, axes: dict[int, Axis], style: Style) -> Node | None:
-    """The usual cases, whose positions are simple expressions."""
+    """The common cases, whose positions are simple expressions; None for any other."""
     changed = [d for d, a in axes.items() if a.size != a.target]
     rank = len(x.shape)
     if not changed or style.antialias:
@@ -178,7 +178,7 @@ def _common(x: Node, axes: dict[int, Axis], style: Style) -> Node | None:
 
 
 def _outside(x: Node, axis: int, a: Axis, style: Style) -> Node:
-    """What lies beyond the source becomes the value for extrapolation."""
+    """``x`` with elements from beyond the source replaced by the extrapolation value."""
     place = _position(np.arange(a.target, dtype=np.float64), a, style)
     beyond = (place < 0) | (place > a.size - 1)
     if not beyond.any():
@@ -204,7 +204,7 @@ def _upsample(call: OnnxCall) -> Node:
 
 
 def _either(call: OnnxCall, x: Node, axes: dict[int, OpenAxis], style: Style) -> Node:
-    """``x`` resized, by tables where all sizes are known."""
+    """``x`` resized, by tables if all sizes are known."""
     if all_known(axes):
         return resized(call, x, {d: _closed(a) for d, a in axes.items()}, style)
     return resized_open(call, x, axes, style)

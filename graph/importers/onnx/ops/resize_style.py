@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How positions and weights are found."""
+    """The rules by which positions and weights are computed."""
 
     mode: str = "nearest"
     transform: str = "half_pixel"

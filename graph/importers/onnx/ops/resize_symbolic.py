@@ -1,4 +1,4 @@
-"""Resizing from or to sizes that are symbolic: source positions and weights are computed where they are used.
+"""Resizing from or to symbolic sizes: source positions and weights are computed where they are used.
 
 Source of the formulas: the ONNX operator specification, Resize; Keys (1981) for cubic weights.
 """
@@ -24,7 +24,7 @@ from taskmap.ir.types import compute_type, f32, f64, i64
 
 @dataclass(frozen=True, slots=True)
 class OpenAxis:
-    """One dimension: ``size`` elements become ``target``; ``scale`` is their quotient where the model gives it."""
+    """One dimension: ``size`` elements become ``target``; ``scale`` is their quotient if the model gives one."""
 
     size: Dim
     target: Dim
@@ -32,13 +32,13 @@ class OpenAxis:
 
 
 def scaled(size: Dim, scale: float) -> Dim:
-    """The largest integer that is not above ``size`` * ``scale``, in exact arithmetic."""
+    """The largest integer not above ``size`` * ``scale``, in exact arithmetic."""
     factor = Fraction(scale)
     return size * factor.numerator // factor.denominator if factor.denominator > 1 else size * factor.numerator
 
 
 def resized_open(call: OnnxCall, x: Node, axes: Mapping[int, OpenAxis], style: Style) -> Node:
-    """``x`` resized along ``axes``. Raises SizeDecidesError for what needs to know the sizes."""
+    """``x`` resized along ``axes``. Raises SizeDecidesError for modes that need the sizes."""
     changed = {d: a for d, a in axes.items() if not same_dim(a.size, a.target)}
     plain = style.transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
     if style.antialias or style.exclude_outside or not plain:
@@ -56,7 +56,7 @@ def resized_open(call: OnnxCall, x: Node, axes: Mapping[int, OpenAxis], style: S
 
 
 def _linear(call: OnnxCall, x: Node, changed: Mapping[int, OpenAxis], style: Style) -> Node | None:
-    """Linear interpolation of all trailing dimensions at once, in the usual cases."""
+    """Linear interpolation of all trailing dimensions at once, in the common cases; else None."""
     rank, first = len(x.shape), min(changed, default=0)
     if style.mode != "linear" or not x.dtype.is_float or not changed or first < 2 or rank - first > 3:
         return None
@@ -74,7 +74,7 @@ def _linear(call: OnnxCall, x: Node, changed: Mapping[int, OpenAxis], style: Sty
 
 
 def _position(o: Expr, a: OpenAxis, style: Style) -> Expr:
-    """Where element ``o`` of the result lies in the source, in f64."""
+    """The source position of element ``o`` of the result, in f64."""
     place, size, target = (cast(index(v), f64) for v in (o, a.size, a.target))
     half = const(0.5, f64)
     scale = target / size if a.scale is None else const(a.scale, f64)
@@ -91,7 +91,7 @@ def _position(o: Expr, a: OpenAxis, style: Style) -> Expr:
 
 
 def _whole_factor(a: OpenAxis, style: Style) -> int | None:
-    """By how much every element is repeated, where that is so."""
+    """The number of times that every element is repeated, or None if that is not uniform."""
     if a.scale is None or a.scale != int(a.scale):
         return None
     if style.transform == "asymmetric" and style.nearest == "floor":
@@ -149,7 +149,7 @@ def _weighted(x: Node, axis: int, a: OpenAxis, style: Style) -> Node:
 
 
 def _weights(share: Expr, style: Style) -> Sequence[tuple[int, Expr]]:
-    """The taps around a position that lies ``share`` after the element 0, with their weights."""
+    """The taps around a position ``share`` after element 0, with their weights."""
     one = const(1.0, f64)
     if style.mode == "linear":
         return [(0, one - share), (1, share)]

@@ -1,5 +1,5 @@
-"""Images sampled at positions that are data: each sample is a few loads at positions held inside the image. The
-reverse of taking windows out of images, which adds what overlaps.
+"""Images sampled at positions given by data: each sample is a few loads at positions clamped to the image. Also the
+inverse of taking windows from images, which adds up overlapping ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CUBIC = -0.75
 
 
 def held(p: Expr, low: float, high: float) -> Expr:
-    """``p`` held between two bounds; what is no number becomes the lower one."""
+    """``p`` clamped to two bounds; NaN becomes the lower one."""
     lowest, highest = const(low, p.dtype), const(high, p.dtype)
     return select(compare("gt", p, lowest), select(compare("lt", p, highest), p, highest), lowest)
 
@@ -58,7 +58,7 @@ def _position(g: Expr, size: int, align: bool) -> Expr:
 
 
 class _Image:
-    """The last dimensions of a tensor, read at positions that may lie outside."""
+    """The last dimensions of a tensor, read at positions that may be outside."""
 
     def __init__(self, x: Buffer, front: tuple[Expr, ...], sizes: Sequence[int], padding: str, align: bool) -> None:
         self.x, self.front, self.sizes = x, front, sizes
@@ -66,7 +66,7 @@ class _Image:
         self.wide: DType = compute_type(x.dtype)
 
     def folded(self, p: Expr, d: int) -> Expr:
-        """``p`` as the padding moves it into the image; with zeros at most two elements outside."""
+        """``p`` moved into the image by the rule of the padding; with zeros, to at most two elements outside."""
         size = self.sizes[d]
         if self.padding == "zeros":
             return held(p, -2.0, size + 1.0)
@@ -94,7 +94,7 @@ class _Image:
         return select(inside, value, const(0.0, self.wide))
 
     def linear(self, places: Sequence[Expr]) -> Expr:
-        """Linear between the neighbours."""
+        """Linear interpolation between the neighbours."""
         low = [call("floor", p) for p in places]
         parts = [p - base for p, base in zip(places, low, strict=True)]
         one = const(1.0, places[0].dtype)
@@ -110,7 +110,7 @@ class _Image:
         return total
 
     def cubic(self, places: Sequence[Expr]) -> Expr:
-        """Cubic between four neighbours in each dimension, each of them folded by itself."""
+        """Cubic interpolation between four neighbours per dimension, each of them moved into the image separately."""
         near = [
             held(p, -3.0, n + 2.0) if self.padding == "zeros" else p for p, n in zip(places, self.sizes, strict=True)
         ]
@@ -145,7 +145,7 @@ def _cubic_weights(t: Expr) -> list[Expr]:
 
 
 def roi_align(x: Node, rois: Node, batch: Node, size: tuple[int, int], ratio: int, scale: float, half: bool) -> Node:
-    """Each region of interest [x1, y1, x2, y2] as ``size`` bins, the mean of ``ratio`` * ``ratio`` samples in each.
+    """Each region of interest [x1, y1, x2, y2] as ``size`` bins, each the mean of ``ratio`` * ``ratio`` samples.
 
     Source: He et al., "Mask R-CNN" (2017), section 3.
     """
@@ -189,8 +189,8 @@ def shifted_windows(
     dilations: Sequence[int],
     before: Sequence[int],
 ) -> Node:
-    """The taps of a convolution, each moved by ``offset`` [n, shifts, taps, 2, oh, ow] and weighted by ``mask``
-    [n, shifts, taps, oh, ow], of x [n, c, h, w]: [n, c, taps, oh, ow].
+    """The taps of a convolution over x [n, c, h, w], each moved by ``offset`` [n, shifts, taps, 2, oh, ow] and weighted
+    by ``mask`` [n, shifts, taps, oh, ow]: [n, c, taps, oh, ow].
 
     Source: Dai et al., "Deformable convolutional networks" (2017); Zhu et al. (2019) for the mask.
     """
@@ -226,8 +226,7 @@ def overlapped(
     dilations: Sequence[int],
     before: Sequence[int],
 ) -> Node:
-    """Windows [n, c, *block, *counts] added up into images [n, c, *image]: every element is the sum of the taps that
-    lie on it."""
+    """Windows [n, c, *block, *counts] added up into images [n, c, *image]: each element sums the taps that cover it."""
     rank = len(image)
     counts = concrete(blocks.shape[2 + rank :], "windows of an image")
     wide = compute_type(blocks.dtype)

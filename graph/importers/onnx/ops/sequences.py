@@ -1,4 +1,4 @@
-"""Sequences and optionals, which are lists while a model is read."""
+"""Sequences and optionals, which are Python lists and values while a model is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 1 << 16
 
 
 def sequence(call: OnnxCall, index: int = 0) -> SequenceValue:
-    """Input ``index``, which must be a sequence, or an optional that holds one."""
+    """Input ``index``, which must be a sequence or an optional that holds one."""
     value: Value | None = call.value(index)
     if isinstance(value, OptionalValue):
         value = value.value
@@ -78,7 +78,7 @@ def _erase(call: OnnxCall) -> SequenceValue:
 def _concat(call: OnnxCall) -> Any:
     tensors = [v for v in sequence(call).items if isinstance(v, Tensor)]
     if not tensors:
-        raise call.error("nothing is to be concatenated")
+        raise call.error("there is nothing to concatenate")
     rank = len(tensors[0].shape)
     new = bool(call.attr("new_axis", 0))
     axis = call.axis(call.required("axis"), rank + new)

@@ -1,4 +1,4 @@
-"""Operators that rename, move, join and cut elements."""
+"""Operators that rename, move, join and slice elements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.ir.types import boolean
 
 MOST = (1 << 31) - 1
-"""A bound of a slice of at least this says that it runs to the end."""
+"""A slice bound of at least this means the end of the dimension."""
 
 
 @lowering("Reshape", since=5)
@@ -50,10 +50,10 @@ def _reshape_by_attribute(call: OnnxCall) -> Any:
 
 
 def reshaped(call: OnnxCall, sizes: list[Dim], allow_zero: bool) -> Any:
-    """Input 0 under another shape, in which 0 keeps a size and -1 is what is left."""
+    """Input 0 in another shape, in which 0 keeps a size and -1 takes what remains."""
     x = call.tensor(0)
     if sum(static_size(n) == -1 for n in sizes) > 1 or any((static_size(n) or 0) < -1 for n in sizes):
-        raise call.error(f"the shape {sizes} is not one")
+        raise call.error(f"the shape {sizes} is not valid")
     if not allow_zero:
         if any(static_size(n) == 0 and d >= len(x.shape) for d, n in enumerate(sizes)):
             raise call.error(f"the shape {sizes} keeps a size that the tensor, of rank {len(x.shape)}, does not have")
@@ -132,7 +132,7 @@ def _unsqueeze(call: OnnxCall) -> Node:
 
 @lowering("Shape", "Size")
 def _sizes(call: OnnxCall) -> Any:
-    raise call.error("the sizes of something that is no tensor")
+    raise call.error("its input is not a tensor, so it has no sizes")
 
 
 @lowering("Identity")
@@ -155,7 +155,7 @@ def _tile(call: OnnxCall) -> Node:
     x = call.node(0)
     repeats = call.dims(1)
     if len(repeats) != len(x.shape):
-        raise call.error(f"{len(repeats)} numbers of repetitions for {len(x.shape)} dimensions")
+        raise call.error(f"{len(repeats)} repetitions for {len(x.shape)} dimensions")
     if any((static_size(n) or 0) < 0 for n in repeats):
         raise call.error(f"negative repetitions {repeats}")
     return repeat(x, repeats)
@@ -181,7 +181,7 @@ def _concat(call: OnnxCall) -> Any:
 
 
 def joined(nodes: list[Node], axis: int) -> Node:
-    """The tensors one after another; those without elements are left out."""
+    """The tensors in sequence along ``axis``; those without elements are left out."""
     full = [n for n in nodes if not is_empty(n.shape)]
     if not full:
         total = product([1])
@@ -256,7 +256,7 @@ def _slice(call: OnnxCall) -> Any:
 
 
 def _from_start(call: OnnxCall, bound: Dim, size: Dim) -> Dim:
-    """A symbolic bound of a slice counted from the start, known ones as they are."""
+    """A symbolic slice bound counted from the start; a known bound unchanged."""
     if static_size(bound) is not None or call.holds("ge", bound, 0, "Slice at a symbolic position"):
         return bound
     call.at_least(index(size) + bound, 0)
@@ -272,7 +272,7 @@ def _sliced(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
 
 
 def _backward(x: Node, d: int, start: Dim, end: Dim, step: int) -> Node:
-    """A slice that runs from the end: mirrored, it runs from the start."""
+    """A slice with a negative step: the mirrored tensor sliced with a positive one."""
     size, first, last = static_size(x.shape[d]), static_size(start), static_size(end)
     if first is not None and last is not None and (first == -1 or first >= MOST) and last <= -MOST:
         return slice_(flip(x, [d]), d, 0, None, -step)  # all of it, whatever its size
@@ -320,7 +320,7 @@ def _pad(call: OnnxCall) -> Node:
 
 
 def _padded_open(call: OnnxCall, x: Node, axes: list[int], pads: Sequence[Dim], mode: str, value: Any) -> Node:
-    """Padding by symbolic amounts, which the example says not to be negative, with a constant."""
+    """Padding with a constant by symbolic amounts, which are not negative in the example."""
     if mode != "constant":
         raise decides(f"Pad by a symbolic amount in the mode {mode}", pads)
     before: list[Dim] = [0] * len(x.shape)
@@ -357,7 +357,7 @@ def _mirrored(call: OnnxCall, x: Node, pairs: list[tuple[int, int]], mode: str) 
         return reflection_pad(x, _flat(pairs))
     if mode == "wrap":
         return _wrapped(x, pairs)
-    raise call.error(f"the mode of padding {mode!r} is not one")
+    raise call.error(f"the mode of padding {mode!r} is unknown")
 
 
 def _wrapped(x: Node, pairs: list[tuple[int, int]]) -> Node:
@@ -418,7 +418,7 @@ def _reverse_sequence(call: OnnxCall) -> Any:
         raise call.error(f"the time axis {time} and the batch axis {batch} of a tensor of rank {rank}")
     lengths = call.tensor(1)
     if len(lengths.shape) != 1:
-        raise call.error(f"lengths of shape {list(lengths.shape)}, not of one dimension")
+        raise call.error(f"lengths of shape {list(lengths.shape)}, which do not have one dimension")
     call.same(lengths.shape[0], x.shape[batch])
 
     def element(f: Buffer, given: Buffer) -> Callable[..., Any]:
@@ -443,7 +443,7 @@ def _center_crop_pad(call: OnnxCall) -> Node:
     if len(targets) != len(axes):
         raise call.error(f"{len(targets)} sizes for {len(axes)} dimensions")
     if min(targets, default=0) < 0:
-        raise call.error(f"it is to have the sizes {targets}")
+        raise call.error(f"its target sizes {targets} must not be negative")
     for axis, target in zip(axes, targets, strict=True):
         size = concrete([x.shape[axis]], "CenterCropPad")[0]
         if target < size:

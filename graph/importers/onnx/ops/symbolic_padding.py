@@ -14,7 +14,7 @@ from taskmap.ir.types import boolean
 
 
 def open_pad(x: Node, before: Sequence[Dim], after: Sequence[Dim], value: Scalar) -> Node:
-    """``x`` with that many elements of ``value`` before and after each dimension; no amount may be negative."""
+    """``x`` with these numbers of elements of ``value`` before and after each dimension; none may be negative."""
     shape = [
         n if static_size(b) == 0 and static_size(a) == 0 else index(n) + b + a
         for n, b, a in zip(x.shape, before, after, strict=True)

@@ -1,4 +1,4 @@
-"""Operators on images and signals that the host runs."""
+"""Operators on images and signals: samples that are compiled, and operators that numpy runs on the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import static_size
 
 MOST_SAMPLES = 16
-"""More samples along a side of a bin are taken on the host."""
+"""With more samples than this along a side of a bin, the host runs RoiAlign."""
 
 
 @lowering("GridSample")
@@ -73,7 +73,7 @@ def _col2im(call: OnnxCall) -> Any:
     pairs = [(pads[d], pads[d + rank]) for d in range(rank)]
     sizes = concrete(x.shape, "Col2Im")
     if len(sizes) != 3:
-        raise call.error(f"blocks of shape {list(sizes)}, not of three dimensions")
+        raise call.error(f"blocks of shape {list(sizes)}, which do not have three dimensions")
     n, c, windows = sizes
     if len(block) != rank or min([*image, *block, *strides, *dilations]) < 1 or len(pads) != 2 * rank:
         raise call.error(f"an image of {image} from blocks of {block}")
@@ -88,7 +88,7 @@ def _col2im(call: OnnxCall) -> Any:
 
 
 def _complex(a: Any) -> Any:
-    """Complex numbers from pairs in the last dimension, in the precision of ``a`` but at least f32."""
+    """Complex numbers from pairs in the last dimension, in the precision of ``a``, at least f32."""
     wide = a.astype(np.float64 if a.dtype == np.float64 else np.float32)
     return wide[..., 0] + (1j * wide[..., 1] if wide.shape[-1] == 2 else 0)
 
