@@ -64,5 +64,5 @@ def planned(graph: Graph) -> Plan:
 
 
 def kernels(made: Plan, keep: Callable[[Group], bool] = lambda g: not g.once) -> list[str]:
-    """Kind and name of each kernel that runs at every call, in order."""
+    """Kind and name of each kernel that runs on every call, in order."""
     return [f"{g.kind}: {g.name}" for g in made.steps if isinstance(g, Group) and keep(g)]

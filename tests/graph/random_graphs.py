@@ -43,7 +43,7 @@ class Growing:
 
     def pick(self, fits: Callable[[Node], bool] = lambda _: True) -> Node | None:
         found = [v for v in self.values if fits(v)]
-        # Late values more often, so that chains grow long.
+        # Later values are picked more often, so that chains grow long.
         return found[-1 - min(self.draw(st.integers(0, 5)), len(found) - 1)] if found else None
 
     def dim_of(self, x: Node) -> int:
@@ -131,7 +131,7 @@ def _broadcasts(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 
 
 def _paired(x: Node, d: int) -> Node:
-    """Dimension d and the next as one, or d alone where it is the last."""
+    """Merges dimension d with the next one; keeps it alone if it is the last."""
     if d + 1 >= len(x.shape):
         return reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
     return reshape(x, (*x.shape[:d], product(x.shape[d : d + 2]), *x.shape[d + 2 :]))
@@ -142,7 +142,7 @@ SHAPES = ((4, 6), (6, 4), (6,), (2, 3, 4), (2, 4, 3, 3), (3, 4, 1, 1), (24,), (2
 
 @st.composite
 def graphs(draw: Draw) -> Graph:
-    """A graph of up to 18 operators over a few inputs, some of them constant; whatever is not read is a result."""
+    """A graph of up to 18 operators over a few inputs, some of them constant; every unread value is a result."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=5))
     inputs = [Node("input", (), shape, f32, attrs={"index": i}, strides=None) for i, shape in enumerate(shapes)]
     growing = Growing(draw, list(inputs))

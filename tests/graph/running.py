@@ -1,4 +1,4 @@
-"""Runs a plan group by group in numpy, through real storage: every group reads and writes the places it was given."""
+"""Runs a plan group by group in numpy, in real storage: each group reads and writes the places assigned to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taskmap.ir.task import Compute
 
 
 def run_plan(graph: Graph, plan: Plan, inputs: Sequence[Any], extern: Extern | None = None) -> list[Any]:
-    """The outputs of the graph, by the plan. Storage starts out as NaN, so a value that nobody wrote shows."""
+    """The outputs of the graph, computed by the plan. Storage starts as NaN, which exposes unwritten values."""
     dims = dimensions(graph, inputs)
     memory: dict[Node, Array] = {}
     for node, array in zip(graph.inputs, inputs, strict=True):
@@ -50,7 +50,7 @@ def _run_group(group: Group, plan: Plan, memory: dict[Node, Array], dims: dict[V
         for buffer, node in zip(task.inputs, group.inputs, strict=True)
     }
     for stage in task.stages:
-        # A stage's body loads buffers, which stand for the formals of a definition.
+        # A stage's body loads buffers, which represent the formals of a definition.
         define = Compute(stage.label, tuple(values), stage.shape, stage.out.dtype, stage.axes, stage.body)
         values[stage.out] = evaluate(define, list(values.values()), dims)
     for buffer, node in zip(task.outputs, group.outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Runs a function through AOTAutograd, the importer and the reference evaluator, to be compared with PyTorch itself."""
+"""Runs a function through AOTAutograd, the importer and the reference evaluator, for comparison with PyTorch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.independent import note
 
 @dataclass
 class Traced:
-    """What a call through the importer gave, and the graphs that it went through (forward, then backward)."""
+    """The result of a call through the importer, and the graphs on its way (forward, then backward)."""
 
     outputs: list[Any] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
@@ -59,7 +59,7 @@ def compile_flat(
         rest = iter(given)
         filled = [next(rest) if isinstance(v, torch.Tensor) else v for v in leaves]
         a, k = pytree.tree_unflatten(filled, spec)
-        # A result that is an argument, or a view of one, would be made by AOTAutograd and not by the graph.
+        # AOTAutograd itself, not the graph, makes a result that is an argument or a view of one.
         return [r.clone() if isinstance(r, torch.Tensor) else r for r in pytree.tree_leaves(function(*a, **k))]
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -78,7 +78,7 @@ def evaluate(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
 
 
 def to_array(t: Any) -> Any:
-    """A tensor as the evaluator takes it; a tensor that numpy cannot hold stays one."""
+    """A tensor in the evaluator's form; a tensor that numpy cannot hold stays a tensor."""
     if not isinstance(t, torch.Tensor):
         return t
     if t.layout != torch.strided or dtype_of(t.dtype).kind == "x":
@@ -87,7 +87,7 @@ def to_array(t: Any) -> Any:
 
 
 def to_tensor(value: Any, node: Node) -> Any:
-    """The evaluator's value as a tensor with the strides that the graph promises."""
+    """The evaluator's value as a tensor with the strides that the graph declares."""
     if not isinstance(value, np.ndarray):
         return value
     tensor = torch.from_numpy(value.copy())
@@ -109,7 +109,7 @@ TOLERANCE = {
 
 
 def assert_equal(outputs: Sequence[Any], expected: Any) -> None:
-    """Same number, types and shapes; floats within the tolerance of their type, everything else exactly."""
+    """Asserts equal numbers, types and shapes; floats within the tolerance of their type, everything else exactly."""
     wanted = pytree.tree_leaves(expected)
     assert len(outputs) == len(wanted)
     for got, want in zip(outputs, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""Small models for tests: each with inputs for it."""
+"""Small models for tests, each with matching inputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _random(*shape: int, seed: int = 0) -> Array:
 
 
 def mlp() -> Example:
-    """Two layers; the batch has a name."""
+    """Two layers; the batch dimension has a name."""
     nodes = [
         helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], transB=1),
         helper.make_node("Relu", ["h"], ["r"]),
@@ -95,7 +95,7 @@ def shape_chain() -> Example:
 
 
 def branch() -> Example:
-    """An If whose condition is data."""
+    """An If whose condition depends on data."""
     then = helper.make_graph(
         [helper.make_node("Add", ["x", "x"], ["t"])], "then", [], [helper.make_empty_tensor_value_info("t")]
     )
@@ -132,7 +132,7 @@ def loop() -> Example:
 
 
 def function() -> Example:
-    """A function of the model's own, with an attribute."""
+    """A function defined by the model, with an attribute."""
     own = helper.make_function(
         "own",
         "Leaky",
@@ -165,7 +165,7 @@ def quantized() -> Example:
 
 
 def detections() -> Example:
-    """Sizes that depend on data: the elements that are positive, doubled."""
+    """Sizes that depend on data: the positive elements, doubled."""
     nodes = [
         helper.make_node("Greater", ["x", "zero"], ["m"]),
         helper.make_node("Compress", ["x", "m"], ["kept"], axis=0),
@@ -193,7 +193,7 @@ def scan(backwards: bool = False) -> Example:
 
 
 def sequence() -> Example:
-    """A sequence that is made, changed and joined again, and a Loop that goes over its length."""
+    """A sequence that is built, modified and concatenated again, and a Loop over its length."""
     body = helper.make_graph(
         [
             helper.make_node("SequenceAt", ["parts", "i"], ["part"]),
@@ -222,7 +222,7 @@ def sequence() -> Example:
 
 
 def quantized_convolution() -> Example:
-    """A convolution of int8 weights, with a scale for each channel, between quantisation and dequantisation."""
+    """A convolution of int8 weights with one scale per channel, between quantisation and dequantisation."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),

@@ -1,4 +1,4 @@
-"""Models of one LSTM, GRU or RNN, and their meaning step by step in float64."""
+"""Models of one LSTM, GRU or RNN, and their semantics step by step in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One recurrence; ``full``: biases, initial states, and the peepholes of an LSTM are given."""
+    """One recurrence; ``full``: with biases, initial states, and the peepholes of an LSTM."""
 
     op: str
     steps: int = 7
@@ -39,12 +39,12 @@ class Case:
 
     @property
     def backward(self) -> list[bool]:
-        """For each direction, whether it runs from the end."""
+        """For each direction, true if it runs backward."""
         direction = self.attributes.get("direction", "forward")
         return [False, True] if direction == "bidirectional" else [direction == "reverse"]
 
     def values(self) -> dict[str, Array]:
-        """Inputs by name: weights depend on the sizes of a unit alone."""
+        """Inputs by name; the weights are the same for every length and batch."""
         d, g, h = len(self.backward), GATES[self.op], self.hidden
         weights, data = np.random.default_rng(h), np.random.default_rng((self.steps, self.batch))
         batch_first = bool(self.attributes.get("layout"))
@@ -59,7 +59,7 @@ class Case:
         return made | ({"lengths": np.array(self.lengths, np.int32)} if self.lengths else {})
 
     def model(self, symbolic: bool = False) -> tuple[ModelProto, dict[str, Array]]:
-        """A model and its inputs; weights are stored in it. symbolic: length and batch have names."""
+        """A model with stored weights, and its inputs. symbolic: length and batch have names."""
         values = self.values()
         given = {n: v for n, v in values.items() if n not in "WRBP"}
         first = ["b", "t"] if self.attributes.get("layout") else ["t", "b"]

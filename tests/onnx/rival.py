@@ -1,4 +1,4 @@
-"""ONNX Runtime beside taskmap on models of one operator."""
+"""ONNX Runtime and taskmap side by side on models of one operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True)
 class Case:
-    """One call of an operator. ``stored`` names inputs that are part of the model; an input that is None is missing."""
+    """One call of an operator. ``stored`` names inputs that are part of the model; None stands for a missing input."""
 
     op: str
     inputs: Mapping[str, Array | None]
@@ -29,12 +29,11 @@ class Case:
     stored: Sequence[str] = ()
     near: float = 2e-5
     steps: int = 0
-    """By how many a result of integers may differ: where a value lies between two of them, implementations round either
-    way."""
+    """The allowed difference of integer results: between two neighbours, implementations round either way."""
     domain: str = MICROSOFT
     name: str = ""
     compared: int | None = None
-    """So many results are compared; the rest of a cache, for one, holds what an implementation likes."""
+    """The number of results compared; beyond it (in a cache, for one) implementations leave arbitrary values."""
 
     def __str__(self) -> str:
         return f"{self.op}-{self.name}" if self.name else self.op
@@ -44,7 +43,7 @@ class Case:
         return {k: v for k, v in self.inputs.items() if v is not None and k not in self.stored}
 
     def model(self, symbolic: bool = False) -> onnx.ModelProto:
-        """The model, with sizes or with a name for each."""
+        """The model, with sizes or with a name for each size."""
         node = helper.make_node(
             self.op,
             [k if v is not None else "" for k, v in self.inputs.items()],
@@ -69,7 +68,7 @@ class Case:
 
 
 def onnxruntime_results(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Any]:
-    """The outputs by ONNX Runtime, unoptimised."""
+    """The outputs of ONNX Runtime, unoptimised."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -80,7 +79,7 @@ def onnxruntime_results(model: onnx.ModelProto, feeds: dict[str, Array]) -> list
 
 
 def compare(case: Case, compiled: bool = False) -> None:
-    """Raises AssertionError where the two differ by more than rounding."""
+    """Raises AssertionError if the two differ by more than rounding."""
     model, feeds = case.model(), case.feeds()
     theirs = onnxruntime_results(model, feeds)
     ours = load_model(model, engine=None if compiled else by_definition)(feeds)

@@ -1,4 +1,4 @@
-"""taskmap behind ONNX's interface for backends."""
+"""taskmap behind ONNX's backend interface."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from benchmarks.onnx_conformance import cases, run_case
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 UNSUPPORTED = frozenset({"test_attention_4d_causal_fp16_expanded"})
-"""A Softmax in f16. The suite rounds inside of it, after the exponentials and after their sum; taskmap does not, and is
-nearer to the result in f64 (the benchmark prints both errors). The operator Attention itself passes."""
+"""A Softmax in f16. The suite's function body rounds inside it, after the exponentials and after their sum. taskmap
+does not, and is closer to the f64 result (the benchmark prints both errors). The operator Attention itself passes."""
 
 
 def some(step: int, start: int = 0) -> list[Any]:

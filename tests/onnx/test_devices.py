@@ -1,4 +1,4 @@
-"""ONNX models on a GPU: tensors go to the device of the session, and their results come back to the host."""
+"""ONNX models on a GPU: tensors move to the session's device, and results return to the host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPU = torch.device("cuda", 1)
 
 @dataclass
 class There:
-    """A tensor that is on a device."""
+    """A tensor placed on a device."""
 
     device: torch.device
 
@@ -58,7 +58,7 @@ def test_tensors_go_to_the_device_and_back(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refusal says so, not that the tensors are on the CPU, which nobody chose."""
+    """The refusal says that there is no GPU, and does not blame CPU tensors, which the user never chose."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     port = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])

@@ -1,4 +1,4 @@
-"""Arrays that go into native code as they are: the same results and refusals as at the first call."""
+"""Arrays passed to native code unchanged: the same results and refusals as at the first call."""
 
 import threading
 from pathlib import Path
@@ -29,7 +29,7 @@ def affine(size: int | str = "n", elem: int = FLOAT) -> OnnxModel:
 
 
 def direct(made: OnnxModel) -> int:
-    """How many kinds of inputs have a direct way."""
+    """The number of input signatures that have a direct path."""
     return sum(d is not None for d in made._direct.values())
 
 

@@ -1,4 +1,4 @@
-"""Branches that data decides: each is a direct way once a call has taken it, and the results are those of the call."""
+"""Data-dependent branches: each has a direct path once a call has taken it, with the same results as the call."""
 
 import gc
 from typing import Any
@@ -24,7 +24,7 @@ def node(op: str, inputs: list[str], output: str, **attributes: Any) -> Any:
 
 
 def model(then: list[Any], other: list[Any], size: int | str = 32) -> OnnxModel:
-    """y = then(...) where the sum of x is above 0, else other(...); they may read x, a = x + x and the index i."""
+    """y = then(...) if the sum of x is above 0, else other(...); both may read x, a = x + x and the index i."""
     nodes = [
         node("Add", ["x", "x"], "a"),
         node("ReduceSum", ["a"], "s", keepdims=0),
@@ -43,7 +43,7 @@ def chains(made: OnnxModel) -> list[DirectChain]:
 
 
 UP, DOWN = np.arange(32, dtype=np.float32), -np.arange(32, dtype=np.float32)
-"""Long enough to be data: the values of a few elements decide which graph is read."""
+"""Long enough to count as data: the values of a few elements decide which graph is read."""
 FIRST = np.array([1])
 
 
@@ -118,6 +118,6 @@ def test_a_direct_way_keeps_the_constants_of_a_graph_that_was_forgotten(monkeypa
     x = np.random.default_rng(1).standard_normal((8, 256)).astype(np.float32)
     for k in (8, 8, 7, 7, 6, 5, 4, 8, 7):
         gc.collect()
-        other = [np.full((256, 256), 7, np.float32) for _ in range(8)]  # where the constants were, had they gone
+        other = [np.full((256, 256), 7, np.float32) for _ in range(8)]  # reuses the constants' memory if freed
         np.testing.assert_allclose(made(x, np.array([k]))[0], x[:k] @ weights, rtol=1e-4, atol=1e-3)
         del other

@@ -1,4 +1,4 @@
-"""Small models, compiled and by definition, against ONNX Runtime, else against ONNX's own reference."""
+"""Small models, compiled and by definition, against ONNX Runtime, or else against ONNX's own reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.onnx.models import EXAMPLES, mlp, scan, shape_chain
 
 
 def session(model: onnx.ModelProto) -> Any:
-    """What runs the model by ``run(None, inputs)``."""
+    """An object that runs the model by ``run(None, inputs)``."""
     if find_spec("onnxruntime") is None:
         return ReferenceEvaluator(inliner.inline_local_functions(model))
     return import_module("onnxruntime").InferenceSession(model.SerializeToString())
@@ -27,7 +27,7 @@ def session(model: onnx.ModelProto) -> Any:
 def check(got: list[Any], want: list[Any]) -> None:
     for g, w in zip(got, want, strict=True):
         assert g.dtype == w.dtype
-        if w.shape == (*g.shape, 1):  # the reference's Loop collects scalars with a dimension more
+        if w.shape == (*g.shape, 1):  # the reference's Loop collects scalars with an extra dimension
             w = w[..., 0]
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
 

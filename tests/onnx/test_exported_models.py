@@ -1,5 +1,5 @@
-"""The seven networks, in their small variants, exported by torch.onnx.export and run as ONNX models: as accurate as
-ONNX Runtime, or as eager PyTorch where that is not installed."""
+"""Small variants of the seven networks, exported by torch.onnx.export and run as ONNX models: as accurate as ONNX
+Runtime, or as eager PyTorch if that is not installed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exported(module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any
 def rival(
     proto: onnx.ModelProto, feeds: dict[str, Any], module: torch.nn.Module, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[torch.Tensor, ...]:
-    """The results of ONNX Runtime, else of eager PyTorch."""
+    """The results of ONNX Runtime, or else of eager PyTorch."""
     if find_spec("onnxruntime") is None:
         with torch.no_grad():
             return as_tensors(module(*args, **kwargs))
@@ -45,7 +45,7 @@ def rival(
 
 
 LONGEST = "inception_v3"
-"""Exporting and compiling it takes a third of the time; it is left to where ONNX Runtime is."""
+"""Exporting and compiling it takes a third of the time, so it runs only where ONNX Runtime is installed."""
 NAMES = [n for n in MODELS if n != LONGEST or find_spec("onnxruntime") is not None]
 
 
@@ -63,7 +63,7 @@ def test_error_is_within_four_times_the_rivals(name: str) -> None:
     with torch.no_grad():
         wide, wide_args = to_float64(module, args)
         reference = as_tensors(wide(*wide_args, **kwargs))
-    shared = min(len(theirs), len(ours))  # what a model keeps for the next step is not exported
+    shared = min(len(theirs), len(ours))  # values that a model keeps for the next step are not exported
     theirs, ours, reference = theirs[:shared], ours[:shared], reference[:shared]
     most = MOST * max(relative_error(theirs, reference), ROUNDING)
     assert relative_error(ours, reference) <= most

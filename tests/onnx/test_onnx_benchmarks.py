@@ -1,4 +1,4 @@
-"""What the benchmarks of ONNX files say of errors, and in which order first results are taken."""
+"""The ONNX benchmarks: their report of errors, and the order in which they take first results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zoo's small models of our own, and what ONNX Runtime's tools make of them: all are right."""
+"""The zoo's small models, as built here and as ONNX Runtime's tools transform them: all give correct results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_published_model_has_a_package() -> None:
 
 
 def test_a_detector_in_sixteen_bits_chooses_among_the_best(tmp_path: Path) -> None:
-    """Where its scores are equal in sixteen bits either box may come first; a box that is none of the best is wrong."""
+    """If scores are equal in sixteen bits, either box may come first; a box that is not among the best is wrong."""
     made = halved(exported("detector", tmp_path, 0), tmp_path)
     assert made.ranking is not None
     boxes, scores = load_model(made.path, engine=by_definition)(made.feeds)

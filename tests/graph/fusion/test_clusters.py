@@ -1,4 +1,4 @@
-"""Clusters stay acyclic, whatever is merged."""
+"""Clusters stay acyclic under every merge."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_dependence_is_that_of_merged_clusters() -> None:
     one, two = opened(parts, a, 0), opened(parts, b, 1)
     three, four = opened(parts, c, 2, a), opened(parts, d, 3, b)
     assert not parts.depends([four], one)
-    parts.merge(two, three, order)  # now the cluster of d reads the one of c, and so, through it, a
+    parts.merge(two, three, order)  # now the cluster of d reads that of c, and through it a
     assert parts.depends([four], one)
     assert three.nodes == [b, c]
     assert parts.in_order() == [one, three, four]

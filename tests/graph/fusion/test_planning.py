@@ -1,4 +1,4 @@
-"""Plans of random graphs: the kernels, run one after another in real storage, compute what the graph does."""
+"""Plans of random graphs: the kernels, run one after another in real storage, compute what the graph defines."""
 
 from __future__ import annotations
 

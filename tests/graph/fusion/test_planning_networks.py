@@ -1,4 +1,4 @@
-"""What is fused with what, in the networks that people compile."""
+"""Fusion in the networks that people compile: which operators share a kernel."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_symbolic_batch_and_length() -> None:
     assert all(g.task.dims for g in groups(made))
     rng = np.random.default_rng(0)
     for batch, length in ((3, 5), (2, 7), (1, 1)):
-        # Sizes come first among the inputs where AOTAutograd passes them on.
+        # Sizes come first among the inputs when AOTAutograd passes them on.
         sizes = iter((batch, length))
         shapes = [[size_of(n, {}) if isinstance(n, int) else None for n in x.shape] for x in graph.inputs]
         inputs = [
@@ -310,7 +310,7 @@ def test_a_long_chain_is_cut() -> None:
         return x
 
     first, second, *_ = groups(plan_of(function, torch.randn(4, 6)))
-    assert MAX_NODES <= len(first.nodes) <= MAX_NODES + 2  # what is inlined does not count
+    assert MAX_NODES <= len(first.nodes) <= MAX_NODES + 2  # inlined nodes do not count
     assert f"a kernel has at most {MAX_NODES} operators" in [why for _, why in first.refused]
     assert second.inputs == first.outputs
 

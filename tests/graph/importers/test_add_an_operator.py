@@ -27,7 +27,7 @@ def test_the_operator_is_native_on_samples_of_pytorch(followed: Path) -> None:
 
 
 def test_the_page_adds_an_operator_that_is_not_there(followed: Path) -> None:
-    """Else the page shows nothing, and no test of it could fail."""
+    """Otherwise the page shows nothing new, and no test of it could fail."""
     files = (DEFINITION, LOWERING, "tests/graph/importers/test_opinfo.py")
     here, there = ([(folder / name).read_text(encoding="utf-8") for name in files] for folder in (ROOT, followed))
     assert [bool(re.search(r"\bldexp\b", text)) for text in there] == [True, True, True]
@@ -36,7 +36,7 @@ def test_the_page_adds_an_operator_that_is_not_there(followed: Path) -> None:
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout in which the page was followed."""
+    """A copy of the checkout with the page's steps applied."""
     checkout = copy_of_checkout(tmp_path_factory.mktemp("followed"), *NEEDED)
     add(checkout / DEFINITION, f"\n\n{block(DEFINITION)}")
     add(checkout / LOWERING, block(LOWERING), after="\nlowering(", before="\n\n")
@@ -46,6 +46,6 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def block(file: str) -> str:
-    """The page's block for a file."""
+    """The page's code block for a file."""
     (text,) = blocks(PAGE, f"python file={file}")
     return text

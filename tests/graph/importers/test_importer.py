@@ -1,4 +1,4 @@
-"""The FX importer: what becomes native, what becomes extern and how, strides, origins, constants, refusals."""
+"""The FX importer: native and extern operators, strides, origins, constants, refusals."""
 
 from __future__ import annotations
 

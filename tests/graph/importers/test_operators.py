@@ -25,7 +25,7 @@ def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
 
 
 def check(function: Function, *args: Any, native: bool = True, **kwargs: Any) -> Traced:
-    """The imported graph gives what eager gives; ``native``: without help from PyTorch."""
+    """The imported graph gives eager's results; ``native``: without help from PyTorch."""
     traced = trace(function, args, kwargs)
     assert_equal(traced.outputs, function(*args, **kwargs))
     reasons = [(str(n.attrs["target"]), n.attrs["reason"]) for n in traced.externs]

@@ -1,4 +1,4 @@
-"""Breadth: PyTorch's own samples of its operators, through the importer against eager."""
+"""Coverage: PyTorch's own samples of its operators, through the importer against eager."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ _NATIVE = """
     scatter_reduce index_reduce
 """
 NATIVE = _NATIVE.split()
-"""Operators of which most samples must be native throughout."""
+"""Operators whose samples must mostly be native throughout."""
 
 _THROUGH = """
     sort topk cummax masked_scatter bucketize searchsorted median mode histc cholesky
     _upsample_bilinear2d_aa nn.functional.grid_sample
 """
 THROUGH_PYTORCH = _THROUGH.split()
-"""Operators without a lowering: the answer must be right all the same."""
+"""Operators without a lowering: the result must be correct all the same."""
 
 DTYPES = {"f32": torch.float32, "i64": torch.int64, "bool": torch.bool, "bf16": torch.bfloat16, "f64": torch.float64}
 EVERYWHERE = ("f32",)
 EXCUSED = (
     "a tensor without elements",  # PyTorch makes those
-    "integer division by a tensor",  # a zero in it is an error
+    "integer division by a tensor",  # a zero in it must raise an error
     "element type complex",
     "windows of a 0-d tensor",
     "the average of i64",
@@ -74,7 +74,7 @@ EXCUSED = (
 
 
 def samples(op: Any, dtype: torch.dtype) -> list[Any]:
-    """A few of the operator's samples, from all over the list, that are small and that eager takes."""
+    """A few small samples of the operator that eager accepts, spread over the whole list."""
     every = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=False), 100))
     small = [s for s in every if all(size(v) < LARGEST for v in pytree.tree_leaves((s.input, s.args, s.kwargs)))]
     return small[:: max(1, len(small) // SAMPLES)][:SAMPLES]

@@ -1,4 +1,4 @@
-"""Writes at positions that are data, through the importer against PyTorch: types, equal and negative positions."""
+"""Writes at positions given by data, through the importer against PyTorch: types, equal and negative positions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_gradient_of_an_embedding(dtype: torch.dtype) -> None:
     g, i = draw(7, 5, 6, dtype=dtype), positions(10, 7, 5)
     for padding, frequency in ((-1, False), (3, False), (3, True)):
         check(lambda g, i, p=padding, f=frequency: aten.embedding_dense_backward(g, i, 10, p, f), g, i)
-    outside = positions(14, 7, 5) - 2  # what is out of range gets nothing, as in PyTorch
+    outside = positions(14, 7, 5) - 2  # a position out of range gets nothing, as in PyTorch
     check(lambda g, i: aten.embedding_dense_backward(g, i, 10, -1, False), g, outside)
 
 

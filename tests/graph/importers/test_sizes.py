@@ -1,4 +1,4 @@
-"""Symbolic sizes: one graph serves every size, and says where it finds them."""
+"""Symbolic sizes: one graph serves every size, and records where it finds them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_of(result: Any) -> list[Any]:
 
 
 def call(traced: Traced, *given: torch.Tensor) -> list[Any]:
-    """The graph at other sizes than it was traced for: its inputs are the sizes and the tensors."""
+    """The graph at sizes other than those it was traced for: its inputs are the sizes and the tensors."""
     (graph,) = traced.graphs
     tensors = iter(given)
     sizes = [n for t in given for n in t.shape]

@@ -1,4 +1,4 @@
-"""Views of any shape: random reshapes, permutations and slices against numpy, and the shapes that must not appear."""
+"""Views of any shape: random reshapes, permutations and slices against numpy, and shapes that must be refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
 
 @st.composite
 def factorisations(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Two shapes with equally many elements."""
+    """Two shapes with equal numbers of elements."""
     primes = draw(st.lists(st.sampled_from([1, 2, 2, 3, 5]), max_size=5))
     shapes: list[tuple[int, ...]] = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Each pass on the smallest graph that it is for, and on one that it must leave alone."""
+"""Each pass on the smallest graph that it changes, and on one that it must leave alone."""
 
 from __future__ import annotations
 

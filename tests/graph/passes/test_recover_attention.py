@@ -1,4 +1,4 @@
-"""Attention in the forms in which models write it by hand: it is recovered, or left alone where it must be."""
+"""Attention in the forms in which models write it out: recovered, or left alone where it must be."""
 
 from __future__ import annotations
 

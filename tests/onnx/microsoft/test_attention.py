@@ -1,4 +1,4 @@
-"""ONNX Runtime's attention operators beside ONNX Runtime itself."""
+"""ONNX Runtime's attention operators against ONNX Runtime itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def f32(*shape: int) -> Array:
 
 
 def i32(*values: Any) -> Array:
-    """These integers."""
+    """An array of these integers."""
     return np.array(values, np.int32)
 
 
@@ -174,13 +174,13 @@ def test_results_are_those_of_onnxruntime(case: Case) -> None:
 
 
 def test_rows_of_different_lengths() -> None:
-    """A row that is shorter than the cache: its next key goes behind its last one."""
+    """A row shorter than the cache: its next key goes after its last one."""
     case = group("ragged", {"length": 1, **past(2, 5), **TABLES}, [6, 4], 6, do_rotary=1)
     compare(replace(case, compared=1))
 
 
 def test_packed_queries_keys_and_values() -> None:
-    """ONNX Runtime has them on GPUs only: the result is that of the parts."""
+    """ONNX Runtime has them only on GPUs, so the expected result is composed of their parts."""
     q, kv = f32(2, 3, 8), f32(2, 5, 2, 2, 4)
     k, v = (np.ascontiguousarray(kv[:, :, :, i]).reshape(2, 5, 8) for i in range(2))
     whole = Case("MultiHeadAttention", {"query": q, "key": kv}, TWO)

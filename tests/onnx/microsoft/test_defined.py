@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators that its CPU provider does not have, against their definition written in PyTorch, in f64."""
+"""ONNX Runtime's operators that its CPU provider lacks, against their definition written in PyTorch, in f64."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def f32(*shape: int) -> Array:
 
 
 def bias_softmax(data: Tensor, bias: Tensor, axis: int, inner: bool) -> Tensor:
-    """The last dimensions from ``axis`` on are one. An inner bias is repeated behind its first dimensions."""
+    """Softmax over the dimensions from ``axis`` on, taken as one. An inner bias repeats after its first dimensions."""
     if inner:
         last = data.dim() - axis
         leading = bias.shape[: bias.dim() - last]
@@ -166,7 +166,7 @@ def test_a_mean_of_quantised_numbers(keepdims: int, kind: Any) -> None:
     (got,) = load_model(case.model(), engine=by_definition)(case.feeds())
     assert got.dtype == kind
     assert got.shape == want.shape
-    assert np.abs(got.astype(np.float64) - want).max() <= 1  # a tie may be rounded either way
+    assert np.abs(got.astype(np.float64) - want).max() <= 1  # a tie may round either way
 
 
 def test_dropout_while_training_is_refused() -> None:

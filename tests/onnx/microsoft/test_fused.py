@@ -1,4 +1,4 @@
-"""ONNX Runtime's fused operators beside ONNX Runtime itself."""
+"""ONNX Runtime's fused operators against ONNX Runtime itself."""
 
 from __future__ import annotations
 

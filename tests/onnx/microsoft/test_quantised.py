@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators on quantised tensors beside ONNX Runtime itself."""
+"""ONNX Runtime's operators on quantised tensors against ONNX Runtime itself."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def i8(*shape: int) -> Array:
 
 
 def scale(value: float) -> Array:
-    """A scale for all."""
+    """A single scale."""
     return np.array(value, np.float32)
 
 
 def zero(value: int, dtype: type = np.uint8) -> Array:
-    """A zero point for all."""
+    """A single zero point."""
     return np.array(value, dtype)
 
 
@@ -66,7 +66,7 @@ def one(x: Array, dtype: type = np.uint8, out: float = 0.05) -> dict[str, Array]
 
 
 def columns(*shape: int, low: float = 0.01) -> Array:
-    """A scale for each column."""
+    """One scale per column."""
     return (RANDOM.random(shape) * 0.02 + low).astype(np.float32)
 
 
@@ -239,7 +239,7 @@ CASES = [
 
 
 def nibbles(bits: int, *shape: int) -> Array:
-    """Bytes of weights of ``bits`` bits."""
+    """Weights of ``bits`` bits, packed into bytes."""
     return u8(*shape[:-1], shape[-1] * bits // 8)
 
 
@@ -312,7 +312,7 @@ def test_compiled(case: Case) -> None:
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_a_quantised_lstm_is_near_one_of_floats(direction: str) -> None:
-    """ONNX Runtime rounds states to integers between steps; the result here is nearer to that of the weights."""
+    """ONNX Runtime rounds states to integers between steps; the result here is closer to that of the weights."""
     count = 2 if direction == "bidirectional" else 1
     w, r = i8(count, 3, 16), i8(count, 4, 16)
     scales = [np.full(count, 0.004, np.float32), np.full(count, 0.005, np.float32)]
@@ -337,7 +337,7 @@ def test_a_quantised_lstm_is_near_one_of_floats(direction: str) -> None:
 
 
 def test_integers_are_multiplied_and_added_exactly() -> None:
-    """Operators that ONNX Runtime documents without having them on CPUs."""
+    """Operators that ONNX Runtime documents but lacks on CPUs."""
     a, b = u8(2, 3), u8(3)
     case = Case("MulInteger", {"A": a, "az": zero(5), "B": b, "bz": zero(200)})
     (made,) = load_model(case.model(), engine=by_definition)(case.feeds())

@@ -1,4 +1,4 @@
-"""Classic ensembles of trees, their labels and maps, beside ONNX Runtime."""
+"""Classic tree ensembles, their labels and maps, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")
 
 
 def forest(draw: np.random.Generator, trees: int, kind: str, targets: int, low: float) -> dict[str, Any]:
-    """Random trees of four features; each leaf has a weight for one to ``targets`` targets."""
+    """Random trees over four features; each leaf has a weight for one to ``targets`` targets."""
     found: dict[str, list[Any]] = {
         k: []
         for k in (
@@ -64,12 +64,12 @@ def model(nodes: list[onnx.NodeProto], results: list[str]) -> onnx.ModelProto:
 
 
 def both(proto: onnx.ModelProto, x: Array) -> tuple[list[Any], list[Any]]:
-    """Results of taskmap and of ONNX Runtime."""
+    """The results of taskmap and of ONNX Runtime."""
     return load_model(proto, engine=by_definition)(x), onnxruntime_results(proto, {"x": x})
 
 
 def rows(seed: int) -> Array:
-    """Six rows, with a number that is missing."""
+    """Six rows, one number of them missing."""
     x = np.random.default_rng(seed).standard_normal((6, 4)).astype(np.float32)
     x[2, 1] = np.nan
     return x

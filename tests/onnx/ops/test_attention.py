@@ -73,7 +73,7 @@ def test_equals_the_reference(name: str) -> None:
 
 
 def test_half_precision_is_rounded_once() -> None:
-    """The largest error is half a unit in the last place, which no result that rounds its scores attains."""
+    """The largest error is half a unit in the last place, which no implementation that rounds its scores attains."""
     given = {n: v.astype(np.float16) for n, v in case(6, 20).items()}
     (got,) = load_model(attention(given, 1), engine=by_definition)(given)
     (want,) = ReferenceEvaluator(attention(given, 1)).run(None, {n: v.astype(np.float64) for n, v in given.items()})

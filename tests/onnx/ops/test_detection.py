@@ -1,4 +1,4 @@
-"""Operators of models that detect objects, against ONNX's reference: scatter, samples at regions, suppression."""
+"""Operators of object-detection models, against ONNX's reference: scatter, samples at regions, suppression."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 SLOW_TO_COMPILE = frozenset(n for n, (_, _, attributes) in CASES.items() if attributes.get("mode") == "cubic")
-"""Sixteen samples for each element take the C compiler seconds."""
+"""Sixteen samples for each element, for which the C compiler takes seconds."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Products of integers of eight bits are exact whatever their length, at the ends of the range as well."""
+"""Products of eight-bit integers are exact for any length, even at the ends of their range."""
 
 from __future__ import annotations
 

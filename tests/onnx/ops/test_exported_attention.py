@@ -40,7 +40,7 @@ def by_the_standard() -> onnx.ModelProto:
 
 
 def compiled(proto: onnx.ModelProto, arrays: list[np.ndarray[tuple[int, ...], np.dtype[np.float16]]]) -> CudaSource:
-    """The one kernel of a model, which is right."""
+    """The one kernel of a model whose result is correct."""
     loaded = load_model(proto, Options(target="cuda-sim", gpu="sm_90a"))
     (result,) = loaded(*arrays)
     q, k, v = (torch.from_numpy(a).double() for a in arrays)

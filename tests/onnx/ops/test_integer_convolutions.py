@@ -1,4 +1,4 @@
-"""Convolutions of integers of eight bits: exact however many products are added up, at the ends of the ranges too."""
+"""Convolutions of eight-bit integers are exact for any number of products, even at the ends of their range."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ U8, I8, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
 
 
 def convolver(w: Any, groups: int, zero: int, stored: bool = True) -> OnnxModel:
-    """y = ConvInteger(x, w) with the zero point ``zero`` of x; ``stored``: w is the model's own."""
+    """y = ConvInteger(x, w) with the zero point ``zero`` of x; ``stored``: w is part of the model."""
     channels = w.shape[1] * groups
     taken = [helper.make_tensor_value_info("x", U8, [1, channels, "h", 9])]
     constants = [numpy_helper.from_array(np.array(zero, np.uint8), "z")]
@@ -28,7 +28,7 @@ def convolver(w: Any, groups: int, zero: int, stored: bool = True) -> OnnxModel:
 
 
 def expected(x: Any, w: Any, groups: int, zero: int) -> Any:
-    """The convolution by integers of 64 bits."""
+    """The convolution in 64-bit integers."""
     shifted = np.pad(x.astype(np.int64) - zero, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(shifted, (3, 3), axis=(2, 3))
     per, outer = w.shape[1], w.shape[0] // groups
@@ -47,7 +47,7 @@ def test_sums_are_exact(channels: int, outer: int, groups: int, stored: bool) ->
         zero = (0, 128, 255)[case]
         x = draw.choice([0, 1, 254, 255], (1, channels, 6, 9)).astype(np.uint8)
         w = draw.choice([-128, -127, 126, 127], (outer, channels // groups, 3, 3)).astype(np.int8)
-        if case == 2:  # every product is as large as it can be
+        if case == 2:  # every product has the largest possible value
             x[:], w[:] = 0, -128
         made = convolver(w, groups, zero, stored)
         feeds = {"x": x} if stored else {"x": x, "w": w}

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer against counting one window after another."""
+"""TfIdfVectorizer against a count of one window after another."""
 
 from __future__ import annotations
 

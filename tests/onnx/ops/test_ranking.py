@@ -1,4 +1,4 @@
-"""TopK, compiled where few elements are wanted or rows are short, else on the host: against a stable sort by numpy."""
+"""TopK, compiled for few elements or short rows, else on the host, against a stable sort by numpy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def top_k(dtype: Any, sizes: list[Any], count: int, axis: int, largest: int) -> 
 
 
 def drawn(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Few different numbers, so that many are equal; among floats infinities."""
+    """Few distinct numbers, so that many are equal; infinities among the floats."""
     rng = np.random.default_rng(sum(shape))
     x = rng.integers(0, 9, shape).astype(dtype)
     if x.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: every variant against a plain loop in float64, as one kernel of any length and batch."""
+"""LSTM, GRU and RNN: every variant against a plain loop in float64, as one kernel for any length and batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.onnx.recurrences import BOTH, VARIANTS, Array, Case
 
 
 def agree(got: Sequence[Array], case: Case) -> None:
-    """The results are those of the plain loop."""
+    """Asserts that the results equal those of the plain loop."""
     for have, want in zip(got, case.expected(), strict=True):
         np.testing.assert_allclose(have, want, rtol=2e-5, atol=2e-6)
 

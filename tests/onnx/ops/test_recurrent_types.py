@@ -27,7 +27,7 @@ CASES = [
 
 
 def in_type(case: Case, elem: int, numpy_type: Any) -> tuple[ModelProto, dict[str, Array]]:
-    """The case's model and inputs with all floating values of another type."""
+    """The case's model and inputs, with all floating-point values converted to another type."""
     proto, given = case.model()
     proto.opset_import[0].version = 22
     for stored in proto.graph.initializer:

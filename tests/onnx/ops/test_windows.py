@@ -1,5 +1,5 @@
-"""Operators on windows and sequences whose positions are data, compiled: places of maxima, their reverse, overlapping
-blocks, moved taps, reversed sequences, running sums; and trees and tables of labels, which the host walks."""
+"""Operators on windows and sequences at positions given by data, compiled: places of maxima, their inverse, overlapping
+blocks, moved taps, reversed sequences, running sums; and trees and label tables, which the host evaluates."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
 
 
 def check(name: str, proto: Any, given: dict[str, Any], loaded: Any) -> None:
-    """The results are the reference's."""
+    """Asserts that the results equal the reference's."""
     got = loaded(given)
     for g, w in zip(got, ReferenceEvaluator(proto).run(None, given), strict=True):
         assert g.dtype == w.dtype, name
@@ -152,7 +152,7 @@ def test_the_last_of_equal_labels_counts() -> None:
 
 
 def _trees(cycle: bool, aggregate: int) -> Any:
-    """Two trees over three features: one of two levels with a missing value, one that is a leaf."""
+    """Two trees over three features: one with two levels and a missing value, one that is a single leaf."""
     node = helper.make_node(
         "TreeEnsemble",
         ["x"],

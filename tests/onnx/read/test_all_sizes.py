@@ -1,5 +1,5 @@
-"""One graph for all sizes: what each operator computes at several sizes is what ONNX computes, and nothing more is made
-for a second size; where that cannot be, the node that prevents it is named."""
+"""One graph for all sizes: each operator computes what ONNX computes at several sizes, and a second size compiles
+nothing new. Where this is impossible, the message names the node that prevents it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def floats(*shape: int) -> Array:
 
 
 def ints(below: int, *shape: int) -> Array:
-    """Integers from 0 up to, not including, ``below``."""
+    """Integers in [0, ``below``)."""
     return np.random.default_rng(sum(shape)).integers(0, below, shape)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model of open sizes; ``give`` makes its inputs for each of ``sizes``. ``graphs``: so many are needed."""
+    """A model of open sizes; ``give`` makes its inputs for each of ``sizes``. ``graphs``: how many graphs it needs."""
 
     nodes: list[Node]
     give: Callable[..., list[Array]]
@@ -53,7 +53,7 @@ class Case:
     graphs: int = 1
 
     def build(self) -> onnx.ModelProto:
-        """The model: dimensions that differ between the sizes are open."""
+        """The model; dimensions that differ between the sizes are open."""
         first, second = (self.give(*s) for s in self.sizes[:2])
         inputs: dict[str, tuple[int, list[Any]]] = {}
         for i, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -63,7 +63,7 @@ class Case:
 
 
 def op(kind: str, inputs: str, outputs: str = "y", **attributes: Any) -> Node:
-    """A node; names are separated by blanks, "-" is a missing one."""
+    """A node; blanks separate names, "-" stands for a missing one."""
     names = ["" if n == "-" else n for n in inputs.split()]
     return helper.make_node(kind, names, outputs.split(), **attributes)
 
@@ -80,7 +80,7 @@ def resized(*nodes: Node, **attributes: Any) -> list[Node]:
 
 
 def two_images(n: int, h: int, w: int, k: int, m: int) -> list[Array]:
-    """An image and another of another size."""
+    """An image, and another one of a different size."""
     return [floats(n, 3, h, w), floats(n, 3, k, m)]
 
 
@@ -252,14 +252,14 @@ CASES |= {
 
 
 def expected(proto: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
-    """What ONNX Runtime, or else ONNX's reference, computes."""
+    """The result of ONNX Runtime or, failing that, of ONNX's reference."""
     if find_spec("onnxruntime") is None:
         return list(ReferenceEvaluator(proto).run(None, feeds))
     return list(import_module("onnxruntime").InferenceSession(proto.SerializeToString()).run(None, feeds))
 
 
 def graphs_of(found: OnnxModel) -> int:
-    """How many graphs were made, which all are for many sizes."""
+    """The number of graphs made, all of which must serve many sizes."""
     assert not found.refusals
     assert all(s.guard is not None for s in found.program.segments())
     return len(found.program.segments())
@@ -328,7 +328,7 @@ def test_sizes_that_are_1_are_repeated() -> None:
 
 
 def counted(graphs: list[Graph]) -> Callable[[Graph], Any]:
-    """An engine that notes what it compiles."""
+    """An engine that records what it compiles."""
 
     def engine(graph: Graph) -> Any:
         graphs.append(graph)
@@ -338,7 +338,7 @@ def counted(graphs: list[Graph]) -> Callable[[Graph], Any]:
 
 
 def test_a_graph_that_is_wrong_for_these_sizes_is_not_compiled_and_its_node_is_named() -> None:
-    # Read with open sizes, the dimension is split into its half and the rest, which are added: an even size is needed.
+    # Read with open sizes, the dimension is split into its half and the rest, which are added: only even sizes work.
     nodes = [
         op("Shape", "x", "n", end=1),
         op("Div", "n two", "h"),
@@ -383,7 +383,7 @@ def test_graphs_after_a_step_of_the_host_are_for_all_sizes_too() -> None:
         x = floats(n, m)
         np.testing.assert_allclose(ours(x)[0], x[x > 0] / (n * m), rtol=1e-6)
     assert len(made) == 2
-    nothing = -np.abs(floats(3, 5))  # no result has elements: that is another graph
+    nothing = -np.abs(floats(3, 5))  # the result has no elements, which takes another graph
     assert ours(nothing)[0].shape == (0,)
 
 

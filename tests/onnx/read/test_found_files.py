@@ -1,4 +1,4 @@
-"""Files as converters leave them: nodes in any order, sizes that are no sizes, names that name nothing."""
+"""Files as converters leave them: unordered nodes, placeholders for sizes, names without a definition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def model(nodes: list[onnx.NodeProto], shapes: list[Shape], result: str = "y") -
 
 
 def chain() -> list[onnx.NodeProto]:
-    """Twenty nodes, among them a branch that reads a name of the outer graph."""
+    """Twenty nodes, including a branch that reads a name of the outer graph."""
     nodes = [helper.make_node("Relu" if i % 2 else "Neg", [f"v{i - 1}" if i else "a"], [f"v{i}"]) for i in range(18)]
     arms = {
         f"{arm}_branch": helper.make_graph(
@@ -72,7 +72,7 @@ def test_a_cycle_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [-1, "?", "None", "-1", "*", ""])
 def test_sizes_that_say_nothing_are_independent(size: int | str) -> None:
-    """Two dimensions of that name may differ."""
+    """Two dimensions with this name may have different sizes."""
     proto = model([helper.make_node("MatMul", ["a", "b"], ["y"])], [[size, 4], [4, size]])
     loaded = load_model(proto, engine=by_definition)
     assert [p.type.shape for p in loaded.inputs if p.type is not None] == [(None, 4), (4, None)]

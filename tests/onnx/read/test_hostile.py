@@ -1,4 +1,4 @@
-"""Files that are wrong, or mean harm: each gives one clear error, and nothing outside the model's folder is read."""
+"""Broken or malicious files: each gives one clear error, and no file outside the model's folder is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.onnx.models import BOOL, FLOAT, INT64, convnet, mlp, model
 NAMES = ['"', "*/ int main(", "a\nb", "%s%n%d", "\\", "x" * 3000, "\u202e", "$(id)", "{0}", "'; --"]
 
 SYNTAX = frozenset({'"', "\\"})
-"""Names that C text may contain by itself."""
+"""Names that are harmless in C text."""
 
 
 def read(proto: onnx.ModelProto | bytes | Path) -> OnnxModel:
@@ -153,7 +153,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def external(location: str, folder: Path, offset: str = "0", length: str = "16") -> Path:
-    """A model whose weight lies in the file ``location``."""
+    """A model whose weight is stored in the file ``location``."""
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=value)

@@ -1,4 +1,4 @@
-"""Reading takes work in proportion to the number of nodes: calls are counted for n nodes and for 2 n."""
+"""Reading takes time proportional to the number of nodes: calls are counted for n nodes and for 2 n."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Nodes = list[onnx.NodeProto]
 
 
 class ReadError(Exception):
-    """The graph is read; nothing is compiled."""
+    """Reads the graph and compiles nothing."""
 
 
 def _engine(graph: Graph) -> Any:
@@ -29,7 +29,7 @@ def _engine(graph: Graph) -> Any:
 
 
 def _calls(model: onnx.ModelProto) -> int:
-    """How many calls of Python's functions reading takes."""
+    """The number of Python function calls that reading makes."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -61,7 +61,7 @@ def _model(nodes: Nodes, result: str, stored: dict[str, Any]) -> onnx.ModelProto
 
 
 def quantised(n: int) -> onnx.ModelProto:
-    """Quantised and back, added, and given a shape that is computed from its own."""
+    """Quantised and back, added, and reshaped to a shape computed from its own."""
     nodes: Nodes = []
     last = "x"
     for i in range(n):
@@ -79,7 +79,7 @@ def quantised(n: int) -> onnx.ModelProto:
 
 
 def constants(n: int) -> onnx.ModelProto:
-    """A chain of constants whose values are asked for one after another."""
+    """A chain of constants whose values are requested one after another."""
     nodes: Nodes = []
     last = "x"
     for i in range(n):
@@ -97,7 +97,7 @@ def constants(n: int) -> onnx.ModelProto:
 
 
 def empties(n: int) -> onnx.ModelProto:
-    """Tensors without elements that are put before others again and again."""
+    """Tensors without elements, concatenated with others again and again."""
     nodes: Nodes = []
     last = "x"
     for i in range(n):
@@ -110,7 +110,7 @@ def empties(n: int) -> onnx.ModelProto:
 
 
 def branches(n: int) -> onnx.ModelProto:
-    """Branches, whose graphs see every name before them."""
+    """Branches whose graphs see every name before them."""
     nodes: Nodes = []
     last = "x"
     for i in range(n):
@@ -129,14 +129,14 @@ def branches(n: int) -> onnx.ModelProto:
 
 
 def shared(n: int) -> onnx.ModelProto:
-    """Every operator reads the first result, and the one before it."""
+    """Each operator reads the first result and its predecessor's."""
     nodes = [helper.make_node("Relu", ["x"], ["y0"]), helper.make_node("Neg", ["y0"], ["y1"])]
     nodes += [helper.make_node("Add", ["y0", f"y{i}"], [f"y{i + 1}"]) for i in range(1, n)]
     return _model(nodes, f"y{n}", {})
 
 
 def _check(calls: Callable[[int], int]) -> None:
-    calls(10)  # what is made once: parsed definitions, imported modules
+    calls(10)  # one-time work: parsed definitions, imported modules
     one, two = calls(100), calls(200)
     assert two <= 2.1 * one, f"{one} calls for 100, {two} for 200"
 

@@ -1,4 +1,4 @@
-"""Errors of ONNX models name what the reader of the message knows: nodes, inputs and operators of the model."""
+"""Errors of ONNX models use names that the reader knows: nodes, inputs and operators of the model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_sizes_that_differ_are_said_with_the_inputs() -> None:
 
 
 def gathers() -> onnx.ModelProto:
-    """Two Gathers that fuse with what follows, one of positions that are computed."""
+    """Two Gathers that fuse with their readers, one of them at computed positions."""
     nodes = [
         helper.make_node("Gather", ["words", "ids"], ["a"], name="words/Gather"),
         helper.make_node("Cast", ["kinds"], ["whole"], name="kinds/Cast", to=INT64),

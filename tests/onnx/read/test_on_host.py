@@ -1,4 +1,4 @@
-"""Operators that the host runs are told by name, with the reason."""
+"""Operators that the host runs are reported by name, with the reason."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_half_precision(elem: int, dtype: Any, unit: float) -> None:
     e = np.exp(np.maximum(normed * scale.astype(np.float64) + bias.astype(np.float64), 0))
     exact = e / e.sum(-1, keepdims=True)
     assert np.abs(wide - exact).max() <= 2 * unit * exact.max()
-    assert np.abs(wide - exact).max() > 0  # it was rounded to the type
+    assert np.abs(wide - exact).max() > 0  # the type's rounding shows
 
 
 def test_optional_inputs() -> None:

@@ -1,5 +1,5 @@
-"""One network in every version of the operator set: what operators are given as attributes in one version and as inputs
-in the next, and what they mean by it, makes no difference but where the standard says so."""
+"""One network in every version of the operator set: a parameter that is an attribute in one version and an input in the
+next makes no difference, except where the standard changes its meaning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 
 
 class Network:
-    """Collects nodes; numbers become attributes up to a version, and inputs from it on."""
+    """Collects nodes; numbers are attributes up to a version, and inputs from that version on."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -28,11 +28,11 @@ class Network:
         self.stored: dict[str, Any] = {}
 
     def add(self, op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
-        """A node as it is."""
+        """A node, unchanged."""
         self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
 
     def moved(self, op: str, inputs: list[str], outputs: list[str], since: int, given: Any, **rest: Any) -> None:
-        """A node whose numbers ``given``, by name, are inputs since that version; floats stay floats."""
+        """A node whose numbers ``given``, by name, are inputs from that version on; floats stay floats."""
         if self.version < since:
             self.add(op, inputs, outputs, **given, **rest)
             return
@@ -74,7 +74,7 @@ def network(version: int) -> onnx.ModelProto:
 
 
 def expected(version: int) -> tuple[Any, Any]:
-    """Its results by numpy; before version 13 the softmax is over all dimensions from the given one on."""
+    """Its results in numpy; before version 13 the softmax covers all dimensions from the given one on."""
     clipped = np.clip(np.pad(X[:, :, 1:4].astype(np.float64), [(0, 0), (0, 0), (1, 1)], constant_values=0.5), -1, 0.75)
     e = np.exp(clipped)
     soft = e / e.sum((1, 2) if version < 13 else 1, keepdims=True)
