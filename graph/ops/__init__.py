@@ -2,17 +2,17 @@
 
 No operator declares its class: whether it fuses follows from its expression (``analysis.classify``). In reading order:
 
-promotion, pointwise          the common type of operands, and the form of every element-wise operator
-arithmetic, logic             sums, products, comparisons, choices
-activations                   relu, gelu and their kin
-views, rearrange, join        operators that move elements: reshape, permute, slices; flip, pad; cat, stack
-creation                      tensors without inputs
-reductions, softmax, norms    reductions, and the operators built from them
-matmul, convolution           contractions
-pooling, resample             windows and interpolation
-gather, scatter               reads and writes at positions that are data
-attention, recurrent          attention, LSTM, GRU and RNN, one operator each
-*_gradients                   the backward operators of a family
+    promotion, pointwise        the common type of operands, and the form of every element-wise operator
+    arithmetic, logic           sums, products, comparisons, choices
+    activations                 relu, gelu and their kin
+    views, rearrange, join      operators that move elements: reshape, permute, slices; flip, pad; cat, stack
+    creation                    tensors without inputs
+    reductions, softmax, norms  reductions, and the operators built from them
+    matmul, convolution         contractions
+    pooling, resample           windows and interpolation
+    gather, scatter             reads and writes at positions that are data
+    attention, recurrent        attention, LSTM, GRU and RNN, one operator each
+    *_gradients                 the backward operators of a family
 
-Imports: ir, ``analysis.size_forms``, and ``build`` and ``nodes`` of graph.
+May import: ir, ``analysis.size_forms``, and ``build`` and ``nodes`` of graph.
 """

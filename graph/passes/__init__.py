@@ -1,4 +1,19 @@
-"""The passes from graph to graph, in order. Dead nodes need no pass: a graph's nodes are those its outputs reach."""
+"""Graph passes: rewrites from Graph to Graph, run in the order of ``PASSES``.
+
+No pass removes dead nodes, because a graph's nodes are those that its outputs reach. In reading order:
+
+    base            what a pass provides, and ``rewrite``
+    views           views of views become one view
+    casts           pairs of exact conversions cancel
+    constants       tensors of one value become numbers
+    duplicates      equal nodes are merged
+    attention       a written-out attention becomes one operator (attention_scores and elements match it)
+    scales          batch normalisation moves into the convolution before it
+    concatenations  concatenations in place
+    weight_packing  weights in the order in which templates read them; the driver runs it for a target
+
+May import: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes`` and ``ops`` of graph.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """The ONNX importer: models of opset 7 and newer become Graphs.
 
-read        the reader: files, shapes, constants, control flow, and the call that an operator's lowering receives
-ops         the standard's operators, one file per family
-ml          operators of ai.onnx.ml: trees, linear models, n-grams
-microsoft   ONNX Runtime's own operators, composed of standard ones
-families    imports all of them, which fills the table of lowerings
+    read       the reader: files, shapes, constants, control flow, and the call that an operator's lowering receives
+    ops        the standard's operators, one file per family
+    ml         operators of ai.onnx.ml: trees, linear models, n-grams
+    microsoft  ONNX Runtime's own operators, composed of standard ones
+    families   imports all of them, which fills the table of lowerings
 
-The names below load on first use, and the families with them: importing this package loads no framework. Imports: ir,
-``analysis``, ``ops``, ``importers.torch.types``, ``build``, ``extern``, ``nodes`` and ``reference`` of graph, and onnx.
+The names below load on first use, and the families with them: importing this package loads no framework.
+
+May import: ir, ``analysis``, ``ops``, ``importers.torch.types``, ``build``, ``extern``, ``nodes`` and ``reference`` of
+graph, and onnx.
 """
 
 from importlib import import_module

@@ -1,13 +1,13 @@
 """The PyTorch importer: an FX graph of ATen operators becomes a Graph. In reading order:
 
-fx               the reader: one lowering per operator, or an extern node that PyTorch runs
-table            the table of lowerings, which the package ``aten`` fills, one file per family
-types            element types, and the tensors that taskmap cannot hold
-symbols          symbolic sizes as expressions over size variables
-storage          the tensor behind a chain of views, for operators that address storage
-homes            storage that results share in PyTorch, for values that the caller gets
-origin           the user's line for each node
-decompositions   the ATen operators that AOTAutograd decomposes before the graph arrives
+    fx              the reader: one lowering per operator, or an extern node that PyTorch runs
+    table           the table of lowerings, which the package ``aten`` fills, one file per family
+    types           element types, and the tensors that taskmap cannot hold
+    symbols         symbolic sizes as expressions over size variables
+    storage         the tensor behind a chain of views, for operators that address storage
+    homes           storage that results share in PyTorch, for values that the caller gets
+    origin          the user's line for each node
+    decompositions  the ATen operators that AOTAutograd decomposes before the graph arrives
 
-Imports: ir, ``analysis.inlining``, ``ops``, ``extern`` and ``nodes`` of graph, and torch.
+May import: ir, ``analysis.inlining``, ``ops``, ``extern`` and ``nodes`` of graph, and torch.
 """

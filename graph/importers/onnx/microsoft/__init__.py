@@ -3,14 +3,14 @@
 Each is composed of standard operators, so sizes, fusion and types follow from theirs. Source: ContribOperators.md of
 ONNX Runtime. In reading order:
 
-contract             the notation for an operator's parameters, and the table of contracts
-composition          the function body that a definition builds
-fused                activations and products
-convolutions, norms  convolutions with an activation or in NHWC; normalisations
-attention, grouped_attention          attention with masks, caches and rotation
-quantised, quantised_products         operators on quantised tensors
-few_bits             weights of two, four and eight bits
-table                imports all of them, which fills the table of contracts
+    contract                       the notation for an operator's parameters, and the table of contracts
+    composition                    the function body that a definition builds
+    fused                          activations and products
+    convolutions, norms            convolutions with an activation or in NHWC; normalisations
+    attention, grouped_attention   attention with masks, caches and rotation
+    quantised, quantised_products  operators on quantised tensors
+    few_bits                       weights of two, four and eight bits
+    table                          imports all of them, which fills the table of contracts
 
-Imports: ``importers.onnx.read``, ``graph.build``, ir and onnx.
+May import: ``importers.onnx.read``, ``graph.build``, ir and onnx.
 """

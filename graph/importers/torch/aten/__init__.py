@@ -1,7 +1,8 @@
 """Lowerings of ATen operators, one file per family; importing this package fills the table ``ATEN``.
 
 Each file registers functions of ``graph.ops`` under the names of overloads, and adapts arguments where the two differ.
-Imports: ``importers.torch.table``, ``graph.ops``, ``graph.nodes`` and ir.
+
+May import: ``importers.torch.table``, ``graph.ops``, ``graph.nodes`` and ir.
 """
 
 from taskmap.graph.importers.torch.aten import (
