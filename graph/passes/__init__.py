@@ -40,8 +40,8 @@ PASSES: tuple[GraphPass, ...] = (
 
 
 def run_passes(graph: Graph, observe: Observer[Graph] | None = None, *, verify: bool = False) -> Graph:
-    """The graph after every pass, the given one unchanged; ``observe`` sees each step. ``verify``: the conditions of
-    every pass are checked."""
+    """Runs every pass and leaves ``graph`` unchanged; ``observe`` sees each step. ``verify`` checks the conditions of
+    every pass."""
     return run_pipeline(PASSES, graph, observe, verify=verify)
 
 

@@ -39,7 +39,7 @@ def no_node(text: str, wrong: Callable[[Node], bool]) -> Condition[Graph]:
 
 
 def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
-    """``graph`` with ``visit`` applied to every node, inputs first, so that ``visit`` sees a node with new inputs."""
+    """``graph`` with ``visit`` applied to every node, inputs first: ``visit`` sees a node with its new inputs."""
     made: dict[Node, Node] = {}
     for node in graph.nodes():
         inputs = tuple(made[n] for n in node.inputs)
@@ -50,7 +50,7 @@ def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
 
 
 def escaping(graph: Graph) -> set[Node]:
-    """Outputs, and what they are views of: the caller may write to that memory, so two of them are never made one."""
+    """Outputs and the values they are views of. The caller may write to that memory, so no two of them are merged."""
     found: set[Node] = set()
     stack = [n for n in graph.outputs if n is not None]
     while stack:

@@ -22,7 +22,7 @@ class FoldCasts(GraphPass):
     after = "no conversion follows an exact one"
     why_here = "after views, which may lie between two conversions; before duplicates, of which it creates some"
     requires = (SINGLE_VIEWS,)
-    ensures = (no_node("no conversion follows one that lost nothing", lambda n: _visit(n) is not n),)
+    ensures = (no_node("no conversion follows an exact one", lambda n: _visit(n) is not n),)
 
     def run(self, graph: Graph) -> Graph:
         """The graph with such pairs replaced."""

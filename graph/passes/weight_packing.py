@@ -142,8 +142,8 @@ class PackWeights(GraphPass):
 
 
 WEIGHTS_CHANNELS_LAST = PackWeights(lambda rows, columns, dtype: 1, images=True)
-"""Lays the weights of convolutions out like images whose channels come last: [filters, taps, channels], and of
-depthwise ones [taps, channels]. Elements that are read together then lie together."""
+"""Stores convolution weights as channels-last images are stored: [filters, taps, channels], or [taps, channels] for
+depthwise ones. Values that are read together are then adjacent."""
 
 
 def constant_nodes(graph: Graph) -> set[Node]:
