@@ -1,4 +1,14 @@
-"""How to compute it: from a task to a kernel, by template or by rule."""
+"""How to compute it: from a task to a kernel, by template or by rule.
+
+A *task* is one fused group of operators. ``schedule`` asks the templates of the target in turn; if none takes the task,
+a rule does (rows, else pointwise). ``space`` lists the configurations of a task's anchor for tuning.
+
+    common/    what both devices share: inlining, memory access, row and scatter domains, problems and spaces
+    cpu/       C kernels: rules, and a folder for each template family
+    cuda/      kernels for NVIDIA GPUs: rules, and a folder for each template family
+
+Imports ``ir`` only; ``common`` imports neither device, and the devices never import each other.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +64,7 @@ _TEMPLATES = (
     schedule_scan,
     schedule_scatter,
 )
-"""Of the CPU, in the order in which they are asked."""
+"""The CPU's templates, in the order in which they are asked."""
 _TUNABLE = {
     "cpu": (
         Template("cpu.attention", _find_attention, _read_attention),
@@ -63,17 +73,18 @@ _TUNABLE = {
     ),
     "cuda": (Template("cuda.matmul", _find_cuda_matmul, _read_cuda_matmul),),
 }
-"""By kind of target, the templates whose configurations can be chosen."""
+"""Templates with tunable configurations, by kind of target."""
 _NO_HINTS: Mapping[Var, int] = MappingProxyType({})
 _ANY_SIZE = 64
-"""What stands for a symbolic size where only the template matters."""
+"""The size assumed for a symbolic dimension when only the choice of template matters."""
 
 
 def schedule(task: Task, target: Target, config: Config | None = None, attempt: int = 0) -> Kernel:
-    """The kernel of ``task`` on ``target``, its buffers the task's inputs and then its outputs; with ``config``, of its
-    problem's space, where one is given. ``attempt``: how many kernels of the task had not registers enough on a GPU.
+    """The kernel of ``task`` on ``target``; its buffers are the task's inputs, then its outputs. A ``config`` comes
+    from the space of the task's problem. ``attempt``: how many earlier kernels of this task spilled registers on a GPU.
 
-    Raises ScheduleError when no template or rule takes the task, not with ``config``, or not after so many attempts.
+    Raises ScheduleError if no template or rule takes the task, if ``config`` does not fit it, or if no configuration is
+    left after that many attempts.
     """
     found = None if config is None else problem(task, target, dict.fromkeys(task.dims, _ANY_SIZE))
     if found is not None and config is not None:
@@ -94,13 +105,13 @@ def schedule(task: Task, target: Target, config: Config | None = None, attempt: 
 
 
 def problem(task: Task, target: Target, hints: Mapping[Var, int] = _NO_HINTS) -> Problem | None:
-    """What of a task can be tuned: its anchor, in a canonical form, at the likely values of symbolic sizes that
-    ``hints`` give; None where no template's configuration is free."""
+    """The tunable part of a task: its anchor in canonical form, with the values of ``hints`` for symbolic sizes. None
+    if no template of the task has a choice of configurations."""
     return next((p for t in _TUNABLE.get(target.kind, ()) if (p := t.find(task, target, hints)) is not None), None)
 
 
 def read_problem(template: str, shapes: str, dtypes: str, layout: str) -> Problem:
-    """The problem that these texts say. Raises ScheduleError where they say none."""
+    """The problem that these texts describe. Raises ScheduleError if they describe none."""
     for t in (t for templates in _TUNABLE.values() for t in templates):
         if t.name == template:
             return t.read(shapes, dtypes, layout)
@@ -108,13 +119,13 @@ def read_problem(template: str, shapes: str, dtypes: str, layout: str) -> Proble
 
 
 def space(task: Task, target: Target) -> Space | None:
-    """The configurations of a task's anchor, the most promising first; None where there is nothing to choose."""
+    """The configurations of a task's anchor, the most promising first; None if there is nothing to choose."""
     found = problem(task, target)
     return None if found is None else space_of(found, target)
 
 
 def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
-    """How many columns of an m × n product the templates of ``target`` read together, for packing its second factor."""
+    """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B."""
     return panel_width(m, n, target, dtype)
 
 

@@ -1,4 +1,4 @@
-"""How a task walks through memory: the step of every access along every axis, and which axes can be merged into one."""
+"""Memory accesses of a task: the step of every access along every axis, and the axes that can be merged into one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from taskmap.schedules.common.inline import Inliner, Reader
 
 @dataclass(frozen=True, slots=True)
 class MemoryStep:
-    """One load or store: its position in terms of the axes, and the step of its address along each axis as a
-    polynomial, None where it is not linear in the axis."""
+    """One load or store. ``indices`` is its position in terms of the axes; ``steps`` are the steps of its address along
+    the axes, as polynomials, with None for an axis in which the address is not linear."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -41,8 +41,8 @@ def accesses(
     more: Callable[[Inliner], None] = lambda values: None,
     readers: Mapping[Buffer, Reader] | None = None,
 ) -> list[MemoryStep]:
-    """Every access to memory made to compute ``outputs`` at their indices, which are expressions of ``axes``, and
-    whatever ``more`` evaluates; tensors that have ``readers`` are not computed again."""
+    """Every global memory access that computes ``outputs`` at their indices, which are expressions of ``axes``, and
+    evaluates ``more``. Tensors that have ``readers`` are read through them, not recomputed."""
     simplifier = Simplifier()
     for axis, extent in zip(axes, extents, strict=True):
         simplifier.bind(axis, extent)
@@ -77,14 +77,14 @@ def _step(p: Poly, axis: Var) -> Poly | None:
 
 
 def same_count(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Whether two shapes are known to have equally many elements."""
+    """True if two shapes are known to have equally many elements."""
     simplifier = Simplifier()
     p, q = (simplifier.poly(index(product(shape))) for shape in (a, b))
     return p == q
 
 
 def require_count(task: Task, outputs: Sequence[Buffer], shape: Sequence[Dim]) -> None:
-    """Raises ScheduleError when an output has another number of elements than the ``shape`` that a schedule walks."""
+    """Raises ScheduleError if an output differs in its number of elements from ``shape``, the iteration domain."""
     for out in outputs:
         if not same_count(out.shape, shape):
             raise ScheduleError(
@@ -105,8 +105,8 @@ def storage_order(buffer: Buffer) -> list[int]:
 
 
 def memory_order(task: Task, buffer: Buffer) -> list[int]:
-    """The axes of a tensor from the largest step in memory to the smallest: its own memory, or where it has none, that
-    of the input which it follows along most of its axes."""
+    """The axes of a tensor from the largest step in memory to the smallest. A tensor without memory of its own takes
+    the order of the input that it follows along most of its axes."""
     if buffer in task.inputs or buffer in task.outputs:
         return storage_order(buffer)
     axes = tuple(Var(f"i{d}") for d in range(buffer.rank))
@@ -122,9 +122,9 @@ def memory_order(task: Task, buffer: Buffer) -> list[int]:
 
 
 def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[MemoryStep]) -> list[list[int]]:
-    """Neighbouring axes in runs that every access crosses as if they were one; axes of extent 1 are left out.
+    """Groups neighbouring axes into runs that every access crosses like a single axis; axes of extent 1 are left out.
 
-    Two axes merge when each access steps over the outer one by extent(inner) times its step over the inner one.
+    Two axes merge if each access steps over the outer one by extent(inner) times its step over the inner one.
     """
     simplifier = Simplifier()
     runs: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""The pieces of an attention that a schedule needs, found in its definition."""
+"""Recognises an attention stage and extracts its parts from its definition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskmap.ir.visit import walk_exprs
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The pieces of an attention stage: its score for (query, key) in terms of the product ``dot``, and its tensors."""
+    """An attention stage: its tensors, and its score for (query, key) in terms of the product ``dot``."""
 
     stage: Stage
     score: Expr

@@ -1,8 +1,8 @@
-"""What a convolution's template needs to know: its geometry, read from the stage.
+"""The geometry of a convolution, read from its stage.
 
-A transposed convolution of stride s is s ordinary ones in each dimension, one for each remainder of the output's
-position: each reads the image with stride 1, through every s-th element of the kernel, mirrored. Source: Shi et al.,
-"Is the deconvolution layer the same as a convolutional layer?" (2016).
+A transposed convolution of stride s is s ordinary convolutions in each dimension, one for each remainder of the
+output's position: each reads the image with stride 1, through every s-th element of the mirrored kernel. Source: Shi et
+al., "Is the deconvolution layer the same as a convolutional layer?" (2016).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 class StridePhase:
     """One dimension of a window, for the output positions ``first``, ``first + every``, ...
 
-    Position ``first + q * every`` meets, under tap t of ``taps``, the element ``q * stride + t * dilation + shift`` of
-    the image and the element ``tap + t * tap_step`` of the kernel.
+    At position ``first + q * every``, tap t of ``taps`` reads the element ``q * stride + t * dilation + shift`` of the
+    image and the element ``tap + t * tap_step`` of the kernel.
     """
 
     first: int
@@ -42,7 +42,7 @@ class StridePhase:
     shift: int
 
     def count(self, out: Dim) -> Dim:
-        """How many positions of an output dimension of extent ``out`` it has."""
+        """The number of this phase's positions in an output dimension of extent ``out``."""
         return ceil_div(out - self.first, self.every)
 
     @property
@@ -52,12 +52,12 @@ class StridePhase:
 
 
 def phases(kernel: int, stride: int, padding: int, dilation: int, transposed: bool) -> tuple[StridePhase, ...]:
-    """The phases of one dimension: one, or ``stride`` of a transposed convolution."""
+    """The phases of one dimension: ``stride`` of them for a transposed convolution, else one."""
     if not transposed:
         return (StridePhase(0, 1, kernel, 0, 1, stride, dilation, -padding),)
     found = []
     for first in range(stride):
-        # Output o = q * stride + first meets tap k at element (o + padding - k * dilation) / stride, if that is whole.
+        # Tap k of output o = q * stride + first reads element (o + padding - k * dilation) / stride, if integral.
         taps = [k for k in range(kernel) if (first + padding - k * dilation) % stride == 0]
         if not taps:
             found.append(StridePhase(first, stride, 0, 0, 0, 1, 1, 0))
@@ -74,8 +74,9 @@ def phases(kernel: int, stride: int, padding: int, dilation: int, transposed: bo
 class Convolution:
     """A convolution stage over (planes, rows, columns); one of fewer dimensions has a single plane, or row.
 
-    ``x`` and ``w`` are the tensors it loads. Channels are per group, and static as the kernel is; the batch, the image
-    and the output may be symbolic. ``order``: of each spatial dimension of the tensors, which of the three it is here.
+    ``x`` and ``w`` are the tensors that it loads. Channels are per group. Channels and kernel are static; the batch,
+    the image and the output may be symbolic. ``order`` maps each spatial dimension of the tensors to one of these
+    three.
     """
 
     stage: Stage
@@ -98,7 +99,7 @@ class Convolution:
         return self.groups > 1 and self.channels == 1 and self.out_channels == 1
 
     def steps(self, d: int) -> Dim:
-        """How many positions the first phase of a dimension, which has most, has."""
+        """The number of positions in a dimension's first phase, which has the most."""
         return self.phases[d][0].count(self.out[d])
 
     def low(self, d: int) -> int:
@@ -106,11 +107,11 @@ class Convolution:
         return min(p.shift for p in self.phases[d] if p.taps)
 
     def reach(self, d: int) -> int:
-        """How many elements of the image the taps of one position span, in all phases together."""
+        """The number of image elements that the taps of one position span, over all phases."""
         return max(p.last for p in self.phases[d] if p.taps) - self.low(d) + 1
 
     def spatial(self, place: Sequence[T]) -> tuple[T, ...]:
-        """What stands for (plane, row, column), in the order of the tensors' own dimensions."""
+        """Selects from (plane, row, column) in the order of the tensors' own dimensions."""
         return tuple(place[d] for d in self.order)
 
     def axes(self, n: Expr, channel: Expr, position: tuple[Expr, ...]) -> dict[Var, Expr]:
@@ -123,7 +124,7 @@ class Convolution:
 
 
 def find_convolution(task: Task) -> Convolution | None:
-    """The convolution that anchors a task, if it is one with static channels and a static kernel."""
+    """The convolution that anchors a task, if its channels and kernel are static, else None."""
     if task.anchor is None:
         return None
     stage = task.stages[task.anchor]
@@ -168,8 +169,8 @@ def find_convolution(task: Task) -> Convolution | None:
 
 
 def _order(image: Sequence[Dim], out: Sequence[Dim]) -> tuple[int, ...]:
-    """Which of planes, rows and columns each dimension is: the last that has more than one position is the columns,
-    which the innermost loops run over."""
+    """Assigns planes, rows and columns to the dimensions. The last dimension with more than one position becomes the
+    columns, over which the innermost loops run."""
     first = DIMENSIONS - len(out)
     single = [static_size(n) == static_size(m) == 1 for n, m in zip(image, out, strict=True)]
     ordered = sorted(range(len(out)), key=lambda d: not single[d])
@@ -177,8 +178,8 @@ def _order(image: Sequence[Dim], out: Sequence[Dim]) -> tuple[int, ...]:
 
 
 def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
-    """Whether ``x`` is read where the window of a convolution lies, held inside the image, tried on samples: what the
-    attributes say is what the template does."""
+    """True if ``x`` is read exactly at the window of this convolution, clamped to the image; checked on samples,
+    because the template follows the attributes and not the stage's definition."""
     stage, (channel, *taps) = conv.stage, (v for v, _ in conv.reduce.axes)
     simplifier = Simplifier()
     for v, size in (*zip(stage.axes, stage.shape, strict=True), *conv.reduce.axes):
@@ -193,19 +194,20 @@ def _slides(conv: Convolution, x: Load, attrs: dict[str, object]) -> bool:
 
 
 def is_matrix_product(conv: Convolution) -> bool:
-    """Whether each output position needs one position of the image only, and all of its channels."""
+    """True if each output position needs one position of the image only, and all of its channels."""
     return conv.groups == 1 and all(len(p) == 1 and p[0].taps == 1 and p[0].shift == 0 for p in conv.phases)
 
 
 def is_planar(conv: Convolution) -> bool:
-    """Whether a column step is the contiguous one in the input's memory."""
+    """True if the column step is the contiguous one in the input's memory."""
     steps = [static_size(s) for s in strides_of(conv.x)]
     column = conv.order.index(DIMENSIONS - 1)
     return steps[2 + column] == 1 and static_size(conv.x.shape[1]) != 1
 
 
 def positions(count: int, height: int) -> list[tuple[int, int, int]]:
-    """(first, how many, size): tiles of ``height`` that cover ``count`` positions, the rest in one smaller tile."""
+    """Tiles of ``height`` that cover ``count`` positions, as (first, number of tiles, size); a smaller tile takes the
+    rest."""
     whole, rest = divmod(count, height)
     parts = [(0, whole, height)] if whole else []
     return [*parts, (whole * height, 1, rest)] if rest else parts

@@ -1,8 +1,7 @@
-"""What follows an anchor, applied to a tile of its results: epilogue fusion.
+"""Epilogue fusion: applies the stages after an anchor to a tile of its results.
 
-The anchor's template computes a tile of sums into a local buffer and knows nothing of what comes after. Here every
-output of the task is evaluated at the tile's positions, with a load of the anchor replaced by the tile's element,
-and stored.
+The anchor's template computes a tile of sums into a local buffer and knows nothing of its epilogue. Here every output
+of the task is evaluated at the tile's positions and stored; a load of the anchor becomes the tile's element.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ Position = Callable[[Expr, Expr], dict[Var, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``. store: what takes an element of an
-    output, (buffer, indices, value), in place of the buffer."""
+    """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``. ``store``, if given, receives each
+    element of an output as (buffer, indices, value), in place of a store to the buffer."""
 
     task: Task
     stage: Stage

@@ -1,9 +1,9 @@
-"""Values of a task's stages at given indices: the inlining behind every schedule.
+"""Inlining: a task's elements as expressions at given indices. Every schedule is built on it.
 
-``Inliner.at(buffer, indices)`` is the expression of one element. An input, or a stage whose output is in memory
-already, is a load; any other stage is expanded in place: its operands are named by a Let and evaluated once per
-index, its reductions become loops over an accumulator. So prologues and chains of element-wise stages fuse without
-any schedule knowing of them.
+``Inliner.element(buffer, indices)`` is the expression of one element. An input, or a stage whose output is already in
+memory, becomes a load. Any other stage is expanded in place: a Let names each operand, so that it is evaluated once per
+index, and its reductions become loops over an accumulator. So prologues and chains of element-wise stages fuse, and no
+schedule knows of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or"
 
 
 def wide_sum(dtype: DType) -> DType:
-    """The type in which partial sums are added up: few numbers, so that the wider type costs next to nothing."""
+    """The type in which partial sums are added: they are few, so the wider type costs almost nothing."""
     return f64 if dtype.is_float else dtype
 
 
@@ -43,9 +43,9 @@ def combine(op: str, a: Expr, b: Expr) -> Expr:
 class Inliner:
     """The elements of a task's tensors as expressions, emitted into ``builder``.
 
-    ``readers`` says how a tensor that is already computed is read; inputs are loaded from memory. ``folded`` holds the
-    results of reductions that the schedule carried out itself, by the identity of the Reduce node. Values named in a
-    block must not be used after it: open a ``nested`` one inside each loop.
+    ``readers`` maps each tensor that is already computed to the function that reads it; inputs are loaded from memory.
+    ``reduced`` holds the results of reductions that the schedule emitted itself, by the identity of the Reduce node.
+    Values named in a block must not be used after it: open a ``nested`` inliner inside each loop.
     """
 
     task: Task
@@ -56,16 +56,16 @@ class Inliner:
     folded: dict[int, Expr] = field(default_factory=dict)
 
     def nested(self) -> Inliner:
-        """The same values, with room for names that end with the current block."""
+        """The same values, in a scope for names that end with the current block."""
         return Inliner(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo), self.folded)
 
     def bind(self, var: ExprLike, extent: Dim) -> None:
-        """A loop variable in [0, extent) for simplification; a constant (an elided loop) needs none."""
+        """Declares a loop variable in [0, extent) to the simplifier; constants (elided loops) need no declaration."""
         if isinstance(var, Var):
             self.simplifier.bind(var, extent)
 
     def bind_value(self, var: ExprLike, limit: int) -> None:
-        """A named value known to lie in [0, limit]."""
+        """Declares a named value in [0, limit] to the simplifier."""
         if isinstance(var, Var):
             self.simplifier.bind_range(var, (0, limit))
 
@@ -116,7 +116,8 @@ class Inliner:
         return visit(expr)
 
     def reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
-        """A reduction as serial loops over an accumulator in a register, unless it is folded already; its value."""
+        """The value of a reduction: serial loops over an accumulator in a register, unless the schedule has reduced it
+        already."""
         if id(e) in self.folded:
             return self.folded[id(e)]
         if e.op in ("argmax", "argmin"):
@@ -144,7 +145,7 @@ class Inliner:
 
     def _in_parts(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
         """Sums of at most 64 terms each in the type of the terms, added up in f64, so that the rounding error of a long
-        sum is that of a short one.
+        sum equals that of a short one.
 
         Method: blocked summation; Higham, "Accuracy and Stability of Numerical Algorithms" (2002), section 4.2.
         """
@@ -162,7 +163,7 @@ class Inliner:
                 inside._in_parts(e, {**axes, var: i}, rest, total)
 
     def _axis_in_parts(self, e: Reduce, axes: dict[Var, Expr], var: Var, extent: Dim, total: Buffer) -> None:
-        """The same along one axis."""
+        """Blocked summation along one axis."""
         size = static_size(extent)
         whole: Dim = index(extent) // _PARTIAL if size is None else size // _PARTIAL
         tail: Dim = index(extent) % _PARTIAL if size is None else size % _PARTIAL
@@ -176,7 +177,7 @@ class Inliner:
             inside._part(e, total, lambda part: inside._along(e, axes, var, start, tail, part))
 
     def _part(self, e: Reduce, total: Buffer, fill: Callable[[Buffer], None]) -> None:
-        """One partial sum, which ``fill`` computes, added to ``total``."""
+        """One partial sum, computed by ``fill`` and added to ``total``."""
         part = self.builder.allocate("part", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
         fill(part)
         self.builder.store(total, 0, combine(e.op, total[0], cast(part[0], total.dtype)))

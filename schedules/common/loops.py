@@ -1,4 +1,4 @@
-"""Loop shapes that every CPU schedule uses: vector loops with their tail, and enough parallel iterations."""
+"""Loop shapes of the CPU schedules: vector loops with their tails, and grids with enough parallel iterations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskmap.ir.nodes import Dim, Expr, LoopKind
 from taskmap.schedules.common.inline import Inliner
 
 Element = Callable[[Expr, Inliner, int, Expr], None]
-"""What a vector loop does: body(index, values, width, lane)."""
+"""The body of a vector loop: body(index, values, width, lane)."""
 
 
 def vector_loop(
@@ -24,8 +24,9 @@ def vector_loop(
     body: Element,
     kind: LoopKind = LoopKind.SERIAL,
 ) -> None:
-    """body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time; the rest in halving widths, or one by one
-    when the extent is symbolic. The body stands in a vector loop of ``width`` over ``lane``, or in none (1 and 0)."""
+    """Calls body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time. The rest runs in halving widths, or
+    one by one if the extent is symbolic. The body stands inside a vector loop of ``width`` over ``lane``; for a scalar
+    they are 1 and 0."""
     size = static_size(extent)
     if size is not None:
         start = 0
@@ -60,8 +61,8 @@ def _vectors(
 
 
 def each_column(b: Builder, values: Inliner, groups: Sequence[tuple[int, int]]) -> Iterator[tuple[Expr, Inliner]]:
-    """(column, values) inside the loops over vectors and lanes of each of ``groups`` (as ``column_groups``), in turn:
-    what the body of a ``for`` over them emits stands in these loops."""
+    """Yields (column, values) inside the loops over vectors and lanes of each of ``groups`` (as from ``column_groups``)
+    in turn: the body of a ``for`` over this iterator emits into those loops."""
     start = 0
     for vectors, width in groups:
         with b.loop("vector", vectors) as v, b.loop("lane", width, lane_kind(width)) as lane:
@@ -73,7 +74,7 @@ def each_column(b: Builder, values: Inliner, groups: Sequence[tuple[int, int]]) 
 
 
 def lane_kind(width: int) -> LoopKind:
-    """How a loop over the lanes of a vector of ``width`` runs: one lane is no vector."""
+    """The kind of a loop over the lanes of a vector of ``width``: a single lane runs serially."""
     return LoopKind.VECTOR if width > 1 else LoopKind.SERIAL
 
 
@@ -94,7 +95,7 @@ def parallel_grid(
     b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Inliner, parallel: bool, enough: int
 ) -> Iterator[tuple[Expr, ...]]:
     """Nested loops, the outer ones collapsed into one parallel loop until it has ``enough`` iterations; a symbolic
-    extent may be 1."""
+    extent is assumed to be 1."""
     if not extents:
         yield ()
         return
@@ -109,7 +110,7 @@ def parallel_grid(
             inner = product(extents[d + 1 : fused])
             position = index(t) // inner if d + 1 < fused else index(t)
             where = values.simplifier(position % extents[d] if d else position)
-            if static_size(total) is None:  # a division by a symbolic size is worth doing once
+            if static_size(total) is None:  # divide by a symbolic size only once
                 where = b.let(names[d], where)
                 values.bind(where, extents[d])
             outer.append(where)

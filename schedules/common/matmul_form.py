@@ -1,4 +1,4 @@
-"""The canonical form of a matrix product: batch × (m×k · k×n), element types, and the contiguous axis of each operand.
+"""The canonical form of a matrix product: batch × (m×k · k×n), element types, and the operands' contiguous axes.
 
 The problems that tuning knows on each device extend this form with the configurations of the device's template.
 """
@@ -153,7 +153,7 @@ class MatmulForm:
 
 
 def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
-    """The stage of a task that is a contraction, if it has one."""
+    """The first stage of a task (its anchor, if it has one) that is a contraction, with that contraction; else None."""
     stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
     for stage in stages:
         found = find_contraction(stage.axes, stage.shape, stage.body)
@@ -163,7 +163,8 @@ def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
 
 
 def packed_panels(task: Task, c: Contraction) -> int | None:
-    """The width of the panels that B is packed in, where it is: reading beyond the last column then stays inside."""
+    """The width of the panels in which B is packed, or None if B is not packed. Reads beyond the last column of a
+    packed B stay inside it."""
     b = c.b
     while isinstance(b, Cast):
         b = b.a
@@ -180,7 +181,7 @@ def _stored(name: str, dtype: DType, shape: tuple[Dim, Dim, Dim], turned: bool) 
 
 
 def _read(e: Expr, summed: Var) -> Load | None:
-    """The load of a factor that runs along the sum."""
+    """The load, in an operand, that varies along the sum."""
     while isinstance(e, Cast):
         e = e.a
     if isinstance(e, Load):
@@ -189,7 +190,7 @@ def _read(e: Expr, summed: Var) -> Load | None:
 
 
 def _along(read: Load, axes: dict[str, Var], task: Task, simplifier: Simplifier) -> str:
-    """The axis, of those given, along which neighbours are neighbours in memory."""
+    """The one of the given axes along which the operand is contiguous in memory, or "computed"."""
     while (stage := task.producers.get(read.buffer)) is not None:
         if not isinstance(stage.body, Load):
             return "computed"

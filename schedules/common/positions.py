@@ -12,7 +12,7 @@ from taskmap.schedules.common.inline import Inliner
 
 
 def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major rank."""
+    """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major number."""
     if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
         return tuple(axes)
     return unravel(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
@@ -47,7 +47,7 @@ def unravel(flat: Expr, shape: Sequence[Dim], inside: Simplifier | None = None) 
 
 
 def _same(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are known to be equal, however they are written."""
+    """True if two sizes are known to be equal, however they are written."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return a is b or Simplifier().poly(index(a)) == Simplifier().poly(index(b))
@@ -65,7 +65,7 @@ def position_of(domain: Buffer, runs: Sequence[Sequence[int]], at: Sequence[Expr
 def store_outputs(
     b: Builder, values: Inliner, domain: Buffer, position: Sequence[Expr], outputs: Sequence[Buffer]
 ) -> None:
-    """Compute every output at a position of the domain, and store it."""
+    """Computes every output at a position of the domain, and stores it."""
     for out in outputs:
         place = tuple(values.simplifier(i) for i in positions_in(out, domain, position))
         b.store(out, place, values.at(out, place))

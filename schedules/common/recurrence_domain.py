@@ -1,7 +1,7 @@
-"""How the phases of a recurrence's step depend on each other: what a schedule of it needs, on any target.
+"""Dependences between the phases of a recurrence's step, for any target.
 
-A phase that sums over the units of a tensor of the same step must wait until all of that tensor is there. So a step is
-cut into passes; within one, a unit needs nothing of the other units but what earlier passes, or the step before, made.
+A phase that sums over the units of a tensor of the same step must wait until that tensor is complete. So a step is cut
+into passes: within a pass, a unit needs from the other units only values of earlier passes, or of the step before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RecurrencePass:
     left: Buffer | None
 
     def weight(self, product: Reduce) -> Expr:
-        """The factor of a product that is not an element of ``left``."""
+        """The operand of a product that is not an element of ``left``."""
         assert isinstance(product.body, Binary)
         return product.body.b
 
@@ -40,12 +40,12 @@ class RecurrenceFrame:
 
     @property
     def panel(self) -> int:
-        """Units whose weights are there together: beyond the last unit, up to a multiple of so many."""
+        """The number of units whose weights lie together in a panel; beyond the last unit a panel is padded."""
         value = dict(self.stage.attrs).get("panel", 1)
         return value if isinstance(value, int) else 1
 
     def is_summed(self, buffer: Buffer) -> bool:
-        """Whether products sum over the units of a tensor."""
+        """True if products sum over the units of a tensor."""
         return any(p.left is buffer for p in self.passes)
 
     def state_of(self, phase: int) -> int | None:
@@ -53,7 +53,7 @@ class RecurrenceFrame:
         return next((k for k, made in enumerate(self.e.after) if made == phase), None)
 
     def is_kept(self, phase: int) -> bool:
-        """Whether a later pass reads a phase."""
+        """True if a later pass reads a phase."""
         buffer = self.e.phases[phase]
         own = next(n for n, p in enumerate(self.passes) if phase in p.phases)
         later = [self.e.values[i] for p in self.passes[own + 1 :] for i in p.phases]
@@ -61,8 +61,8 @@ class RecurrenceFrame:
 
 
 def find_recurrence(task: Task) -> RecurrenceFrame | None:
-    """The recurrence of a task, or None. Raises ScheduleError when it is not the task's one result, or when a product
-    is not one of a tensor of the loop with weights."""
+    """The recurrence of a task, or None. Raises ScheduleError if it is not the task's only output, or if a product does
+    not multiply a tensor of the loop by weights."""
     stage = next((s for s in task.stages if isinstance(s.body, Recurrence)), None)
     if stage is None or not isinstance(stage.body, Recurrence):
         return None

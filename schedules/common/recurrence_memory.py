@@ -1,4 +1,4 @@
-"""A recurrence's states between its steps, and what one step makes of one unit: the same on every target."""
+"""A recurrence's states between its steps, and the step of a single unit, for any target."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ At = tuple[Expr, ...]
 
 @dataclass(slots=True)
 class RecurrenceMemory:
-    """The states, [copies, *lead, width] each: two copies of one that is read while the next is made. ``kept``: the
-    phases that a later pass reads, [*lead, width]. ``now`` and ``next`` number the copies that a step reads and writes.
-    """
+    """The states, [copies, *lead, width] each: a state that is read while its successor is computed has two copies.
+    ``kept``: the phases that a later pass reads, [*lead, width]. ``now`` and ``next`` number the copies that a step
+    reads and writes."""
 
     frame: RecurrenceFrame
     b: Builder
@@ -41,7 +41,7 @@ class RecurrenceMemory:
                 self.kept[phase] = self.b.allocate("phase", buffer.dtype, place, self.scope)
 
     def turn(self, values: Inliner, step: Expr) -> None:
-        """Number the copies for a step."""
+        """Selects the copies that a step reads and writes."""
         self.now = self.b.let("now", values.simplifier(step % 2))
         values.bind_value(self.now, 1)
         self.next = self.b.let("next", values.simplifier(1 - self.now))
@@ -60,20 +60,20 @@ class RecurrenceMemory:
         return self._state(k, self.next, at)
 
     def begin(self, values: Inliner, at: At, known: Mapping[Var, Expr]) -> None:
-        """The states of one unit before the first step; ``known``: its position on the recurrence's axes."""
+        """Stores the initial states of one unit; ``known``: its position on the recurrence's axes."""
         for state, initial in zip(self.states, self.frame.e.initial, strict=True):
             self.b.store(state, (0, *at), values.expand(initial, dict(known)))
 
     def clear(self, at: At) -> None:
-        """Zeros for the states of a unit that fills the last panel, before the first step."""
+        """Stores zero states for a unit that pads the last panel."""
         for state in self.states:
             self.b.store(state, (0, *at), cast(0.0, state.dtype))
 
     def step(
         self, values: Inliner, part: RecurrencePass, at: At, known: Mapping[Var, Expr], result: bool = True
     ) -> None:
-        """All phases of a pass at one unit: evaluated, then stored, in the result too if ``result``. The step is
-        ``known`` too."""
+        """Evaluates all phases of a pass at one unit, then stores them, and with ``result`` the result too. ``known``
+        includes the step."""
         e, made = self.frame.e, dict[int, Expr]()
 
         def element(buffer: Buffer, position: At) -> Expr:
@@ -93,12 +93,12 @@ class RecurrenceMemory:
                 self._put(values.simplifier(values.expand(e.row, dict(known))), known, value)
 
     def put(self, values: Inliner, at: At, known: Mapping[Var, Expr]) -> None:
-        """The result's element of one unit after a step."""
+        """Stores the result's element of one unit after a step."""
         row = values.simplifier(values.expand(self.frame.e.row, dict(known)))
         self._put(row, known, self._state(0, self.next, at))
 
     def end(self, values: Inliner, at: At, known: Mapping[Var, Expr]) -> None:
-        """The states of one unit after the last step."""
+        """Stores the final states of one unit."""
         for k in range(len(self.states)):
             self._put(values.simplifier(index(self.frame.e.steps) + k), known, self._state(k, self.now, at))
 

@@ -1,8 +1,8 @@
-"""Where the stages of a row task stand relative to a row: what a schedule of rows needs, on any target.
+"""Position of a row task's stages relative to its rows, for any target.
 
-A row is the set of elements that the task's reductions fold (``Rows``). A *wide* tensor has an element for every
-element of the rows, a narrow one an element for every row. The *level* of a stage is the number of reductions, one
-after the other, that it waits for.
+A row is the set of elements that the task's reductions reduce (``Rows``). A *full* tensor has one element for every
+element of the rows, a *per-row* tensor one for every row. The *depth* of a stage is the number of reductions, one after
+another, that it waits for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The iteration domain of a row task: ``wide`` is a tensor over all of it, ``folded`` the axes that make a row."""
+    """The iteration domain of a row task: ``full`` is a tensor over all of it, ``reduced`` the axes that make a row."""
 
     wide: Buffer
     folded: tuple[int, ...]
@@ -35,14 +35,13 @@ class Rows:
 
 
 def same_shape(a: Buffer, b: Buffer) -> bool:
-    """Whether two tensors have the same sizes, symbolic ones in the same form."""
+    """True if two tensors have the same sizes, symbolic ones in the same form."""
     return len(a.shape) == len(b.shape) and all(x is y or x == y for x, y in zip(a.shape, b.shape, strict=True))
 
 
 def rows_of(stage: Stage, e: Reduce) -> Rows | None:
-    """The rows that one reduction folds: a load that has every summed axis, and every axis of the output, as an
-    index.
-    """
+    """The rows that a single reduction reduces: those of a load that has every summed axis, and every axis of the
+    output, as an index."""
     summed = dict(e.axes)
     kept = {v: size for v, size in zip(stage.axes, stage.shape, strict=True) if static_size(size) != 1}
     for x in walk_exprs(e.body):
@@ -58,13 +57,13 @@ def rows_of(stage: Stage, e: Reduce) -> Rows | None:
 
 
 def _same_axes(a: Sequence[tuple[Expr, Dim]], b: Sequence[tuple[Expr, Dim]]) -> bool:
-    """Whether both walk the same variables, in the same order, to the same ends."""
+    """True if both iterate over the same variables, in the same order, to the same extents."""
     return len(a) == len(b) and all(i is j and (m is n or m == n) for (i, m), (j, n) in zip(a, b, strict=True))
 
 
 def find_frame(task: Task) -> Rows | None:
-    """The rows of a task whose reductions all fold the same axes of tensors of one shape, wherever in memory these
-    axes lie; None when it has none such."""
+    """The rows of a task whose reductions all reduce the same axes of tensors of one shape, wherever these axes lie in
+    memory; else None."""
     found: Rows | None = None
     for stage in task.stages:
         for e in reductions_of(stage):
@@ -76,7 +75,7 @@ def find_frame(task: Task) -> Rows | None:
 
 
 def find_rows(task: Task) -> Rows | None:
-    """The rows of a task (``find_frame``) whose elements lie together in memory; None when it has none such."""
+    """The rows of a task (``find_rows``) if the elements of each lie together in memory, else None."""
     found = find_frame(task)
     if found is None:
         return None
@@ -87,13 +86,13 @@ def find_rows(task: Task) -> Rows | None:
 
 @dataclass(frozen=True, slots=True)
 class RowDomain:
-    """A row task and its rows; ``at`` in every method is a position in ``rows.wide``."""
+    """A row task and its rows; ``at`` in every method is a position in ``rows.full``."""
 
     task: Task
     rows: Rows
 
     def levels(self) -> dict[Buffer, int]:
-        """For each stage, how many reductions must be finished before it can be computed."""
+        """For each stage, the number of reductions that must be finished before it can be computed."""
         level: dict[Buffer, int] = {}
         reducing = {s.out: bool(reductions_of(s)) for s in self.task.stages}
         for stage in self.task.stages:
@@ -102,16 +101,16 @@ class RowDomain:
         return level
 
     def is_wide(self, buffer: Buffer) -> bool:
-        """Whether a tensor has an element for every element of the rows."""
+        """True if a tensor has one element for every element of the rows."""
         return same_count(buffer.shape, self.rows.wide.shape)
 
     def axes(self) -> tuple[Var, ...]:
-        """Fresh variables for the axes of the wide tensor."""
+        """Fresh variables for the axes of the full tensor."""
         return tuple(Var(f"i{d}") for d in range(self.rows.wide.rank))
 
     def walks(self, axes: tuple[Var, ...], stages: Sequence[Stage] | None = None) -> list[MemoryStep]:
-        """Every access to memory in terms of ``axes``, made to store the wide outputs among ``stages`` (default: all)
-        and for what they fold. The results of reductions are known, and not folded again."""
+        """Every memory access, in terms of ``axes``, that stores the full outputs among ``stages`` (default: all) and
+        evaluates the operands of their reductions. Results of reductions count as known, and are not reduced again."""
         wide = self.rows.wide
         chosen = self.task.stages if stages is None else stages
         outs = [
@@ -129,7 +128,7 @@ class RowDomain:
         return accesses(self.task, axes, wide.shape, outs, bodies, known)
 
     def runs(self, walks: Sequence[MemoryStep]) -> list[list[int]]:
-        """The folded axes in storage order, merged where every access allows it; the last run is contiguous."""
+        """The reduced axes in storage order, merged if every access allows it; the last run is contiguous."""
         wide = self.rows.wide
         order = [d for d in memory_order(self.task, wide) if d in self.rows.folded]
         return merged_axes(order, wide.shape, walks) or [[order[-1]]]
@@ -139,7 +138,7 @@ class RowDomain:
         return [d for d in memory_order(self.task, self.rows.wide) if d in self.rows.kept]
 
     def at_row(self, stage: Stage, at: Sequence[Expr]) -> dict[Var, Expr]:
-        """The axes of a narrow stage: its element that has the row's number."""
+        """The axes of a per-row stage at the element that belongs to the row of ``at``."""
         wide = self.rows.wide.shape
         kept = [(at[d], wide[d]) for d in self.rows.kept if static_size(wide[d]) != 1]
         own = [d for d, size in enumerate(stage.shape) if static_size(size) != 1]
@@ -159,7 +158,7 @@ class RowDomain:
         return {v: index(0) if static_size(n) == 1 else next(places) for v, n in e.axes}
 
     def in_wide(self, buffer: Buffer, where: Sequence[Expr]) -> list[Expr]:
-        """The position in the wide tensor of an element of another wide one."""
+        """The position in ``rows.full`` of an element of another full tensor."""
         wide = self.rows.wide
         if same_shape(buffer, wide):
             return list(where)
@@ -168,10 +167,12 @@ class RowDomain:
     def require_row(
         self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Inliner
     ) -> None:
-        """Raises ScheduleError when a stage is read at another position than the one at hand."""
+        """Raises ScheduleError if a stage is read at another position than the current one."""
         found, expected = (tuple(values.simplifier(i) for i in at) for at in (where, here))
         if found != expected and not equal_on_samples(found, expected, values.simplifier, shape):
-            raise ScheduleError(f"{stage.label!r} in {self.task.name!r} is read in another row than it is computed in")
+            raise ScheduleError(
+                f"{stage.label!r} in {self.task.name!r} is read in a different row from the one it is computed in"
+            )
 
 
 def _constant(buffer: Buffer) -> Reader:
@@ -185,7 +186,7 @@ def reductions_of(stage: Stage) -> list[Reduce]:
 
 
 def is_exact(e: Expr, task: Task) -> bool:
-    """Whether evaluating ``e`` twice gives the same bits, however a compiler rounds: nothing in it is rounded."""
+    """True if evaluating ``e`` twice gives the same bits under any compiler, because no operation in it rounds."""
     for x in walk_exprs(e):
         if isinstance(x, Load) and x.buffer in task.producers and not is_exact(task.producers[x.buffer].body, task):
             return False
@@ -195,5 +196,5 @@ def is_exact(e: Expr, task: Task) -> bool:
 
 
 def row_length(rows: Rows) -> Dim:
-    """How many elements a row has."""
+    """The number of elements in a row."""
     return product([rows.wide.shape[d] for d in rows.folded])

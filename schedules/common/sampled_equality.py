@@ -1,4 +1,4 @@
-"""Whether two tuples of index expressions agree, tried on sample values where simplification cannot tell.
+"""Equality of index expressions, tested on random values if simplification cannot decide it.
 
 Index expressions of symbolic sizes have no complete normal form. The planner promises that an element-wise neighbour
 reads its anchor at its own position; this checks the promise by evaluation on random sizes and positions (the idea of
@@ -23,8 +23,8 @@ _LARGEST_SIZES = (12, 300)
 
 
 def equal_on_samples(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifier, shape: Sequence[Dim]) -> bool:
-    """True when ``a`` and ``b``, a position in ``shape``, had equal values in every round; False when they differed, or
-    cannot be evaluated. A round in which ``b`` is no position counts for nothing: a branch keeps it from happening."""
+    """True if ``a`` and ``b``, positions in ``shape``, had equal values in every round; False if they differed once or
+    cannot be evaluated. Rounds in which ``b`` lies outside ``shape`` do not count: a branch prevents such accesses."""
     extents = [index(n) for n in shape]
     names = [e for x in (*a, *b, *extents) for e in walk_exprs(x) if isinstance(e, Var)]
     names = sorted(dict.fromkeys(names), key=lambda v: v.uid)
@@ -48,9 +48,7 @@ def equal_on_samples(a: Sequence[Expr], b: Sequence[Expr], simplifier: Simplifie
 
 
 def _sample(names: list[Var], simplifier: Simplifier, chance: random.Random) -> dict[Var, int] | None:
-    """Values for all variables: sizes first, then loop variables below their extents; None when one has an empty
-    range.
-    """
+    """Values for all variables: sizes first, then loop variables below their extents; None if a loop is empty."""
     sizes = {e for p in simplifier.extents.values() for m in p for a in m for e in walk_exprs(a) if isinstance(e, Var)}
     values: dict[Var, int] = {}
     for v in sorted({*names, *sizes}, key=lambda v: v.uid):

@@ -1,10 +1,10 @@
-"""How the positions of a scatter depend on its source: what a schedule of it needs, on any target.
+"""Dependence of a scatter's positions on its source, for any target.
 
     out = initial; for n, e: out[index[n], e] += source[n, e]
 
-A dimension of the result that is an axis of the source (here e) is *followed*: different elements along it never meet,
-so it can be shared out. The other dimensions are *data*. Elements that meet come in the order of the source's remaining
-axes (here n), whichever way the followed ones are walked.
+A dimension of the result that is an axis of the source (here e) is *followed*: updates that differ along it never hit
+the same element, so it can be divided among workers. The other dimensions are *data*. Updates of the same element
+happen in the order of the source's remaining axes (here n), whatever the order along the followed ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ScatterFrame:
 
     @property
     def data(self) -> list[int]:
-        """The dimensions of the result at positions that are data."""
+        """The dimensions of the result whose positions are data."""
         return [d for d in range(len(self.stage.shape)) if d not in self.followed]
 
     @property
@@ -39,31 +39,31 @@ class ScatterFrame:
         return [k for k in range(len(self.e.axes)) if k not in self.followed.values()]
 
     def extent(self, d: int) -> Dim:
-        """How far the source goes along a followed dimension of the result; not beyond it."""
+        """The extent of the source along a followed dimension of the result; at most the dimension's own."""
         return self.e.axes[self.followed[d]][1]
 
     def covers(self, d: int) -> bool:
-        """Whether the source is known to go all along a followed dimension."""
+        """True if the source is known to cover all of a followed dimension."""
         mine, whole = self.extent(d), self.stage.shape[d]
         known = static_size(mine)
         return mine is whole or mine == whole or (known is not None and known == static_size(whole))
 
     def is_decided_by(self, d: int) -> bool:
-        """Whether the position along some data dimension depends on a followed one."""
+        """True if the position along a data dimension depends on this followed one."""
         var = self.e.axes[self.followed[d]][0]
         return any(x is var for k in self.data for x in walk_exprs(self.e.at[k]))
 
     def step(self, old: Expr, new: Expr) -> Expr:
-        """An element of the result after one more of the source."""
+        """The new value of a result's element after one more update."""
         return new if self.e.op == "last" else combine(self.e.op, old, new)
 
     def reads(self) -> Dim:
-        """How many elements of the source there are for each position of the followed dimensions."""
+        """The number of source elements for each position of the followed dimensions."""
         return product([self.e.axes[k][1] for k in self.walked])
 
 
 def find_scatter(task: Task) -> ScatterFrame | None:
-    """The scatter of a task, or None where it has none. Raises ScheduleError when it is not the task's one result."""
+    """The scatter of a task, or None. Raises ScheduleError if it is not the task's only output."""
     stage = next((s for s in task.stages if isinstance(s.body, Scatter)), None)
     if stage is None or not isinstance(stage.body, Scatter):
         return None

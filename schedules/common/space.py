@@ -1,7 +1,7 @@
-"""What may be tuned: an operator in a canonical form, and the configurations that compute it.
+"""Tunable problems: an operator in canonical form, and the configurations that compute it.
 
-Tuning measures the operator alone, without what is fused with it: operators of one form share what is known of them,
-whichever model they stand in, and a machine that has only the form can measure it.
+Tuning measures the operator alone, without its prologue and epilogue. So operators of one form share their
+measurements, whichever models they come from, and a machine that has only the form can measure it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Config = Hashable
 
 
 class Problem(Protocol):
-    """One operator of one template; ``shapes``, ``dtypes`` and ``layout`` are canonical text, and say all of it."""
+    """One operator of one template; ``shapes``, ``dtypes`` and ``layout`` are canonical texts that describe it
+    completely."""
 
     @property
     def template(self) -> str: ...
@@ -45,22 +46,22 @@ class Problem(Protocol):
         """Multiplications and additions of one run."""
 
     def task(self) -> Task:
-        """The operator with nothing fused to it."""
+        """The operator alone, without prologue or epilogue."""
 
     def dims(self) -> tuple[int, ...]:
-        """Values of the task's symbolic sizes, for which it is tuned."""
+        """Values of the task's symbolic sizes for which it is tuned."""
 
     def default(self, target: Target) -> Config:
-        """The configuration that is used untuned."""
+        """The untuned configuration."""
 
     def configs(self, target: Target) -> tuple[Config, ...]:
         """At most 200 valid configurations."""
 
     def cycles(self, config: Config, target: Target) -> float:
-        """What the cost model says of a configuration."""
+        """Cycles of a configuration by the cost model."""
 
     def read(self, text: str, target: Target) -> Config | None:
-        """The configuration with this text, if it is valid here."""
+        """The configuration with this text, if it is valid on ``target``, else None."""
 
     def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
         """The template's kernel of a task of this form. Raises ScheduleError."""
@@ -68,7 +69,7 @@ class Problem(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The configurations of a problem on a target, those first that the cost model expects to be fastest."""
+    """The configurations of a problem on a target, in ascending order of estimated cost."""
 
     problem: Problem
     target: Target
@@ -77,12 +78,12 @@ class Space:
     cycles: tuple[float, ...]
 
     def named(self, text: str) -> Config | None:
-        """The configuration with this text."""
+        """The configuration with this text, or None."""
         return next((c for c in self.configs if str(c) == text), None)
 
 
 def space_of(problem: Problem, target: Target) -> Space:
-    """The space of a problem. Equal costs keep the order of ``problem.configs``."""
+    """The space of a problem. Configurations of equal cost keep the order of ``problem.configs``."""
     costs = sorted(
         ((problem.cycles(c, target), n, c) for n, c in enumerate(problem.configs(target))), key=lambda x: x[:2]
     )
@@ -92,7 +93,7 @@ def space_of(problem: Problem, target: Target) -> Space:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """How problems of a template are found in tasks, and read back from their text."""
+    """Finds the problems of a template in tasks, and reads them back from their text."""
 
     name: str
     find: Callable[[Task, Target, Mapping[Var, int]], Problem | None]
@@ -100,7 +101,7 @@ class Template:
 
 
 def likely(dim: Dim, hints: Mapping[Var, int]) -> int | None:
-    """A size, or what it is likely to be; None where nothing hints at it."""
+    """A size, or its likely value; None if nothing hints at it."""
     known = static_size(dim)
     if known is not None:
         return known
@@ -109,17 +110,17 @@ def likely(dim: Dim, hints: Mapping[Var, int]) -> int | None:
 
 
 def sizes_text(sizes: Iterable[int], free: Iterable[bool]) -> str:
-    """Sizes as problems write them; a question mark before one that is known only when the kernel runs."""
+    """The sizes as text; a question mark before a size that is known only when the kernel runs."""
     return "x".join(f"{'?' * unknown}{size}" for size, unknown in zip(sizes, free, strict=True))
 
 
 def types_text(types: Iterable[DType]) -> str:
-    """Element types as problems write them."""
+    """The element types as text."""
     return ",".join(t.name for t in types)
 
 
 def read_types(text: str) -> tuple[DType, ...]:
-    """What ``types_text`` wrote; nothing where a name is no type's."""
+    """The types that ``types_text`` wrote; empty if a name is not a type's."""
     try:
         return tuple(dtype_named(name) for name in text.split(","))
     except TypeMismatchError:
@@ -127,5 +128,7 @@ def read_types(text: str) -> tuple[DType, ...]:
 
 
 def unreadable(template: str, text: str) -> ScheduleError:
-    """The error for text that says no problem of ``template``."""
-    return ScheduleError(f"{text!r} is no operator of {template}", hint="taskmap cache list shows what is.")
+    """The error for text that does not describe a problem of ``template``."""
+    return ScheduleError(
+        f"{text!r} does not describe an operator of {template}", hint="taskmap cache list shows those that exist."
+    )

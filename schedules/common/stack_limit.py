@@ -1,4 +1,4 @@
-"""How much of a thread's stack a kernel takes: its local buffers lie there."""
+"""Stack usage of a kernel: its local buffers lie on a thread's stack."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from taskmap.ir.nodes import Allocate, Body, Kernel, Scope
 from taskmap.ir.visit import stmt_bodies
 
 STACK_BYTES = 2 << 20
-"""What a kernel may take. Threads commonly have 8 MiB, of which a caller has used some."""
+"""The most that a kernel may use. Threads commonly have 8 MiB, part of which the caller has used."""
 
 
 def local_bytes(kernel: Kernel) -> int:
-    """Bytes of local buffers that exist at once, at most; those of loops one after the other share their place."""
+    """The maximum number of bytes of local buffers alive at once; buffers of consecutive loops share their space."""
     return _bytes(kernel.body)
 
 

@@ -22,8 +22,8 @@ _NARROWEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """``along`` is the run of axes that the outputs are written along, ``across`` the one that ``staged`` are read
-    along, each with its tensor's position in terms of ``axes``, the axes of the domain."""
+    """A pair of conflicting runs of axes. Outputs are written along run ``along``; the tensors of ``staged`` are read
+    along run ``across``, each at a position in terms of ``axes``, the axes of the domain."""
 
     axes: tuple[Var, ...]
     along: int
@@ -62,7 +62,7 @@ def _conflicts(walk: MemoryStep, along: int, across: int) -> bool:
 
 
 def _is_plain(walk: MemoryStep, loads: Sequence[MemoryStep], known: set[Var]) -> bool:
-    """Whether the tensor is read in one place only, and where does not depend on data."""
+    """True if the tensor is read in one place only, at a position that does not depend on data."""
     if sum(w.buffer is walk.buffer for w in loads) != 1:
         return False
     return all(v in known for i in walk.indices for v in walk_exprs(i) if isinstance(v, Var))

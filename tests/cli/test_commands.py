@@ -45,8 +45,8 @@ def test_tune_reports_default_pick_and_best(cache_dir: Path, capsys: Capture) ->
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--b", "packed"], "is no operator of cpu.matmul"),
-        (["--b", "n; rm -rf"], "is no operator of cpu.matmul"),
+        (["--b", "packed"], "does not describe an operator of cpu.matmul"),
+        (["--b", "n; rm -rf"], "does not describe an operator of cpu.matmul"),
         (["--isa", "avx512", "--m", "99999999999", "--n", "99999999999"], "too large to be tuned"),
     ],
 )
@@ -212,8 +212,8 @@ def test_tune_names_every_operator(cache_dir: Path, capsys: Capture, arguments: 
         ([*CONV, "--groups", "3"], "3 groups do not divide 4 and 6 channels"),
         ([*CONV, "--stride", "1x1"], "--stride has 2 numbers, and the window 1 dimensions"),
         ([*CONV, "--kernel", "1"], "has no template of its own"),
-        ([*CONV, "--w", "folded"], "is no operator of cpu.convolution"),
-        ([*ATTENTION, "--mask", "i32[b1qk]"], "is no operator of cpu.attention"),
+        ([*CONV, "--w", "folded"], "does not describe an operator of cpu.convolution"),
+        ([*ATTENTION, "--mask", "i32[b1qk]"], "does not describe an operator of cpu.attention"),
         ([*ATTENTION, "--heads", "3", "--key-heads", "2"], "2 heads of keys do not divide 3 heads of queries"),
     ],
 )

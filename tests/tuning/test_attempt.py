@@ -71,10 +71,10 @@ def test_a_text_that_is_no_configuration_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_operator_is_refused(tmp_path: Path) -> None:
     wanted = job(tmp_path)
-    with pytest.raises(ScheduleError, match="is no operator of"):
+    with pytest.raises(ScheduleError, match="does not describe an operator of"):
         Bench(replace(wanted, operator=replace(wanted.operator, name="cpu.fft")))
     (failure,) = attempt(replace(wanted, operator=replace(wanted.operator, name="cpu.fft"))).failures.values()
-    assert "is no operator of" in failure.reason
+    assert "does not describe an operator of" in failure.reason
 
 
 def test_what_was_given_up_starts_nothing(tmp_path: Path) -> None:

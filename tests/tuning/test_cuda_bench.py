@@ -111,7 +111,7 @@ def test_products_of_gpus_are_problems_of_their_own() -> None:
     free = CudaMatmulProblem(1, 40, 32, 24, (f32, f32, f32), free=("m",))
     task = free.task()
     assert problem(task, A100, dict(zip(task.dims, free.dims(), strict=True))) == free
-    with pytest.raises(ScheduleError, match="is no operator of"):
+    with pytest.raises(ScheduleError, match="does not describe an operator of"):
         read_problem("cuda.matmul", "1x8x64x8", "f32,f32,f32", "a=k b=packed32")
     with pytest.raises(ScheduleError, match="a single row or column"):
         read_problem("cuda.matmul", "1x1x64x8", "f32,f32,f32", "a=k b=n")

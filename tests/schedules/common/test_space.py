@@ -99,7 +99,7 @@ def test_what_is_left_idle_costs() -> None:
     ],
 )
 def test_text_that_says_no_problem_is_refused(text: tuple[str, str, str, str]) -> None:
-    with pytest.raises(ScheduleError, match="is no operator of"):
+    with pytest.raises(ScheduleError, match="does not describe an operator of"):
         read_problem(*text)
 
 

@@ -112,7 +112,7 @@ PLAIN = "q=heads k=heads v=heads out=heads mask=none all"
     ],
 )
 def test_text_that_says_no_attention_is_refused(shapes: str, dtypes: str, layout: str) -> None:
-    with pytest.raises(ScheduleError, match="is no operator of"):
+    with pytest.raises(ScheduleError, match="does not describe an operator of"):
         read_problem("cpu.attention", shapes, dtypes, layout)
 
 
