@@ -1,7 +1,7 @@
-"""The rule for everything without a template: one loop nest over the output, vectorised and parallel.
+"""The rule for tasks without a template: one loop nest over the output, vectorised and parallel.
 
-Axes are walked in the storage order of the first output, merged where every access allows it, the best axis for vectors
-innermost. Reductions inside (windows, leading axes) become loops inside the vector loop, each lane its own element.
+Axes are walked in the storage order of the first output, merged if every access allows it, the best axis for vectors
+innermost. Inner reductions (windows, leading axes) become loops inside the vector loop, each lane with its own element.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TASKS_PER_CORE = 8
 def schedule_pointwise(task: Task, target: Target) -> Kernel:
     """A kernel for a task whose outputs are all computed over one iteration domain.
 
-    Raises ScheduleError when an output has another size, or a reduction would be computed anew for many elements.
+    Raises ScheduleError if an output has another size, or if a reduction would be recomputed for many elements.
     """
     domain = task.outputs[0]
     require_count(task, task.outputs, domain.shape)
@@ -64,7 +64,7 @@ def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
     for stage in task.stages:
         if any(isinstance(e, Reduce) for e in walk_exprs(stage.body)) and not same_count(stage.shape, shape):
             raise ScheduleError(
-                f"the reduction {stage.label!r} of {task.name!r} would be computed again wherever it is read",
+                f"the reduction {stage.label!r} of {task.name!r} would be recomputed at each of its reads",
                 hint="Put it into a kernel of its own.",
             )
 
@@ -115,9 +115,8 @@ def best_vector_run(
 
 
 def vector_bytes(task: Task) -> int:
-    """The width in bytes of the elements that set the vector length: the widest float computed, or the widest
-    output.
-    """
+    """The element width in bytes that sets the vector length: that of the widest float computed, or of the widest
+    output."""
     floats = [s.out.dtype.bits for s in task.stages if s.out.dtype.is_float]
     if floats:
         return max(4, max(floats) // 8)
@@ -125,7 +124,7 @@ def vector_bytes(task: Task) -> int:
 
 
 def work(task: Task, shape: Sequence[Dim]) -> int | None:
-    """A rough count of scalar operations of a task, None when a size is symbolic; a function call counts as ten."""
+    """A rough count of a task's scalar operations, None if a size is symbolic; a function call counts as ten."""
     size = static_size(product(shape))
     if size is None:
         return None

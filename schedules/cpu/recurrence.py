@@ -1,13 +1,13 @@
-"""Recurrences: a loop over steps whose products are as small as the state, and whose weights stay in cache.
+"""Recurrences: a loop over steps with products as small as the state, and weights that stay in cache.
 
     parallel over blocks of sequences × directions:
         state = initial
         for step:
             for each panel of units:
                 tile = state @ weights of the panel, all gates            microkernel
-                state', out[row] = what the definition makes of the tile and of the step's input
+                state', out[row] = the definition's phases, from the tile and the step's input
 
-A block's states are a core's own, so cores never wait for each other; a single sequence runs on one core.
+A block's states are local to a core, so cores never wait for each other; a single sequence runs on one core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from taskmap.schedules.cpu.support.kernels import kernel_of
 _CHAINS = 8
 """Accumulators that hide the latency of a multiply-add."""
 _ANY_BATCH = 4
-"""Sequences of a block where their number is not known; those left over go one by one."""
+"""Sequences per block if their number is symbolic; the rest run one by one."""
 
 
 def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
@@ -66,7 +66,7 @@ class _Plan:
 
     @property
     def width(self) -> int:
-        """The units of whole panels."""
+        """The number of units, rounded up to whole panels."""
         return -(-self.hidden // self.frame.panel) * self.frame.panel
 
     @property
@@ -94,12 +94,12 @@ class _Plan:
         return kernel_of(self.frame.task, self.b, note)
 
     def dim(self, size: Expr) -> Dim:
-        """A size, as a number where it is known."""
+        """A size, as a number if it is static."""
         return Simplifier().dim(size)
 
     def heights(self, batch: Dim, directions: int) -> tuple[int, int]:
-        """How many sequences a block has, and how many a block of those left over: at most so many that their
-        accumulators stay in registers, and so few that there are blocks for all cores."""
+        """Sequences of a block, and of a block of the remaining ones: few enough that their accumulators stay in
+        registers, and that there are blocks for all cores."""
         vectors = max(len(p.products) for p in self.frame.passes) * max(1, self.frame.panel // self.lanes)
         most = max(1, self.budget // vectors)
         known = static_size(batch)
@@ -130,7 +130,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """``rows`` sequences from ``first`` on, in direction ``d``; ``memory`` is a core's own."""
+    """``rows`` sequences from ``first`` on, in direction ``d``; ``memory`` is local to a core."""
 
     plan: _Plan
     d: Expr
@@ -156,7 +156,7 @@ class _Block:
         return {b: self.first + i, d: self.d, unit: j}
 
     def step(self, values: Inliner, step: Expr) -> None:
-        """One step: every pass, panel by panel. Units that fill the last panel are computed, but have no result."""
+        """One step: every pass, panel by panel. Units that pad the last panel are computed, but have no result."""
         self.memory.turn(values, step)
         for part in self.plan.frame.passes:
             for begin, many, size in self.panels(part):
@@ -169,13 +169,13 @@ class _Block:
                 self.memory.put(inside, (i, j), {**self.position(i, j), self.plan.frame.e.step: step})
 
     def alternate(self, i: Expr, count: int) -> Expr:
-        """Position ``i`` below ``count``, from the end in every second step: the weights that a step read last are in
-        cache when the next begins."""
+        """Position ``i`` below ``count``, counted from the end in every second step: the weights that a step read last
+        are still in cache when the next step begins."""
         return i if count == 1 else select(eq(self.memory.now, 0), i, count - 1 - i)
 
     def panels(self, part: RecurrencePass) -> list[tuple[int, int, int]]:
-        """(first unit, how many, units of each): the panels, put together in groups of about equal size that have
-        accumulators enough to hide a multiply-add's latency, and no more than there are registers."""
+        """(first unit, panels, units of each): panels in groups of about equal size, with enough accumulators to hide
+        the latency of a multiply-add, and no more than fit the registers."""
         plan = self.plan
         panel = plan.frame.panel
         count = plan.width // panel

@@ -1,12 +1,12 @@
-"""Walking along a row in vectors, folding values and storing others on the way.
+"""A loop along a row in vectors that reduces some values and stores others on the way.
 
-    acc = identity, one for each lane                 sum, max, ... of a row: the lanes are folded after the walk
+    acc = identity, one for each lane                 sum, max, ... of a row: the lanes are reduced after the loop
     for t in row / lanes:   acc = acc op value[t * lanes + lane]
 
-Short values are folded into four accumulators in turn, so that an addition does not wait for the one before. A long
-sum is cut into blocks with accumulators of their own, whose results are added up in f64: its rounding error grows with
-the length of a block, not with that of the row. Blocks may also be shared out among cores, their number a matter of
-the row's length alone, so the result does not depend on the machine.
+Cheap values go to four accumulators in turn, so that an addition does not wait for the one before. A long sum is split
+into blocks with accumulators of their own, whose results are added in f64: its rounding error grows with the length of
+a block, not of the row. Blocks may also be divided among cores; their number depends on the row's length alone, so the
+result does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from taskmap.schedules.common.loops import vector_loop
 
 _UNROLL = 4
 _BLOCK = 1 << 10
-"""How many elements each lane of a set of accumulators may fold of a sum of floats."""
+"""The most elements of a sum of floats that one lane of a set of accumulators may reduce."""
 _PART = 1 << 14
 _MOST_PARTS = 1 << 10
 
@@ -45,7 +45,8 @@ _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A reduction along the row of ``value`` at each position; ``op`` is one of Reduce's but argmax and argmin."""
+    """A reduction along the row of ``value`` at each position; ``op`` is any operation of Reduce but argmax and
+    argmin."""
 
     op: str
     dtype: DType
@@ -53,24 +54,24 @@ class Reduction:
 
     @property
     def start(self) -> Const:
-        """What it starts from."""
+        """The initial value."""
         return identity(self.op, self.dtype)
 
     @property
     def wide(self) -> DType:
-        """The type in which the results of blocks are folded."""
+        """The type in which the results of blocks are reduced."""
         return wide_sum(self.dtype) if self.rounds else self.dtype
 
     @property
     def rounds(self) -> bool:
-        """Whether its error grows with the number of terms."""
+        """True if its rounding error grows with the number of terms."""
         return self.op in ("sum", "prod") and self.dtype.is_float
 
 
 @dataclass(slots=True)
 class RowLoop:
-    """One walk along a row. ``extents`` are those of its loops, the contiguous one last; ``store`` is called at every
-    position, before the folds; ``cheap`` says that the values are short to compute."""
+    """One loop along a row. ``extents`` are those of its loops, the contiguous one last; ``store`` is called at every
+    position, before the reductions; ``cheap``: the values take few instructions."""
 
     b: Builder
     extents: Sequence[Dim]
@@ -80,7 +81,7 @@ class RowLoop:
     cheap: bool = False
 
     def run(self, values: Inliner, parallel: bool = False) -> list[Expr]:
-        """The results of the folds; ``parallel`` shares the row out among cores."""
+        """The results of the reductions; ``parallel`` divides the row among cores."""
         if parallel:
             return self._in_parts(values)
         if not any(f.rounds for f in self.folds):
@@ -100,8 +101,8 @@ class RowLoop:
         return size is not None and size <= self.block
 
     def _straight(self, values: Inliner, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
-        """One set of accumulators for positions of ``extents`` behind ``prefix``, the first of them counted from
-        ``first``."""
+        """One set of accumulators for positions of ``extents`` behind ``prefix``; ``first`` is added to the first of
+        their indices."""
         *outer, inner = extents
         acc = _Accumulators(self, inner)
         with self.b.grid([f"t{d}" for d in range(len(outer))], [index(n) for n in outer]) as at:
@@ -141,7 +142,7 @@ class RowLoop:
                     element(t * (turns * self.lanes) + (turn * self.lanes + lane), inside, self.lanes, lane, turn)
 
     def _in_spans(self, values: Inliner, depth: int) -> list[Expr]:
-        """Accumulators for the loops from ``depth`` on, their results folded one after the other."""
+        """Accumulators for the loops from ``depth`` on, their results reduced one after another."""
         totals = self._totals()
         with self.b.grid([f"s{d}" for d in range(depth)], [index(n) for n in self.extents[:depth]]) as prefix:
             for v, size in zip(prefix, self.extents[:depth], strict=True):
@@ -169,7 +170,7 @@ class RowLoop:
         return self._results(totals)
 
     def _in_parts(self, values: Inliner) -> list[Expr]:
-        """The outermost loop in parts, shared out among cores; their results are folded in order."""
+        """The outermost loop in parts, divided among cores; their results are reduced in order."""
         length, *inner = self.extents
         grain = _UNROLL * self.lanes if not inner else 1
         size = static_size(product(inner)) or 1
@@ -205,7 +206,8 @@ class RowLoop:
 
 
 class _Accumulators:
-    """Registers of the folds of a walk, by (number of the fold, vector width, turn), set to their start."""
+    """Accumulator registers of the loop's reductions, by (number of the reduction, vector width, turn), set to their
+    start."""
 
     def __init__(self, walk: RowLoop, inner: Dim) -> None:
         size = static_size(inner)
@@ -225,7 +227,7 @@ class _Accumulators:
                 self.cells[number, width, turn] = cell
 
     def totals(self) -> list[Expr]:
-        """The result of each fold, all its accumulators taken together."""
+        """The result of each reduction over all its accumulators."""
         return [self._total(number, f) for number, f in enumerate(self.walk.folds)]
 
     def _total(self, number: int, f: Reduction) -> Expr:
@@ -247,7 +249,7 @@ def _lanes(width: int) -> Expr:
 
 
 def vector_widths(size: int | None, lanes: int) -> list[int]:
-    """The vector widths that ``vector_loop`` uses for an extent (None: not known)."""
+    """The vector widths that ``vector_loop`` uses for an extent (None: symbolic)."""
     if size is None:
         return [lanes, 1] if lanes > 1 else [1]
     widths = []

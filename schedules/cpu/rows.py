@@ -1,14 +1,14 @@
-"""The rule for reductions along rows and all that is done with the rows: softmax, layer norm, means, losses.
+"""The rule for reductions along rows and element-wise work on the rows: softmax, layer norm, means, losses.
 
-A row is the set of elements that a reduction folds; its elements lie together in memory. One parallel loop runs over
-the rows. Inside, each *pass* walks the row once, in vectors, and does all that can be done then: reductions whose
+A row is the set of elements that a reduction reduces; its elements lie together in memory. One parallel loop runs over
+the rows. Inside, each *pass* walks the row once, in vectors, and does all that is possible by then: reductions whose
 operands are known, and stores of outputs. Softmax is three passes:
 
     pass 0   m = max(x)                     pass 1   e = exp(x - m), kept in a row buffer;  s = sum(e)
     pass 2   y = e / s
 
-A value needed in a later pass is recomputed when it is cheap, else kept in a row buffer.
-Method: Hidet's rule-based schedule generalised to several dependent reductions, vectorised along the row.
+A value needed in a later pass is recomputed when it is cheap, else kept in a row buffer. Method: Hidet's rule-based
+schedule generalised to several dependent reductions, vectorised along the row.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _LONG_ROW = 1 << 16
 
 
 def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:
-    """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
+    """A kernel for a row task, as the module's docstring describes. Raises ScheduleError if a value is read across
+    rows."""
     plan = _Plan(task, rows, target, RowDomain(task, rows))
     return plan.kernel()
 
@@ -93,7 +94,7 @@ class _Plan:
         return kernel_of(self.task, self.b, note)
 
     def run_pass(self, number: int, level: dict[Buffer, int], values: Inliner) -> None:
-        """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
+        """One pass: its reductions and full outputs in one walk along the row, then its per-row values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
         folding = [(s, e) for s in stages for e in reductions_of(s)]
         wide = [s for s in stages if s.out in self.task.outputs and self.frame.is_wide(s.out)]
@@ -116,7 +117,7 @@ class _Plan:
                 self.b.store(s.out, where, values.at(s.out, where))
 
     def worth_keeping(self, stage: Stage, level: dict[Buffer, int]) -> bool:
-        """Whether a wide value costs enough, and is needed in a later pass, to be kept in a row buffer."""
+        """True if a full value is expensive enough, and needed in a later pass, to be kept in a row buffer."""
         if reductions_of(stage) or not self.frame.is_wide(stage.out) or stage.out in self.task.outputs:
             return False
         if not same_shape(stage.out, self.rows.wide):
@@ -129,7 +130,7 @@ class _Plan:
         return any(level[s.out] > level[stage.out] and self.depends(s, stage) for s in self.task.stages)
 
     def depends(self, later: Stage, on: Stage) -> bool:
-        """Whether evaluating ``later`` evaluates ``on``, through stages that are computed again and not kept."""
+        """True if evaluating ``later`` evaluates ``on``, through stages that are recomputed and not kept."""
         for e in walk_exprs(later.body):
             if not isinstance(e, Load) or e.buffer not in self.task.producers:
                 continue
@@ -145,7 +146,7 @@ class _Plan:
         winners: list[tuple[Stage, Reduce]],
         values: Inliner,
     ) -> None:
-        """One walk along the row for sums, extrema and stores; another for the places of ``winners``."""
+        """One walk along the row for sums, extrema and stores; another for the positions of ``winners``."""
         extents = [product([self.rows.wide.shape[a] for a in run]) for run in self.runs]
         cheap = not any(isinstance(e, Call) for s in self.task.stages for e in walk_exprs(s.body))
 
@@ -173,12 +174,12 @@ class _Plan:
         values.folded.update({id(e): place for (_, e), place in zip(winners, found, strict=True)})
 
     def value_of(self, stage: Stage, e: Reduce) -> Callable[[Inliner, tuple[Expr, ...]], Expr]:
-        """What a reduction folds, at a position along the row."""
+        """The operand of a reduction, at a position along the row."""
         here = self.frame.at_row(stage, self.row)
         return lambda local, at: local.expand(e.body, {**here, **self.frame.in_fold(e, self.position(at))})
 
     def place_of(self, stage: Stage, e: Reduce, best: Expr) -> Callable[[Inliner, tuple[Expr, ...]], Expr]:
-        """The number of an element where it is the best (a NaN is better than all), else a larger one than any."""
+        """The number of an element if it equals the best (a NaN beats all), else a number larger than any."""
         value = self.value_of(stage, e)
         ((axis, _),) = e.axes
 
@@ -201,9 +202,7 @@ class _Plan:
         return tuple(where)
 
     def keep(self, stage: Stage, position: tuple[Expr, ...], local: Inliner) -> None:
-        """Compute a wide stage at ``position`` and put it into its output or its row buffer, where later passes find
-        it.
-        """
+        """Computes a full stage at ``position`` and stores it in its output or its row buffer, for later passes."""
         out = stage.out
         where = tuple(local.simplifier(i) for i in positions_in(out, self.rows.wide, position))
         value = local.at(out, where)
@@ -214,14 +213,14 @@ class _Plan:
         self.b.store(row_buffer, (local.simplifier(self.in_row(position)),), value)
 
     def in_row(self, position: Sequence[Expr]) -> Expr:
-        """The number of an element within its row, folded axes in their logical order."""
+        """The number of an element within its row, reduced axes in their logical order."""
         flat: Expr = index(0)
         for a in self.rows.folded:
             flat = flat * self.rows.wide.shape[a] + position[a]
         return flat
 
     def reader(self, stage: Stage, values: Inliner) -> Reader:
-        """How later passes read a wide stage that was kept."""
+        """The reader through which later passes read a full stage that was kept."""
         row_buffer, wide = self.saved.get(stage.out), self.rows.wide
 
         def read(where: tuple[Expr, ...]) -> Expr:
@@ -234,7 +233,7 @@ class _Plan:
         return read
 
     def finish(self, stage: Stage, values: Inliner) -> None:
-        """Evaluate a reducing stage from its folded sums, and let every later use read that."""
+        """Evaluates a reducing stage from its reduced sums, and makes every later use read the result."""
         at = self.frame.at_row(stage, self.row)
         value = self.b.let(stage.label or "row", values.expand(stage.body, at))
 

@@ -1,7 +1,7 @@
 """Prefix sums and products: one walk along the axis, each element from the one before.
 
-The definition is a reduction of its own for every element, sum over r of (r <= i ? x[r] : 0); as loops that would take
-a square of the axis' length. Vectors run over another axis where the scanned one is not contiguous.
+By definition, every element is a reduction of its own, sum over r of (r <= i ? x[r] : 0); as loops that would take
+quadratic time in the length of the axis. Vectors run over another axis if the scanned one is not contiguous.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _PARALLEL_ABOVE = 10_000
-"""Elements; fewer are added up before another thread has begun."""
+"""Elements; a smaller scan is finished before another thread has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """``stage`` folds ``value``, of the reduction's variable, over a prefix of its ``axis``."""
+    """``stage`` reduces ``value``, of the reduction's variable, over a prefix of its ``axis``."""
 
     stage: Stage
     reduce: Reduce
@@ -36,7 +36,7 @@ class Scan:
 
 
 def find_scan(task: Task) -> Scan | None:
-    """The scan of a task whose one reduction is one."""
+    """The scan of a task whose only reduction is one, or None."""
     found = [(s, e) for s in task.stages for e in walk_exprs(s.body) if isinstance(e, Reduce)]
     if len(found) != 1:
         return None
@@ -68,7 +68,7 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
         return None
     stage = scan.stage
     require_count(task, task.outputs, stage.shape)
-    exact = f64 if scan.reduce.dtype == f32 else scan.reduce.dtype  # one rounding each, as PyTorch does it
+    exact = f64 if scan.reduce.dtype == f32 else scan.reduce.dtype  # each partial sum is rounded once, as in PyTorch
     lanes = target.lanes(exact.bytes)
     others = [d for d in storage_order(stage.out) if d != scan.axis]
     inner = others.pop() if others and _steps_by_one(stage, others[-1]) else None
@@ -105,7 +105,7 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
 
 
 def _steps_by_one(stage: Stage, axis: int) -> bool:
-    """Whether neighbours along an axis are neighbours in memory: the last axis, as far as is known."""
+    """True if neighbours along an axis are neighbours in memory."""
     strides = stage.out.strides
     if strides is None:
         return axis == len(stage.axes) - 1

@@ -1,4 +1,4 @@
-"""Scatters: elements put, one after another, at positions that are data.
+"""Scatters: updates, one after another, at positions that are data.
 
     parallel over outer followed dimensions × ranges of a data dimension × blocks of the inner followed dimension:
         out[range, block] = initial
@@ -7,9 +7,9 @@
             if i in range:
                 out[i, block] += source[n, block]        in vectors
 
-No two tasks write the same element, and each meets its elements in the order of the source. Every range looks at all
-positions, which costs little next to moving what is put there, if that is a row. If it is an element, ranges begin the
-result only, and one task puts all of the source there.
+No two tasks write the same element, and each sees its updates in the order of the source. Every range scans all
+positions, which is cheap next to moving the updates if those are rows. If they are single elements, ranges only
+initialise the result, and one task applies the whole source.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _TASKS_PER_CORE = 2
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one task of a parallel loop fills: a ``place`` in the outer dimensions; of the inner one, if there is one,
-    ``width`` elements from ``first`` on, 0 for all; and of the first data dimension, if there is one, ``count``
-    positions from ``start`` on, which are not all of them where it is ``cut``."""
+    """The part of the result that one task of a parallel loop updates: a ``place`` in the outer dimensions; of the
+    inner one, if any, ``width`` elements from ``first`` on (0: all); and of the first data dimension, if any, ``count``
+    positions from ``start`` on, of which ``cut`` says that they are not all."""
 
     place: Mapping[int, Expr]
     inner: int | None = None
@@ -52,7 +52,7 @@ class _Part:
 @dataclass(frozen=True, slots=True)
 class _Shares:
     """``ranges`` parts of the first data dimension, of ``chunk`` positions each, and blocks of ``width`` elements of
-    the inner dimension; 0: it is not cut."""
+    the inner dimension (0: it is not split)."""
 
     ranges: int = 1
     chunk: Dim = 0
@@ -110,7 +110,7 @@ class _Plan:
         return kernel_of(task, b, note)
 
     def put_where_covered(self, part: _Part, values: Inliner) -> None:
-        """``put`` where the source goes as far as the part's place."""
+        """``put`` if the source reaches the part's place."""
         frame = self.frame
         guards = [at < frame.extent(d) for d, at in part.place.items() if not frame.covers(d)]
         self.guarded(guards, lambda: self.put(part, values.nested()))
@@ -120,7 +120,7 @@ class _Plan:
         return sum(static_size(n) or 0 for n in sizes)
 
     def shares(self, outer: list[int], inner: int | None) -> _Shares:
-        """As many parts as keep all cores busy, where the outer dimensions alone do not: ranges of the data first."""
+        """As many parts as keep all cores busy if the outer dimensions alone do not: ranges of the data first."""
         frame = self.frame
         shape = frame.stage.shape
         wanted = _TASKS_PER_CORE * self.target.cores
@@ -161,7 +161,7 @@ class _Plan:
         return start, count
 
     def guarded(self, guards: list[Expr], body: Callable[[], None]) -> None:
-        """``body`` where all conditions hold."""
+        """``body`` under all of the conditions."""
         if not guards:
             body()
             return
@@ -169,7 +169,7 @@ class _Plan:
             self.guarded(guards[1:], body)
 
     def begin(self, part: _Part, values: Inliner) -> None:
-        """Every element of this task takes its initial value."""
+        """Stores the initial value of every element of this task."""
         stage, data = self.frame.stage, self.frame.data
         sizes: dict[int, tuple[Expr, Dim]] = {d: (index(0), stage.shape[d]) for d in data}
         if data:
@@ -202,7 +202,7 @@ class _Plan:
             )
 
     def put(self, part: _Part, values: Inliner) -> None:
-        """The source's elements, in order."""
+        """Applies the source's elements, in order."""
         frame, b, place, inner, first = self.frame, self.b, part.place, part.inner, part.first
         source: dict[Var, Expr] = {frame.e.axes[frame.followed[d]][0]: i for d, i in place.items()}
         loops = [frame.e.axes[k] for k in frame.walked]
@@ -234,12 +234,12 @@ class _Plan:
             )
 
     def one(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], part: _Part, values: Inliner) -> None:
-        """One element of the source."""
+        """Applies one element of the source."""
         where = self.where(source, place, values)
         self.guarded(self.in_range(where, part), lambda: self.store(source, where, values.nested()))
 
     def where(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], values: Inliner) -> dict[int, Expr]:
-        """The position in the result, as far as it does not depend on the inner dimension."""
+        """The position in the result, as far as it is independent of the inner dimension."""
         found = dict(place)
         for d in self.frame.data:
             found[d] = self.b.let(f"at{d}", values.expand(self.frame.e.at[d], dict(source)))

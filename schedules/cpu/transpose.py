@@ -1,11 +1,11 @@
-"""Element-wise work that reads along one axis of memory and writes along another: done in square tiles.
+"""Element-wise work that reads along one axis of memory and writes along another, in square tiles.
 
     for each tile of (a, b):                      y[.., b, a] is written along a, x[.., a, b] lies along b
         tile = x at the tile's positions          whole lines of memory, read along b
         for b in tile:  y at (b, a in vectors)    whole lines of memory, written along a
 
-Without tiles, each vector of y would touch as many lines of x as it has lanes, and they would be gone from the cache
-when the next vector needs them.
+Without tiles, each vector of y would touch as many lines of x as it has lanes, and the cache would have evicted them
+before the next vector needs them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taskmap.schedules.common.positions import position_of, store_outputs
 from taskmap.schedules.common.transpose_domain import Transpose
 
 _LINE_BYTES = 128
-"""How long a tile's side is: two lines of memory."""
+"""The side of a tile: two cache lines."""
 
 
 def emit_transpose(
@@ -39,7 +39,7 @@ def emit_transpose(
     target: Target,
     outputs: Sequence[Buffer],
 ) -> str:
-    """The loops; the size of a tile as text."""
+    """Emits the loops; returns the tile's size as text."""
     side = max(16, _LINE_BYTES // max(x.dtype.bytes for x in (*outputs, *(w.buffer for w in t.staged))))
     rows, columns = (_side(extents[r], side) for r in (t.along, t.across))
     others = [r for r in range(len(runs)) if r not in (t.along, t.across)]
@@ -83,7 +83,7 @@ def _side(extent: Dim, side: int) -> int:
 
 
 def _tile(b: Builder, values: Inliner, tile: Expr, extent: Dim, side: int) -> tuple[Expr, Dim]:
-    """Where a tile begins, and how many positions it has."""
+    """The first position of a tile, and its number of positions."""
     first = values.simplifier(tile * side)
     size = static_size(extent)
     if size is not None and size % side == 0:

@@ -1,1 +1,10 @@
-"""Attention on a CPU: one pass over keys and values per block of queries."""
+"""Attention on a CPU: one pass over keys and values per block of queries.
+
+    template      the parallel loop over heads and blocks of queries
+    query_block   one block of queries against a block of keys: both products and the online softmax
+    config        configurations: validity, default, space
+    cost          their cost model
+    problem       attention as tuning sees it
+
+Imports ``ir``, ``schedules.common``, and the microkernel of ``schedules.cpu.matmul``.
+"""

@@ -1,4 +1,4 @@
-"""Configurations of the CPU's attention template: what is free, what fits, and what is chosen untuned."""
+"""Configurations of the CPU's attention template: validity, the untuned default, and the search space."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _UNKNOWN_QUERIES = 64
 _FEW_QUERIES = 32
 _KEYS = 256
 _STATE_BYTES = 512 << 10
-"""What a block's keys and sums may take of the stack."""
+"""Stack budget for a block's keys and sums."""
 _IDLE = 1.1
-"""How much longer than its share the busiest core may work before queries are cut further: each cut transposes the keys
-again."""
+"""Split queries further only while the busiest core's work exceeds the average by this factor; each split transposes
+the keys again."""
 _TEXT = re.compile(r"queries=(\d{1,9}), keys=(\d{1,9}), tile=(\d{1,4})x(\d{1,4})v")
 
 
@@ -38,7 +38,7 @@ class AttentionConfig:
 
 
 def default(a: Attention, target: Target) -> AttentionConfig:
-    """The configuration that is used untuned."""
+    """The untuned configuration."""
     lanes = target.lanes(4)
     queries, keys = static_size(a.queries), static_size(a.keys)
     longest = max(lanes, min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)) // lanes * lanes))
@@ -51,7 +51,7 @@ def default(a: Attention, target: Target) -> AttentionConfig:
 
 
 def _queries(a: Attention, queries: int, target: Target) -> int:
-    """Queries of a block: as many as keep all cores busy."""
+    """Queries per block: as many as keep all cores busy."""
     heads = static_size(product(a.stage.shape[:2])) or 1
     rows = queries
     for parts in range(-(-queries // _QUERIES), -(-queries // _FEW_QUERIES) + 1):
@@ -63,7 +63,7 @@ def _queries(a: Attention, queries: int, target: Target) -> int:
 
 
 def read_config(text: str) -> AttentionConfig | None:
-    """The configuration whose ``str`` is ``text``; None when there is none."""
+    """The configuration whose ``str`` is ``text``, or None."""
     found = _TEXT.fullmatch(text)
     if found is None:
         return None
@@ -72,7 +72,7 @@ def read_config(text: str) -> AttentionConfig | None:
 
 
 def validity(config: AttentionConfig, a: Attention, target: Target) -> str | None:
-    """Why ``config`` cannot compute ``a`` on ``target``; None when it can."""
+    """The reason why ``config`` cannot compute ``a`` on ``target``, or None if it can."""
     tile = config.tile
     if min(config.queries, config.keys, tile.rows, tile.vectors) < 1:
         return "every size is at least 1"
@@ -90,8 +90,8 @@ def validity(config: AttentionConfig, a: Attention, target: Target) -> str | Non
 
 
 def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
-    """What a task keeps beside the arrays: keys transposed, the scores of a tile, and a sum, a maximum and a weight for
-    each query; the products of a tile on their way."""
+    """Bytes of a task's local state: the transposed keys, the scores of a tile, a sum, a maximum and a weight for each
+    query, and the products of a tile in flight."""
     lanes = target.lanes(4)
     columns = -(-config.keys // lanes) * lanes
     height = min(config.tile.rows, config.queries)
@@ -101,7 +101,7 @@ def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
 
 
 def space(a: Attention, target: Target) -> tuple[AttentionConfig, ...]:
-    """At most 200 configurations, the default first; all others are valid."""
+    """At most 200 valid configurations, the default first."""
     first = default(a, target)
     queries = _sizes(first.queries, static_size(a.queries), 16)
     keys = _sizes(first.keys, static_size(a.keys), 2 * target.lanes(4))
@@ -116,7 +116,7 @@ def space(a: Attention, target: Target) -> tuple[AttentionConfig, ...]:
 
 
 def _sizes(first: int, most: int | None, least: int) -> list[int]:
-    """The default, powers of two times the least, and all."""
+    """The default, powers of two times the least, and the maximum."""
     found = [first]
     size = least
     while size < (most or 1024):

@@ -1,7 +1,7 @@
-"""What a configuration of the CPU's attention template costs, in cycles, from the target's numbers alone.
+"""Cost model of the CPU's attention template: cycles of a configuration, from the target's parameters alone.
 
 A task transposes each block of keys once, and each tile of queries passes over it: a product, exponentials, another
-product. The transposed keys, the scores of a tile and the values are met again from the nearest cache that holds them.
+product. The transposed keys, the scores of a tile and the values are reread from the nearest cache that holds them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from taskmap.schedules.cpu.support.rates import FREE, L2_BYTES, L3_BYTES, TASK, 
 _EXP = 14.0
 """Cycles of the exponentials of one vector, with the loads and stores around them."""
 _SCORE = 2.0
-"""Cycles of what is made of one vector of products."""
+"""Cycles of computing scores from one vector of products."""
 _ROW = 40.0
-"""Cycles around the softmax of one query: folding vectors, rescaling."""
+"""Cycles around the softmax of one query: reducing vectors, rescaling."""
 _TURN = 1.2
-"""Cycles of one element of a key on its way to where it lies transposed."""
+"""Cycles of transposing one element of a key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Attention as tuning sees it: sizes, element types, the mask, and how queries, keys and values lie in memory."""
+"""Attention as tuning sees it: sizes, element types, mask, and the memory layouts of queries, keys and values."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class AttentionProblem:
     """softmax(q kᵀ / √depth + mask) v for q [batch, heads, queries, depth], k and v [batch, key heads, keys, depth or
     width].
 
-    types: element types of the operands and of the output. q, k, v, out: whether rows of one head are neighbours in
-    memory ("heads") or heads of one row ("rows"); "computed" where an operand is fused. mask: "none", "computed", or
-    its type and which dimensions it has: "bool[b1qk]". free: sizes that are known only when the kernel runs; those that
-    stand here are what they are likely to be.
+    types: element types of the operands and of the output. q, k, v, out: "heads" if consecutive rows of one head are
+    adjacent in memory, "rows" if the heads of one row are; "computed" if the operand is fused. mask: "none",
+    "computed", or its type and its dimensions: "bool[b1qk]". free: sizes known only when the kernel runs; the problem
+    holds likely values for them.
     """
 
     batch: int
@@ -67,7 +67,7 @@ class AttentionProblem:
 
     @property
     def shapes(self) -> str:
-        """All sizes in order; a question mark before one that is known only when the kernel runs."""
+        """All sizes in order; a question mark before a size that is known only when the kernel runs."""
         return sizes_text((getattr(self, name) for name in NAMES), (name in self.free for name in NAMES))
 
     @property
@@ -77,13 +77,13 @@ class AttentionProblem:
 
     @property
     def layout(self) -> str:
-        """How things lie in memory, the mask, and whether a query sees only keys up to its own position."""
+        """Memory layouts, the mask, and causality."""
         where = f"q={self.q} k={self.k} v={self.v} out={self.out}"
         return f"{where} mask={self.mask} {'causal' if self.causal else 'all'}"
 
     @property
     def operations(self) -> float:
-        """Two for each term of both products, of what is not masked by position."""
+        """Two for each term of both products, without what a causal mask excludes."""
         pairs = self.queries * self.keys
         if self.causal:
             short = min(self.queries, self.keys)
@@ -95,11 +95,11 @@ class AttentionProblem:
         return tuple(getattr(self, name) for name in self.free)
 
     def task(self) -> Task:
-        """The attention alone, on arrays as ``layout`` says."""
+        """The attention alone, on arrays laid out as ``layout`` says."""
         return _task(self)
 
     def default(self, target: Target) -> AttentionConfig:
-        """The configuration that is used untuned."""
+        """The untuned configuration."""
         return default(_attention(self), target)
 
     def configs(self, target: Target) -> tuple[Config, ...]:
@@ -113,21 +113,21 @@ class AttentionProblem:
         return cycles(config, Lengths(tasks, self.queries, self.keys, self.depth, self.width, self.causal), target)
 
     def read(self, text: str, target: Target) -> AttentionConfig | None:
-        """The configuration with this text, if it is valid here."""
+        """The configuration with this text, if it is valid on ``target``, else None."""
         config = read_config(text)
         return config if config is not None and validity(config, _attention(self), target) is None else None
 
     def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
-        """The template's kernel. Raises ScheduleError where ``config`` does not fit."""
+        """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         assert isinstance(config, AttentionConfig)
         kernel = schedule_attention(task, target, config)
         if kernel is None:
-            raise ScheduleError(f"{task.name!r} is no attention that the template takes")
+            raise ScheduleError(f"{task.name!r} is not an attention that the template supports")
         return kernel
 
 
 def find_attention_problem(task: Task, target: Target, hints: Mapping[Var, int]) -> AttentionProblem | None:
-    """The attention that anchors a task; None where there is none that the template takes, and where nothing hints at a
+    """The attention that anchors a task. None if there is none that the template supports, or if nothing hints at a
     symbolic size."""
     a = find_attention(task)
     if a is None or a.dot.dtype != f32:
@@ -145,7 +145,8 @@ def find_attention_problem(task: Task, target: Target, hints: Mapping[Var, int])
 
 
 def _place(task: Task, buffer: Buffer, hints: Mapping[Var, int]) -> str:
-    """What is nearer in memory, the rows of a head or the heads of a row, views read through."""
+    """The neighbours in memory, after reading through views: "rows" of a head or "heads" of a row; "computed" if a
+    stage computes the operand."""
     axes = tuple(Var(name) for name in "bhsd")
     simplifier = Simplifier()
     for v, extent in zip(axes, buffer.shape, strict=False):
@@ -170,7 +171,8 @@ def _place(task: Task, buffer: Buffer, hints: Mapping[Var, int]) -> str:
 
 
 def _mask(a: Attention) -> str:
-    """What is added to the scores, or forbids some of them."""
+    """The mask's text: none, computed, or the type and dimensions of the tensor that is added to the scores or forbids
+    some."""
     product = {id(e) for e in walk_exprs(a.dot)}
     loads = [e for e in walk_exprs(a.score) if isinstance(e, Load) and id(e) not in product]
     if not loads:
@@ -191,7 +193,7 @@ def _mask(a: Attention) -> str:
 
 
 def read_attention(shapes: str, dtypes: str, layout: str) -> AttentionProblem:
-    """The problem with these texts. Raises ScheduleError for texts that say none."""
+    """The problem that these texts describe. Raises ScheduleError if they describe none."""
     wrong = unreadable(NAME, f"{shapes} {dtypes} {layout}")
     sizes, where = _SHAPES.fullmatch(shapes), _LAYOUT.fullmatch(layout)
     if sizes is None or where is None:
@@ -214,7 +216,7 @@ def read_attention(shapes: str, dtypes: str, layout: str) -> AttentionProblem:
             f"an attention of {shapes} is too large to be tuned", why=f"an operand has more than {_LARGEST:g} elements."
         )
     name = where[5]
-    if mask is not None:  # a dimension of extent 1 is none
+    if mask is not None:  # a dimension of extent 1 is written as 1
         full = {"b": b, "h": h, "q": q, "k": k}
         one = {letter for letter, n in full.items() if n == 1 and _LETTERS[letter] not in free}
         name = f"{mask.name}[{''.join('1' if x in one else x for x in where[5][-5:-1])}]"
@@ -226,7 +228,7 @@ def read_attention(shapes: str, dtypes: str, layout: str) -> AttentionProblem:
 def _attention(p: AttentionProblem) -> Attention:
     found = find_attention(p.task())
     if found is None:
-        raise ScheduleError(f"the template takes no attention of {p.shapes} {p.layout}")
+        raise ScheduleError(f"the template does not support attention of {p.shapes} {p.layout}")
     return found
 
 

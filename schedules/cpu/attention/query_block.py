@@ -39,9 +39,9 @@ from taskmap.schedules.cpu.matmul.microkernel import Tile, emit_tile
 class QueryBlock:
     """``rows`` queries from ``first`` on, of head ``h`` of batch ``n``.
 
-    It meets blocks of ``keys`` keys one after the other; ``single``: there is one only, so that a tile of queries is
-    finished as soon as it has met it. A core's own memory: the keys transposed, the scores of one tile, and per query
-    (of the block, or of the tile when single) the sum of values, the maximum score and the sum of weights.
+    It processes blocks of ``keys`` keys one after another; ``single``: there is only one, so a tile of queries is
+    finished as soon as it has seen that block. A core's local buffers: the transposed keys, the scores of one tile, and
+    per query (of the block, or of the tile if single) the sum of values, the maximum score and the sum of weights.
     """
 
     task: Task
@@ -77,7 +77,7 @@ class QueryBlock:
         return min(self.tile.rows, self.rows)
 
     def allocate(self) -> None:
-        """Reserve the core's own memory."""
+        """Allocate the local buffers."""
         b, a = self.b, self.a
         kept = self.height if self.single else self.rows
         carried = None if self.single else 0.0
@@ -100,7 +100,7 @@ class QueryBlock:
                     self.emit(inside, step)
 
     def emit(self, values: Inliner, tile: _QueryTile) -> None:
-        """A tile of queries against those keys of a block that exist, and that a causal mask lets it see."""
+        """A tile of queries against the keys of a block that exist and that a causal mask allows."""
         keys = self.a.keys
         seen: Expr = index(self.keys)
         if static_size(keys) is None:
@@ -118,7 +118,8 @@ class QueryBlock:
             tile.emit(values.nested(), seen)
 
     def transpose_keys(self, values: Inliner, key: Expr) -> None:
-        """Keys become columns; beyond the last key they repeat it. Lanes run over what is contiguous in memory."""
+        """Transposes keys into columns; columns beyond the last key repeat it. Lanes run along the contiguous axis in
+        memory."""
         b, a = self.b, self.a
         if self.keys_are_columns():
             with b.loop("d", a.depth) as d:
@@ -134,7 +135,7 @@ class QueryBlock:
                 b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
 
     def keys_are_columns(self) -> bool:
-        """Whether neighbouring keys, rather than a key's elements, lie side by side in memory."""
+        """True if neighbouring keys, rather than a key's elements, are contiguous in memory."""
         axes = (*self.a.stage.axes[:2], Var("key"), Var("d"))
         extents = (*self.a.stage.shape[:2], self.a.keys, self.a.depth)
         here = replace(self, n=axes[0], h=axes[1])
@@ -152,7 +153,7 @@ class QueryBlock:
         return cast(values.at(operand.buffer, (*outer, *position)), f32)
 
     def finish(self, values: Inliner, row: Expr, rows: int) -> None:
-        """out = o / l, and whatever follows, for the ``rows`` queries from number ``row`` on, where they exist."""
+        """out = o / l, and the epilogue, for those of the ``rows`` queries from ``row`` on that exist."""
         a, b = self.a, self.b
         kept = index(0) if self.single else row
         with b.loop("query", rows) as i:
@@ -170,7 +171,7 @@ class QueryBlock:
 
 @dataclass(frozen=True, slots=True)
 class _QueryTile:
-    """``height`` queries, from ``query`` on, which is number ``row`` of the block, against the keys from ``key`` on."""
+    """``height`` queries from ``query`` on, number ``row`` of the block, against the keys from ``key`` on."""
 
     block: QueryBlock
     query: Expr
@@ -180,11 +181,11 @@ class _QueryTile:
 
     @property
     def kept(self) -> Expr:
-        """Where the tile's first query stands in what is kept per query."""
+        """The index of the tile's first query in the per-query buffers."""
         return index(0) if self.block.single else self.row
 
     def emit(self, values: Inliner, seen: Expr | None) -> None:
-        """All that a tile does with a block of keys; ``seen``: how many keys of the block any of its queries sees."""
+        """All work of a tile on a block of keys; ``seen``: the number of keys that any of its queries sees."""
         columns = self.multiply_keys(values.nested(), seen)
         self.soften(values.nested(), columns)
         self.multiply_values(values.nested(), seen)
@@ -192,7 +193,7 @@ class _QueryTile:
             self.block.finish(values.nested(), self.row, self.height)
 
     def multiply_keys(self, values: Inliner, seen: Expr | None) -> Dim:
-        """scores = score(q kᵀ), minus infinity beyond the last key. Returns how many columns were computed."""
+        """scores = score(q kᵀ), minus infinity beyond the last key. Returns the number of columns computed."""
         t = self.block
         columns, width = t.columns, t.tile.vectors * t.lanes
         if seen is None:
@@ -229,7 +230,7 @@ class _QueryTile:
         self.score(values, out, column, groups)
 
     def score(self, values: Inliner, out: Buffer, column: Expr, groups: list[tuple[int, int]]) -> None:
-        """What the operator's definition makes of the products in ``out``."""
+        """Applies the operator's definition of a score to the products in ``out``."""
         t, b, a = self.block, self.block.b, self.block.a
         with b.loop("row", self.height) as i:
             values.bind(i, self.height)
@@ -245,7 +246,8 @@ class _QueryTile:
                 b.store(t.scores, (i, column + j), select(exists & within, value, const(-math.inf, f32)))
 
     def soften(self, values: Inliner, columns: Dim) -> None:
-        """Scores become weights relative to the maximum, a running one with what was summed before rescaled to it."""
+        """Turns scores into weights relative to the maximum. A running maximum first rescales the sums to the new
+        one."""
         t, b, lanes = self.block, self.block.b, self.block.lanes
         minus = const(-math.inf, f32)
         vectors = values.simplifier.dim(index(columns) // lanes)
@@ -280,7 +282,7 @@ class _QueryTile:
                 self.rescale(values, kept, shrink)
 
     def rescale(self, values: Inliner, kept: Expr, shrink: Expr) -> None:
-        """What a query has summed, made relative to its new maximum."""
+        """Rescales a query's sums to its new maximum."""
         t, b = self.block, self.block.b
         for d, _ in each_column(b, values, column_groups(t.a.width, t.lanes)):
             b.store(t.sums, (kept, d), t.sums[kept, d] * shrink)
@@ -312,7 +314,7 @@ class _QueryTile:
 
 
 def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
-    """(first column, how many, vector groups): panels of ``width`` columns, then what is left in one."""
+    """(first column, columns, vector groups): panels of ``width`` columns, then the remaining columns in one panel."""
     whole, rest = divmod(columns, width)
     parts = [(0, whole, [(width // lanes, lanes)])] if whole else []
     return [*parts, (whole * width, 1, column_groups(rest, lanes))] if rest else parts

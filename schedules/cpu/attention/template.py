@@ -1,4 +1,4 @@
-"""The attention template: softmax(scores) v without ever holding all scores, in blocks of queries and keys.
+"""The attention template: softmax(scores) v in blocks of queries and keys, without ever storing all scores.
 
     parallel over (batch, head, block of queries):
         for each block of keys:
@@ -9,9 +9,9 @@
                 l = l + sum of p;  o = o + p v     microkernel
         out = o / l
 
-A tile's scores stay in the first-level cache. Where one block holds all keys, a tile is finished at once and nothing
-is rescaled. What a score is (scale, mask, causality) comes from the operator's definition; the template only supplies
-the product q k. Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
+A tile's scores stay in the first-level cache. If one block holds all keys, a tile is finished at once and nothing is
+rescaled. The definition of a score (scale, mask, causality) comes from the operator; the template only supplies the
+product q k. Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
 "FlashAttention" (2022).
 """
 
@@ -36,8 +36,8 @@ from taskmap.schedules.cpu.support.kernels import kernel_of
 
 
 def schedule_attention(task: Task, target: Target, config: AttentionConfig | None = None) -> Kernel | None:
-    """The template's kernel with ``config``, else with the default; None for a task that is not anchored by attention
-    or not in f32, f16 or bf16. Raises ScheduleError with the reason when ``config`` does not fit."""
+    """The template's kernel with ``config``, by default the untuned one; None for a task that is not anchored by
+    attention or not in f32, f16 or bf16. Raises ScheduleError with the reason if ``config`` does not fit."""
     found = find_attention(task)
     if found is None or found.dot.dtype != f32:
         return None

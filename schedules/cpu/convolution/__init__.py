@@ -1,1 +1,14 @@
-"""Direct convolution on a CPU."""
+"""Direct convolution on a CPU, on padded input tiles.
+
+    base               common base of the templates: a block of output positions, phase by phase
+    input_tile         the padded input tile in a core's local memory
+    template           dense convolution
+    depthwise          depthwise convolution
+    weight_gradient    the gradient of a convolution's weight
+    config             configurations of the dense template: validity, default, space
+    depthwise_config   configurations of the depthwise template
+    cost               the cost model of both
+    problem            a convolution as tuning sees it
+
+Imports ``ir``, ``schedules.common``, and the microkernel of ``schedules.cpu.matmul``.
+"""

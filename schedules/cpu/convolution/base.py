@@ -1,4 +1,4 @@
-"""What the templates of convolutions share: a block of output positions, phase by phase."""
+"""The common base of the convolution templates: a block of output positions, phase by phase."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 STRIP_BYTES = 256 << 10
-"""About how much input a strip should hold, for it to stay in a core's own cache."""
+"""Target size of an input tile, so that it stays in a core's private cache."""
 
 OfPhase = Callable[[Inliner, tuple[StridePhase, ...], Dim, Dim], None]
-"""What is done for a phase: (values, phase, rows, columns of the block that it has)."""
+"""The work of a phase: (values, phase, rows, columns of the block that belong to it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class OutputBlock:
 
 @dataclass(slots=True)
 class ConvolutionBase:
-    """What the templates of dense and of depthwise convolutions share."""
+    """Base of the templates of dense and depthwise convolutions."""
 
     task: Task
     conv: Convolution
@@ -45,7 +45,7 @@ class ConvolutionBase:
 
     @property
     def accumulate(self) -> DType:
-        """The type that sums have."""
+        """The type of the sums."""
         return compute_type(self.conv.reduce.dtype)
 
     @property
@@ -54,11 +54,12 @@ class ConvolutionBase:
         return self.target.lanes(self.accumulate.bytes)
 
     def finished(self, note: str) -> Kernel:
-        """The kernel of what was built."""
+        """The kernel that was built."""
         return kernel_of(self.task, self.b, note)
 
     def each_phase(self, values: Inliner, block: OutputBlock, body: OfPhase) -> None:
-        """body(values, phase, rows, columns) for every phase of the window, and what it has of the block."""
+        """Calls body(values, phase, rows, columns) for every phase of the window, with the part of the block that
+        belongs to it."""
         c = self.conv
         for phase in itertools.product(*c.phases):
             plane, row, column = phase
@@ -71,7 +72,7 @@ class ConvolutionBase:
                 body(inside, phase, rows, columns)
 
     def _within(self, values: Inliner, name: str, first: Expr, size: int, extent: Dim) -> Dim:
-        """How many positions from ``first`` on, ``size`` at most, lie below ``extent``."""
+        """The number of positions from ``first`` on, at most ``size``, that lie below ``extent``."""
         known = static_size(extent)
         if known is not None and static_size(first) == 0:
             return min(size, known)
@@ -89,5 +90,5 @@ class ConvolutionBase:
         return z, y, x
 
     def kernel_at(self, phase: Sequence[StridePhase], taps: Sequence[Expr]) -> tuple[Expr, ...]:
-        """The element of the kernel that belongs to taps of one phase."""
+        """The element of the kernel at the given taps of one phase."""
         return tuple(t * p.tap_step + p.tap for t, p in zip(taps, phase, strict=True))

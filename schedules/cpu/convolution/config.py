@@ -1,7 +1,7 @@
-"""Configurations of the CPU's convolution template: what is free, what fits, and what is chosen untuned.
+"""Configurations of the CPU's convolution template: validity, the untuned default, and the search space.
 
-Heights of tiles come from the registers, blocks of rows and of channels from powers of two and the number of cores:
-the space of an image of 57 columns is that of one of 56.
+Heights of tiles come from the registers, blocks of rows and of channels from powers of two and the number of cores: an
+image of 57 columns has the space of one of 56.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from taskmap.schedules.cpu.support.balance import blocks, makespan
 
 _MOST = 200
 _HEIGHTS = 4
-"""Heights of tiles that are tried for each width."""
+"""Number of tile heights tried for each width."""
 _FEWEST_SUMS = 8
 _SUMS_WRITTEN_OUT = 16
-"""Sums of a tile whose rounds over the channels are written out: the registers of more would be put away in memory."""
+"""The most sums of a tile for which the loop over channels is unrolled; with more, registers would spill."""
 _SAMPLES = (8, 28, 100)
-"""Extents that stand for a symbolic one when block sizes are chosen; for a batch, 1 and the number of cores."""
+"""Extents assumed for a symbolic one when block sizes are chosen; for a batch, 1 and the number of cores."""
 _LONGEST_ROW = 64
 _TEXT = re.compile(
     r"tile=(\d{1,4})x(\d{1,4})v, block=(\d{1,6})x(\d{1,6}), panels=(\d{1,6}), neighbours=(image|weights)"
@@ -40,9 +40,8 @@ _TEXT = re.compile(
 @dataclass(frozen=True, slots=True)
 class ConvolutionConfig:
     """``tile``: the register tile, neighbouring columns × vectors of output channels. ``rows``, ``columns``: output
-    positions of a strip. ``panels``: of output channels (as many as a tile has) that one task computes. ``neighbours``:
-    what consecutive tasks have in common, the image or the weights.
-    """
+    positions of an input tile. ``panels``: panels of output channels (each as wide as the tile) that one task computes.
+    ``neighbours``: what consecutive tasks share, the image or the weights."""
 
     tile: Tile
     rows: int
@@ -60,7 +59,7 @@ class ConvolutionConfig:
 
 
 def read_config(text: str) -> ConvolutionConfig | None:
-    """The configuration whose ``str`` is ``text``; None when there is none."""
+    """The configuration whose ``str`` is ``text``, or None."""
     found = _TEXT.fullmatch(text)
     if found is None:
         return None
@@ -69,17 +68,17 @@ def read_config(text: str) -> ConvolutionConfig | None:
 
 
 def element_bytes(c: Convolution) -> int:
-    """Of an element as it is summed, in bytes."""
+    """Bytes of an element in the accumulation type."""
     return compute_type(c.reduce.dtype).bytes
 
 
 def depth(c: Convolution) -> int:
-    """Input channels of a strip; none where the image is read where it lies."""
+    """Input channels of an input tile; 0 if the image is read in place."""
     return 0 if is_matrix_product(c) else c.channels
 
 
 def packed_width(c: Convolution) -> int | None:
-    """The width of the panels in which the weights lie, None where they lie otherwise."""
+    """The width of the panels in which the weights are packed, or None if they are not packed."""
     w = c.w
     while isinstance(w, Cast):
         w = w.a
@@ -89,7 +88,7 @@ def packed_width(c: Convolution) -> int | None:
 
 
 def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str | None:
-    """Why ``config`` cannot compute ``c`` on ``target``; None when it can, as the default always can."""
+    """The reason why ``config`` cannot compute ``c`` on ``target``, or None if it can; the default always can."""
     tile, size = config.tile, element_bytes(c)
     width = config.width(target.lanes(size))
     if min(tile.rows, tile.vectors, config.rows, config.columns, config.panels) < 1:
@@ -116,10 +115,10 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
 
 
 def default(c: Convolution, target: Target) -> ConvolutionConfig:
-    """The configuration that is used untuned: that for which the busiest core has the least to do, counting vector
-    multiply-adds, the filling of strips, and weights that must come from beyond the second-level cache.
+    """The untuned configuration: the one that gives the busiest core the least work, counting vector multiply-adds,
+    copies into input tiles, and weights that miss the second-level cache.
 
-    Columns are cut only where a strip of one row is too large, or where their number is not known.
+    Columns are split only if an input tile of one row is too large, or if their number is symbolic.
     """
     size, cores = element_bytes(c), target.cores
     lanes = target.lanes(size)
@@ -161,7 +160,7 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
 
 
 def block_columns(c: Convolution, tile: Tile, budget: int) -> int:
-    """Columns of a strip of ``budget`` elements: all of them, or as many whole tiles as fit."""
+    """Columns of an input tile of ``budget`` elements: all of them, or as many whole tiles as fit."""
     known = static_size(c.steps(2))
     one = InputTile(c, 1, 1, c.channels)
     if known is not None and InputTile(c, 1, known, c.channels).size <= 2 * budget:
@@ -173,14 +172,14 @@ def block_columns(c: Convolution, tile: Tile, budget: int) -> int:
 
 
 def space(c: Convolution, target: Target) -> tuple[ConvolutionConfig, ...]:
-    """At most 200 configurations, the default first; all others are valid."""
+    """At most 200 valid configurations, the default first."""
     first = default(c, target)
     found = dict.fromkeys(x for x in _candidates(first, c, target) if validity(x, c, target) is None)
     return tuple(dict.fromkeys([first, *found]))[:_MOST]
 
 
 def _candidates(first: ConvolutionConfig, c: Convolution, target: Target) -> Iterator[ConvolutionConfig]:
-    """Tiles × rows with the default's chunks first, so that what is cut off at the end is the least likely."""
+    """Tiles × rows, those with the default's chunks first, so that truncation drops the least promising."""
     size = element_bytes(c)
     lanes, budget = target.lanes(size), 2 * STRIP_BYTES // size
     found = [(tile, block_columns(c, tile, budget)) for tile in _tiles(first, c, target)]
@@ -214,7 +213,7 @@ def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Til
 
 
 def _row_blocks(first: ConvolutionConfig, c: Convolution) -> list[int]:
-    """Blocks of the default's rows, of 1, 2, 4, ... rows, and of all of them."""
+    """Row blocks: the default's, 1, 2, 4, ... rows, and all rows."""
     most = static_size(c.steps(1)) or 64
     found = [first.rows]
     size = 1

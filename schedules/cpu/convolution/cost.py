@@ -1,8 +1,8 @@
-"""What a configuration of the CPU's convolution templates costs, in cycles, from the target's numbers alone.
+"""Cost model of the CPU's convolution templates: cycles of a configuration, from the target's parameters alone.
 
-A tile takes what its multiply-adds take, or what weights and image take on their way from the cache in which they are
-found, whichever is more; to this come the filling of strips and the edges of blocks. The busiest core decides, and so
-what a core computes one after the other: neighbours that share the image find their strip's lines near, those that
+A tile takes the longer of two times: that of its multiply-adds, or that of loading weights and image from the caches
+that hold them. Copies into input tiles and the edges of blocks are added. The busiest core decides, so the order in
+which a core computes its tasks matters: neighbours that share the image find the input tile's lines nearby, those that
 share weights find these. Working sets as in "Automatic Scheduling of Image Processing Pipelines", chapter 4.
 """
 
@@ -36,20 +36,20 @@ from taskmap.schedules.cpu.support.rates import (
 )
 
 _UNKNOWN = 56
-"""What stands for a size that is known only when the kernel runs."""
+"""The extent assumed for a size that is known only when the kernel runs."""
 _COPY = 2.0
-"""Cycles of loading and storing one vector of a strip."""
+"""Cycles of loading and storing one vector of an input tile."""
 _RUN = 6.0
-"""Cycles around each run of neighbours that is copied into a strip."""
+"""Cycles around each contiguous run that is copied into an input tile."""
 _FINISH = 1.5
-"""Cycles of a vector of results on its way through the epilogue."""
-_SHORT = 8
-_ROOMY, _CROWDED = 24, 0.025
-"""Where fewer than so many channels are summed innermost, the compiler writes that sum out, and each register beyond
-some makes it wait for more of what it has put away."""
+"""Cycles of a vector of results in the epilogue."""
+_FEW_CHANNELS = 8
+_UNSPILLED_REGISTERS, _SPILL_PENALTY = 24, 0.025
+"""With fewer than ``_FEW_CHANNELS`` input channels the compiler unrolls the innermost sum. Each register of the tile
+beyond ``_UNSPILLED_REGISTERS`` then slows the multiply-adds by this fraction, because values spill to memory."""
 _COPY_NEAR, _COPY_FAR = 4.0, 6.0
-"""Cycles of a vector on its way into the strip of a depthwise convolution, in the first-level cache or beyond it, and
-for the multiply-adds out of it."""
+"""Cycles of copying a vector into the input tile of a depthwise convolution and reading it for the multiply-adds, if
+the tile is in the first-level cache, or beyond it."""
 _OUTPUT, _CHANNELS = 5.0, 95.0
 """Cycles of a vector of a depthwise convolution's results, and around all results of a vector of channels."""
 _DEPTHWISE_TASK = 400.0
@@ -81,7 +81,7 @@ def _size(d: Dim, otherwise: int = _UNKNOWN) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Dense:
-    """One task: a block of positions, the panels of one chunk (``last``: the one with the edge)."""
+    """One task: a block of positions and the panels of one chunk; ``last`` marks the chunk with the partial panel."""
 
     config: ConvolutionConfig
     c: Convolution
@@ -118,7 +118,7 @@ class _Dense:
         return fill(self.strip, self.lanes, self.bytes, self.far()) if depth(self.c) else 0.0
 
     def far(self) -> float:
-        """Bytes per cycle of what is in no core's cache."""
+        """Bytes per cycle of data that no core's private cache holds."""
         c = self.c
         image = _size(c.batch, 1) * c.groups * c.channels * math.prod(_size(d) for d in c.image)
         out = _size(c.batch, 1) * c.groups * c.out_channels * math.prod(_size(d) for d in c.out)
@@ -141,8 +141,8 @@ class _Dense:
             used = weights * (self.config.panels if self.config.neighbours == "weights" else panels)
             first = L2_BYTES if used + strip <= l2 else self.far()
             slower = 1.0
-            if c.channels < _SHORT:
-                slower += _CROWDED * max(0, registers(tile, self.target) - _ROOMY)
+            if c.channels < _FEW_CHANNELS:
+                slower += _SPILL_PENALTY * max(0, registers(tile, self.target) - _UNSPILLED_REGISTERS)
             multiply = [slower * k * sum(step(height, v) for v, _ in groups) for height in range(tile.rows + 1)]
             row = 0.0
             for _, many, height in positions(self.columns, tile.rows):
@@ -163,7 +163,7 @@ def _all_phases(c: Convolution) -> list[tuple[StridePhase, ...]]:
 
 
 def fill(strip: InputTile, lanes: int, size: int, far: float) -> float:
-    """Cycles of copying a strip from where the image lies, with vectors along what is contiguous in both."""
+    """Cycles of copying an input tile from the image, with vectors along the axis that is contiguous in both."""
     runs = strip.planes * strip.height * (strip.channels if strip.planar else strip.width)
     run = strip.width if strip.planar else strip.channels
     vectors = sum(count for count, _ in column_groups(run, lanes))
@@ -192,7 +192,7 @@ def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) ->
 def _depthwise_block(
     c: Convolution, target: Target, rows: int, columns: int, channels: int, strip: InputTile, size: int
 ) -> float:
-    """One task. Tiles of any height hide their latency behind each other, so a height costs nothing by itself."""
+    """One task. Tiles of any height hide each other's latency, so the height alone has no cost."""
     vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))
     near = strip.size * size <= target.l1 * USABLE
     copied = strip.planes * strip.height * strip.width * vectors * (_COPY_NEAR if near else _COPY_FAR)

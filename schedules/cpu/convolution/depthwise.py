@@ -1,6 +1,6 @@
-"""The template of depthwise convolutions: every channel on its own, so vectors run over the channels.
+"""The depthwise convolution template: every channel is independent, so vectors run over the channels.
 
-The weights of the window stay in registers while the columns of a strip (``strip``) pass, a few at a time.
+The weights of the window stay in registers while the columns of an input tile (``input_tile``) pass, a few at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Depthwise(ConvolutionBase):
     config: DepthwiseConfig
 
     def kernel(self) -> Kernel:
-        """The kernel: see the top of the file."""
+        """The kernel, as the module's docstring describes."""
         c, b = self.conv, self.b
         rows, columns, channels, height = (
             self.config.rows,
@@ -78,7 +78,7 @@ class Depthwise(ConvolutionBase):
         channel: Expr,
         height: int,
     ) -> None:
-        """One channel (a lane of a vector of them): its weights in registers, all columns of all rows."""
+        """One vector of channels: its weights in registers, all columns of all rows."""
         c, b = self.conv, self.b
         taps = [tuple(map(index, at)) for at in itertools.product(*(range(p.taps) for p in phase))]
         zero = (index(0), index(0), index(0))
@@ -111,7 +111,7 @@ class Depthwise(ConvolutionBase):
 
 
 def _tiles(count: Dim, height: int) -> list[tuple[Dim, Dim, int]]:
-    """(first, how many, size) of tiles that cover ``count`` columns; tiles of halving size when it is not known."""
+    """(first, tiles, size) of tiles that cover ``count`` columns; sizes halve if the count is symbolic."""
     if isinstance(count, int):
         return list(positions(count, height))
     parts: list[tuple[Dim, Dim, int]] = [(0, count // height, height)]

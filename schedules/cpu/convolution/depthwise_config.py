@@ -1,4 +1,4 @@
-"""Configurations of the CPU's template of depthwise convolutions: what is free, what fits, what is chosen untuned."""
+"""Configurations of the CPU's depthwise convolution template: validity, the untuned default, and the search space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXT = re.compile(r"columns=(\d{1,4}), block=(\d{1,6})x(\d{1,6}), channels=(\d{
 @dataclass(frozen=True, slots=True)
 class DepthwiseConfig:
     """``height``: neighbouring columns whose sums are in registers at once. ``rows``, ``columns``: output positions of
-    a strip. ``channels``: of a strip."""
+    an input tile. ``channels``: channels of an input tile."""
 
     height: int
     rows: int
@@ -35,16 +35,16 @@ class DepthwiseConfig:
 
 
 def read_depthwise(text: str) -> DepthwiseConfig | None:
-    """The configuration whose ``str`` is ``text``; None when there is none."""
+    """The configuration whose ``str`` is ``text``, or None."""
     found = _TEXT.fullmatch(text)
     return None if found is None else DepthwiseConfig(*(int(digits) for digits in found.groups()))
 
 
 def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) -> str | None:
-    """Why ``config`` cannot compute ``c`` on ``target``; None when it can."""
+    """The reason why ``config`` cannot compute ``c`` on ``target``, or None if it can."""
     if min(config.height, config.rows, config.columns, config.channels) < 1:
         return "every size is at least 1"
-    # A sum each, an element of the strip and a weight: beyond that, sums go to memory and come back.
+    # Each column needs a sum, an input element and a weight; beyond the registers, sums spill to memory.
     if config.height + 2 > target.vector_registers:
         return f"{config.height} sums, an element and a weight do not fit {target.vector_registers} registers"
     if config.channels > c.groups:
@@ -60,7 +60,7 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) 
 
 
 def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
-    """The configuration that is used untuned."""
+    """The untuned configuration."""
     size, cores = element_bytes(c), target.cores
     lanes = target.lanes(size)
     columns = static_size(c.steps(2)) or _COLUMNS
@@ -82,8 +82,8 @@ def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
 
 
 def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, cores: int) -> int:
-    """How many channels of the whole image a strip should hold, 0 where that is too few: then no row is copied twice,
-    and the strip is still in a near cache when its columns are read."""
+    """The number of channels of the whole image that an input tile should hold, or 0 if that is too few. No row is then
+    copied twice, and the tile is still in a near cache when its columns are read."""
     fitting = STRIP_BYTES // 2 // (InputTile(c, rows, columns, 1).size * element_bytes(c))
     if fitting < 4 * lanes:
         return 0
@@ -93,7 +93,7 @@ def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, core
 
 
 def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ...]:
-    """At most 200 configurations, the default first; all others are valid."""
+    """At most 200 valid configurations, the default first."""
     first = depthwise_default(c, target)
     lanes, most = target.lanes(element_bytes(c)), static_size(c.steps(1)) or _COLUMNS
     rows = dict.fromkeys([first.rows, *(1 << n for n in range(max(1, most.bit_length()))), most])
@@ -106,8 +106,8 @@ def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ..
 
 
 def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
-    """How many of ``out`` rows of output a strip should serve: as many as its budget of bytes allows, in a number of
-    blocks that is a multiple of ``cores`` where that is possible."""
+    """The number of output rows, of ``out``, that an input tile should serve: as many as its budget of bytes allows, in
+    a number of blocks that is a multiple of ``cores`` if possible."""
     best = 1
     for rows in range(1, out + 1):
         if InputTile(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:

@@ -1,8 +1,8 @@
-"""The strip of input that a convolution works on.
+"""The padded input tile of a convolution.
 
-A strip is the part of one image that some rows of output need, padded, in a core's own memory: with it the inner
-loops have no border to look out for, whatever the padding, and a prologue is evaluated once for each element. It
-covers a block of columns where the image is too wide, or its width is not known; of a volume, one plane of output.
+An input tile is the part of one image that some rows of output need, padded, in a core's local memory. With it the
+inner loops need no border checks, whatever the padding, and a prologue is evaluated once for each element. It covers a
+block of columns if the image is too wide or its width symbolic; of a volume, it covers one plane of output.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from taskmap.schedules.common.loops import vector_loop
 @dataclass(frozen=True, slots=True)
 class InputTile:
     """The padded input of one plane, ``rows`` rows and ``columns`` columns of output (of each phase): planes, rows,
-    columns and channels, or channels before columns when the input's columns lie closer together than its channels.
-    """
+    columns and channels, or channels before columns if the input's columns are closer together in memory than its
+    channels."""
 
     conv: Convolution
     rows: int
@@ -33,7 +33,7 @@ class InputTile:
 
     @property
     def gap(self) -> int:
-        """The distance of neighbouring planes: those between the taps are left out."""
+        """The distance of neighbouring planes: planes between the taps are left out."""
         return self.conv.phases[0][0].dilation if len(self.conv.phases[0]) == 1 else 1
 
     @property
@@ -59,7 +59,7 @@ class InputTile:
     def at(
         self, phase: Sequence[StridePhase], row: Expr, column: Expr, taps: Sequence[Expr], channel: Expr
     ) -> tuple[Expr, ...]:
-        """Indices of the element under ``taps`` of the window at a row and column of the strip's output."""
+        """Indices of the element under ``taps`` of the window at a row and column of the tile's output."""
         c = self.conv
         z, y, x = (
             q * p.stride + t * p.dilation + (p.shift - c.low(d))
@@ -78,9 +78,8 @@ class InputTile:
         dtype: DType,
         lanes: int,
     ) -> Buffer:
-        """Fill a strip for output positions from ``first`` on (plane, row, column of the first phase): input channels
-        from ``first_channel`` on, zeros outside.
-        """
+        """Fill the tile for output positions from ``first`` on (plane, row, column of the first phase): input channels
+        from ``first_channel`` on, zeros outside."""
         c = self.conv
         inner = (self.channels, self.width) if self.planar else (self.width, self.channels)
         buffer = b.allocate("strip", dtype, (self.planes, self.height, *inner))
@@ -125,7 +124,8 @@ class InputTile:
         return buffer
 
     def _inside(self, b: Builder, values: Inliner, first: Expr) -> tuple[Expr, Dim, Dim]:
-        """The image's column under the strip's first one, and the strip's columns that lie in the image: from, to."""
+        """The image column of the tile's first column, and the range (from, to) of the tile's columns that lie in the
+        image."""
         c, width = self.conv, self.width
         start = values.simplifier(first * c.phases[2][0].stride + c.low(2))
         left = values.simplifier(minimum(maximum(-start, 0), width))

@@ -1,4 +1,5 @@
-"""A convolution as tuning sees it: sizes, window, element types, and how image, weights and output lie in memory."""
+"""A convolution as tuning sees it: sizes, window, element types, and the memory layouts of image, weights and
+output."""
 
 from __future__ import annotations
 
@@ -58,14 +59,14 @@ Shape = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionProblem:
-    """The convolution of x [n, c, spatial...] with w [oc, c / groups, kernel...] ([c, oc / groups, kernel...] where it
-    is transposed).
+    """The convolution of x [n, c, spatial...] with w [oc, c / groups, kernel...] ([c, oc / groups, kernel...] if
+    transposed).
 
     transposed: its output padding, None for an ordinary convolution. types: element types of x, w and the output.
-    x_along, out_along: what is contiguous in memory, "channels" or "columns"; x_along is "computed" where the image is
-    fused. weights: "plain" as above, "computed" where they are fused, "packed48" for panels of 48 output channels, or
-    "channels" for those of a depthwise convolution with the channels innermost.
-    free: the dimensions of x that are known only when the kernel runs; what stands there is what they are likely to be.
+    x_along, out_along: the contiguous axis in memory, "channels" or "columns"; x_along is "computed" if the image is
+    fused. weights: "plain" as above, "computed" if they are fused, "packed48" for panels of 48 output channels, or
+    "channels" for those of a depthwise convolution with the channels innermost. free: the dimensions of x known only
+    when the kernel runs; the problem holds likely values for them.
     """
 
     x: Sizes
@@ -95,7 +96,7 @@ class ConvolutionProblem:
 
     @property
     def layout(self) -> str:
-        """The window, and how things lie in memory."""
+        """The window, and the memory layouts."""
         turned = "" if self.transposed is None else f" transposed={_text(self.transposed)}"
         slide = f"stride={_text(self.stride)} padding={_text(self.padding)} dilation={_text(self.dilation)}"
         where = f"x={self.x_along} w={self.weights} out={self.out_along}"
@@ -122,7 +123,7 @@ class ConvolutionProblem:
 
     @property
     def packed(self) -> int | None:
-        """The width of the weights' panels, where they lie in such."""
+        """The width of the weights' panels, or None if they are not packed."""
         return int(self.weights.removeprefix("packed")) if self.weights.startswith("packed") else None
 
     @property
@@ -137,18 +138,18 @@ class ConvolutionProblem:
         return 2.0 * self.x[0] * positions * math.prod(self.w) * (self.groups if self.transposed is not None else 1)
 
     def task(self) -> Task:
-        """The convolution alone, on arrays as ``layout`` says."""
+        """The convolution alone, on arrays laid out as ``layout`` says."""
         return _task(self)
 
     def convolution(self) -> Convolution:
-        """What the template finds in the task. Raises ScheduleError where it does not take it."""
+        """The geometry that the template finds in the task. Raises ScheduleError if it does not support it."""
         found = schedulable(self.task())
         if found is None:
-            raise ScheduleError(f"the template takes no convolution of {self.shapes} {self.layout}")
+            raise ScheduleError(f"the template does not support a convolution of {self.shapes} {self.layout}")
         return found
 
     def default(self, target: Target) -> ConvolutionConfig | DepthwiseConfig:
-        """The configuration that is used untuned."""
+        """The untuned configuration."""
         c = _convolution(self)
         return depthwise_default(c, target) if c.depthwise else default(c, target)
 
@@ -166,7 +167,7 @@ class ConvolutionProblem:
         return convolution_cycles(config, c, target)
 
     def read(self, text: str, target: Target) -> Config | None:
-        """The configuration with this text, if it is valid here."""
+        """The configuration with this text, if it is valid on ``target``, else None."""
         c = _convolution(self)
         if c.depthwise:
             alone = read_depthwise(text)
@@ -175,11 +176,11 @@ class ConvolutionProblem:
         return config if config is not None and validity(config, c, target) is None else None
 
     def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
-        """The template's kernel. Raises ScheduleError where ``config`` does not fit."""
+        """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         assert isinstance(config, (ConvolutionConfig, DepthwiseConfig))
         kernel = schedule_convolution(task, target, config)
         if kernel is None:
-            raise ScheduleError(f"{task.name!r} is no convolution that the template takes")
+            raise ScheduleError(f"{task.name!r} is not a convolution that the template supports")
         return kernel
 
 
@@ -190,14 +191,14 @@ def _convolution(p: ConvolutionProblem) -> Convolution:
 
 @lru_cache(maxsize=64)
 def _likely(p: ConvolutionProblem) -> Convolution:
-    """The convolution with all sizes known; one that is only a template's while they are not, as it is."""
+    """The convolution with all sizes known; returned unchanged if only its symbolic form belongs to the template."""
     known = find_convolution(replace(p, free=()).task())
     return _convolution(p) if known is None else known
 
 
 def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int]) -> ConvolutionProblem | None:
-    """The convolution that anchors a task; None where there is none that the template takes, and where nothing hints at
-    a symbolic size."""
+    """The convolution that anchors a task. None if there is none that the template supports, or if nothing hints at a
+    symbolic size."""
     c = schedulable(task)
     if c is None:
         return None
@@ -239,7 +240,7 @@ def _weights(task: Task, c: Convolution) -> str:
 
 
 def _along(buffer: Buffer) -> str:
-    """What is contiguous in the memory of [n, c, spatial...]."""
+    """The contiguous axis in the memory of [n, c, spatial...]."""
     steps = [static_size(s) for s in strides_of(buffer)]
     if len(steps) < 2 or static_size(buffer.shape[1]) == 1:
         return "channels"
@@ -247,7 +248,7 @@ def _along(buffer: Buffer) -> str:
 
 
 def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProblem:
-    """The problem with these texts. Raises ScheduleError for texts that say none."""
+    """The problem that these texts describe. Raises ScheduleError if they describe none."""
     wrong = unreadable(NAME, f"{shapes} {dtypes} {layout}")
     sizes, where = _SHAPES.fullmatch(shapes), _LAYOUT.fullmatch(layout)
     types = read_types(dtypes)
@@ -280,7 +281,7 @@ def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProble
         raise wrong
     alone = groups > 1 and inner == 1 and outer == groups
     if (found.packed and outer // groups < 2) or (found.weights == "channels" and not alone):
-        raise wrong  # one channel is never packed
+        raise wrong  # a single channel is never packed
     largest = max(math.prod(x), math.prod(w), math.prod(found.out))
     if largest > _LARGEST or math.prod(w[2:]) > _LARGEST_WINDOW:
         raise ScheduleError(
@@ -290,7 +291,7 @@ def read_convolution(shapes: str, dtypes: str, layout: str) -> ConvolutionProble
     if schedulable(found.task()) is None:
         raise ScheduleError(
             f"a convolution of {shapes} has no template of its own",
-            why="one that looks at single positions is a matrix product.",
+            why="a convolution with a 1x1 window is a matrix product.",
             hint="Tune that: batch 1, m positions, n output channels, k input channels.",
         )
     return found
@@ -348,7 +349,7 @@ def _task(p: ConvolutionProblem) -> Task:
 
 
 def _positions(p: ConvolutionProblem, d: int, size: Dim) -> Dim:
-    """Positions of the output in a dimension, as the operator's shape says them."""
+    """Positions of the output in a dimension, by the operator's shape formula."""
     if isinstance(size, int):
         return p.out[2 + d]
     stride, padding, reach = p.stride[d], p.padding[d], p.dilation[d] * (p.w[2 + d] - 1) + 1

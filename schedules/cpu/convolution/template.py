@@ -1,13 +1,13 @@
-"""The convolution template: a direct convolution on a padded strip of the image.
+"""The convolution template: direct convolution on a padded input tile.
 
     parallel over (image, group, planes, blocks of output rows and columns, chunks of output channels):
-        strip = the input needed, padded                               a core's own copy
+        tile = the input needed, padded                                a core's own copy
         for each panel of output channels, phase, output row, tile of columns:   multiply (microkernel);   epilogue
 
-The microkernel's rows are neighbouring columns of one output row, its columns are output channels, its sum runs over
-the window and the input channels. A transposed convolution has several phases (``window``), any other one. Symbolic
-sizes cost no more than tiles that are computed in full and stored in part. A depthwise convolution has no channels to
-sum: its template is ``depthwise``.
+The microkernel's rows are neighbouring columns of one output row, its columns are output channels, and its sum runs
+over the window and the input channels. A transposed convolution has several phases (``StridePhase``), any other one.
+Symbolic sizes cost no more than tiles that are computed in full and stored in part. A depthwise convolution has no
+channels to sum: its template is ``depthwise``.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
 
 _MOST_PHASES = 32
-"""Each phase of a transposed convolution is code of its own."""
+"""Each phase of a transposed convolution is separate code."""
 _LONGEST_ROW = 64
 
 Config = ConvolutionConfig | DepthwiseConfig
 TileBody = Callable[[Inliner, Expr, int, Dim], None]
-"""What is done for a tile of columns: (values, its first column in the block, its width, how much of it counts)."""
+"""The work on a tile of columns: (values, its first column in the block, its width, its number of valid columns)."""
 
 
 def schedule_convolution(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
-    """The template's kernel with ``config``, else with the default; None for a task that is not anchored by a
-    convolution it can do. Raises ScheduleError with the reason when ``config`` does not fit."""
+    """The template's kernel with ``config``, by default the untuned one; None for a task that is not anchored by a
+    convolution it supports. Raises ScheduleError with the reason if ``config`` does not fit."""
     conv = schedulable(task)
     if conv is None:
         return None
@@ -66,7 +66,7 @@ def _depthwise(task: Task, conv: Convolution, target: Target, config: Config | N
     if config is None:
         return Depthwise(task, conv, target, config=depthwise_default(conv, target))
     if not isinstance(config, DepthwiseConfig):
-        raise _unfit(task, config, "it is none of a depthwise convolution")
+        raise _unfit(task, config, "this configuration is not for a depthwise convolution")
     if reason := depthwise_validity(config, conv, target):
         raise _unfit(task, config, reason)
     return Depthwise(task, conv, target, config=config)
@@ -76,7 +76,7 @@ def _dense(task: Task, conv: Convolution, target: Target, config: Config | None)
     if config is None:
         return Dense(task, conv, target, config=default(conv, target))
     if not isinstance(config, ConvolutionConfig):
-        raise _unfit(task, config, "it is one of a depthwise convolution")
+        raise _unfit(task, config, "this configuration is for a depthwise convolution")
     if reason := validity(config, conv, target):
         raise _unfit(task, config, reason)
     return Dense(task, conv, target, config=config)
@@ -87,30 +87,30 @@ def _unfit(task: Task, config: Config, reason: str) -> ScheduleError:
 
 
 def schedulable(task: Task) -> Convolution | None:
-    """The convolution that anchors a task, where the template takes it."""
+    """The convolution that anchors a task, if the template supports it."""
     conv = find_convolution(task)
     if conv is None or math.prod(map(len, conv.phases)) > _MOST_PHASES:
         return None
     known = all(static_size(n) is not None for n in conv.out)
-    return None if known and is_matrix_product(conv) else conv  # that is better done as a matrix product
+    return None if known and is_matrix_product(conv) else conv  # a matrix product is faster
 
 
 @dataclass(slots=True, kw_only=True)
 class Dense(ConvolutionBase):
-    """Every output channel of a group needs every input channel of it.
+    """Dense convolution: every output channel of a group needs every input channel of it.
 
-    A convolution of single positions, whose sizes are not known, needs no strip: it reads the image.
+    A 1x1 convolution of symbolic sizes needs no input tile: it reads the image.
     """
 
     config: ConvolutionConfig
 
     @property
     def direct(self) -> bool:
-        """Whether the image is read where it lies."""
+        """True if the image is read in place."""
         return is_matrix_product(self.conv)
 
     def kernel(self) -> Kernel:
-        """The kernel: see the top of the file."""
+        """The kernel, as the module's docstring describes."""
         c, b = self.conv, self.b
         tile, rows, columns, chunk = self.config.tile, self.config.rows, self.config.columns, self.config.panels
         width = tile.vectors * self.lanes
@@ -213,7 +213,7 @@ class Dense(ConvolutionBase):
     def element(
         self, values: Inliner, phase: Sequence[StridePhase], block: OutputBlock, row: Expr, column: Expr, channel: Expr
     ) -> Expr:
-        """The element of the image for one position of a block; one beyond the last column counts as the last."""
+        """The image element for one position of a block; positions beyond the last column use the last."""
         c = self.conv
         held = minimum(block.first[2] + column, index(c.steps(2)) - 1)
         places = (block.first[0], block.first[1] + row, held)
@@ -221,8 +221,8 @@ class Dense(ConvolutionBase):
         return values.at(c.x, (block.image, channel, *c.spatial(spatial)))
 
     def tiles(self, values: Inliner, count: Dim, height: int, body: TileBody) -> None:
-        """``body`` for tiles of ``height`` that cover ``count`` columns. Where the count is not known, the last tile is
-        computed in full, or in half, and stored in part."""
+        """Calls ``body`` for tiles of ``height`` that cover ``count`` columns. If the count is symbolic, the last tile
+        is computed in full, or in half, and stored in part."""
         b = self.b
         if isinstance(count, int):
             for start, many, size in positions(count, height):

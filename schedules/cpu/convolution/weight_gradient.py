@@ -1,14 +1,14 @@
-"""The template of a convolution's weight gradient: what a still tensor has in common with a moving one under each tap.
+"""The weight gradient of a convolution: correlates a still tensor with a tensor that moves under each tap.
 
     out[i, j, taps] = sum over images and positions p of still[n, i, p] * moving[n, j, p * stride + taps * dilation]
 
     parallel over (group, blocks of j, panels of i):
         for each image, plane, block of rows and columns:
-            two strips: the still one, and the moving one with its padding           a core's own copies
+            two tiles: the still one, and the moving one with its padding            a core's own copies
             for each tap, tile of j:   sums += moving (shifted by the tap) x still     (microkernel)
         epilogue on the sums
 
-Each tap is a matrix product whose sum runs over positions. Of a depthwise convolution, vectors run over the channels.
+Each tap is a matrix product whose sum runs over positions. For a depthwise convolution, vectors run over channels.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from taskmap.schedules.cpu.matmul.microkernel import choose_tile, emit_tile
 _SUMS = 128 << 10
 _STRIPS = 256 << 10
 _POSITIONS = 128
-"""How many positions a block should have: the sums are taken up once for each block and tap."""
+"""Target number of positions in a block: the sums are reloaded once for each block and tap."""
 _COLUMNS = 128
 
 OfBlock = Callable[[Inliner, Expr, tuple[Expr, ...], tuple[Dim, Dim]], None]
-"""What is done for a block: (values, image, first position, how many rows and columns of positions)."""
+"""The work on a block: (values, image, first position, numbers of rows and columns of positions)."""
 
 
 def schedule_correlation(task: Task, target: Target) -> Kernel | None:
@@ -89,7 +89,7 @@ def find_correlation(task: Task) -> Convolution | None:
 
 
 def _matches(conv: Convolution, still: Load, moving: Load) -> bool:
-    """Whether the loads are those of a correlation, held inside the image, tried on samples."""
+    """True if the loads are those of a correlation, clamped to the image; checked on samples."""
     simplifier = Simplifier()
     stage, (n, *place) = conv.stage, (v for v, _ in conv.reduce.axes)
     for v, size in (*zip(stage.axes, stage.shape, strict=True), *conv.reduce.axes):
@@ -108,7 +108,7 @@ def _matches(conv: Convolution, still: Load, moving: Load) -> bool:
 class _Correlation(ConvolutionBase):
     @property
     def still(self) -> Convolution:
-        """The still tensor as a convolution's input that is read position by position."""
+        """The still tensor as the input of a convolution that reads it position by position."""
         c = self.conv
         window = phases(1, 1, 0, 1, False)
         x = typed(Load, c.w).buffer
@@ -121,7 +121,7 @@ class _Correlation(ConvolutionBase):
         return self.finished(note)
 
     def block(self, channels: int) -> tuple[int, int]:
-        """Rows and columns of positions that are taken together, for strips of ``channels`` channels in all."""
+        """Rows and columns of positions in a block, for input tiles of ``channels`` channels in total."""
         c = self.conv
         columns = min(static_size(c.out[2]) or _COLUMNS, _COLUMNS)
         rows = max(1, min(-(-_POSITIONS // columns), static_size(c.out[1]) or _POSITIONS))
@@ -217,7 +217,7 @@ class _Correlation(ConvolutionBase):
             body(inside, n, first, (counts[0], counts[1]))
 
     def count(self, values: Inliner, first: Expr, size: int, extent: Dim) -> Dim:
-        """How many positions from ``first`` on, ``size`` at most, there are."""
+        """The number of positions from ``first`` on, at most ``size``, below ``extent``."""
         known = static_size(extent)
         if known is not None and known % size == 0:
             return size
@@ -226,7 +226,7 @@ class _Correlation(ConvolutionBase):
         return static_size(count) or count
 
     def depthwise(self) -> str:
-        """Every channel on its own."""
+        """Depthwise: every channel alone."""
         c, b = self.conv, self.b
         size = min(c.groups, 4 * self.lanes)
         whole, rest = divmod(c.groups, size)
@@ -238,7 +238,7 @@ class _Correlation(ConvolutionBase):
         return f"cpu.correlation_depthwise(channels={size})"
 
     def channels(self, values: Inliner, first_channel: Expr, size: int) -> None:
-        """All taps of some channels: a sum for each tap in registers while the positions of a block pass."""
+        """All taps of some channels: a sum for each tap stays in registers while the positions of a block pass."""
         c, b = self.conv, self.b
         taps = [tuple(map(index, tap)) for tap in itertools.product(*(range(k) for k in c.kernel))]
         groups = column_groups(size, self.lanes)
@@ -272,7 +272,7 @@ class _Correlation(ConvolutionBase):
 
 
 def _edges(block: Expr, total: int, size: int) -> list[tuple[Expr, int, Expr]]:
-    """(whether it is this case, how many, from where) for blocks of ``size`` out of ``total``, the last one smaller."""
+    """(condition, size, start) for blocks of ``size`` out of ``total``, of which the last one is smaller."""
     whole, rest = divmod(total, size)
     cases = [(block < whole, size, minimum(block, whole - 1) * size)] if whole else []
     return [*cases, (block >= whole, rest, index(whole * size))] if rest else cases

@@ -1,7 +1,7 @@
-"""Configurations of the CPU's matrix-multiplication template: what is free, what fits, and what is chosen untuned.
+"""Configurations of the CPU's matmul template: validity, the untuned default, and the search space.
 
-Sizes come from the vector width, the registers and the caches, never from the divisors of the input: the space of a
-product of 2039 is that of one of 2048.
+Sizes come from the vector width, the registers and the caches, never from the divisors of the input: a product of 2039
+has the space of one of 2048.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from taskmap.schedules.cpu.support.balance import blocks, makespan
 
 _MOST = 200
 _K_BLOCKS = (1, 2, 4)
-_PANEL_LOAD = 4
-"""What fetching a panel costs, in rows that could be multiplied with it meanwhile: most of it is hidden."""
+_PANEL_LOAD_ROWS = 4
+"""Cost of loading a panel of B, in rows of A that could be multiplied with it meanwhile. Most of the latency is
+hidden."""
 
-_STREAMING = 0.04
-"""How much longer a row takes that comes from beyond the second-level cache."""
-_EVENER = 0.98
-"""How much of the busiest core's work is left by an order that is worth it."""
-_ELSEWHERE = 1.03
-"""How much longer a product takes whose rows are not where their neighbours in the next operator are wanted."""
+_L2_MISS_PENALTY = 0.04
+"""Fractional slowdown of a row of A if its block does not fit the second-level cache."""
+_PANELS_FIRST_BELOW = 0.98
+"""Iterate panels first only if that cuts the busiest core's load below this fraction."""
+_OTHER_CORE_SLOWDOWN = 1.03
+"""Slowdown of iterating panels first: the next operator needs these rows on another core."""
 _TEXT = re.compile(r"tile=(\d{1,4})x(\d{1,4})v, rows=(\d{1,9}), k_blocks=(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a configuration has to suit: batch × (m×k · k×n), elements of ``bytes`` bytes as they are accumulated.
+    """The sizes of a product as configurations need them: batch × (m×k · k×n), accumulated in elements of ``bytes``
+    bytes.
 
-    ``k`` and ``batch`` are None where they are symbolic. ``one_sum``: the sum runs along one axis, and can be cut.
-    ``packed`` is the width of the panels in which B lies, None where it lies otherwise.
+    ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
+    ``packed`` is the width of the panels in which B is packed, None if it is not packed.
     """
 
     m: Dim
@@ -49,14 +51,14 @@ class Sizes:
 
     @property
     def can_cut(self) -> bool:
-        """Whether the sum may be computed in parts, which are kept in a block of rows."""
+        """True if the sum may be split into k-blocks, whose partial sums are kept for a block of rows."""
         return self.one_sum and self.k is not None and static_size(self.m) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulConfig:
-    """``tile``: the register tile. ``rows``: rows of A that meet one panel before the next. ``k_blocks``: parts of the
-    sum."""
+    """``tile``: the register tile. ``rows``: rows of A multiplied with one panel before the next. ``k_blocks``: the
+    number of blocks that the sum is split into."""
 
     tile: Tile
     rows: int
@@ -71,7 +73,7 @@ class MatmulConfig:
 
 
 def read_config(text: str) -> MatmulConfig | None:
-    """The configuration whose ``str`` is ``text``; None when there is none."""
+    """The configuration whose ``str`` is ``text``, or None."""
     found = _TEXT.fullmatch(text)
     if found is None:
         return None
@@ -80,7 +82,7 @@ def read_config(text: str) -> MatmulConfig | None:
 
 
 def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
-    """Why ``config`` cannot compute a product of ``sizes`` on ``target``; None when it can."""
+    """The reason why ``config`` cannot compute a product of ``sizes`` on ``target``, or None if it can."""
     tile, lanes = config.tile, target.lanes(sizes.bytes)
     needed = registers(tile, target)
     if min(tile.rows, tile.vectors, config.rows, config.k_blocks) < 1:
@@ -102,21 +104,21 @@ def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
 
 
 def registers(tile: Tile, target: Target) -> int:
-    """Vector registers of a tile: its sums, a row of B where it is used more than once, and an element of A where the
+    """Vector registers of a tile: its sums, a row of B if it is used more than once, and an element of A if the
     instruction set cannot broadcast from memory."""
     row = tile.vectors if tile.rows > 1 else 0
     return tile.rows * tile.vectors + row + (target.vector_bytes < 64)
 
 
 def default(sizes: Sizes, target: Target) -> MatmulConfig:
-    """The configuration that is used untuned."""
+    """The untuned configuration."""
     lanes = target.lanes(sizes.bytes)
     tile = choose_tile(sizes.m, sizes.n, target, lanes)
     if sizes.packed is not None and tile.vectors * lanes != sizes.packed:
         tile = _fitting_tile(-(-sizes.packed // lanes), sizes, target)
     parts = 1
     if sizes.k is not None and sizes.can_cut:
-        # A panel's part takes a third of the second-level cache at most.
+        # A k-block of a panel takes at most a third of the second-level cache.
         deepest = target.l2 // 3 // (tile.vectors * lanes * sizes.bytes)
         parts = -(-sizes.k // deepest)
     return MatmulConfig(tile, _balanced_rows(tile, parts, sizes, target), parts)
@@ -154,8 +156,8 @@ def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
 
 
 def panels_first(config: MatmulConfig, sizes: Sizes, target: Target) -> bool:
-    """Whether cores share out the panels, each with all its blocks of rows, rather than the blocks of rows, each with
-    all panels: where that leaves no core idle at the end, and all of A stays in the second-level cache."""
+    """True if cores should divide the panels, each with all its blocks of rows, and not the blocks of rows, each with
+    all panels: if that leaves no core idle at the end, and all of A stays in the second-level cache."""
     m, n = static_size(sizes.m), static_size(sizes.n)
     if m is None or n is None or sizes.batch is None or m <= config.rows:
         return False
@@ -165,12 +167,12 @@ def panels_first(config: MatmulConfig, sizes: Sizes, target: Target) -> bool:
     repeats = min(sizes.batch, 4 * target.cores)
     by_rows = makespan([h * w for h in heights for w in widths] * repeats, target.cores)
     by_panels = makespan([h * w for w in widths for h in heights] * repeats, target.cores)
-    return by_panels < by_rows * _EVENER
+    return by_panels < by_rows * _PANELS_FIRST_BELOW
 
 
 def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
-    """Rows that are multiplied with a panel before the next one, in whole tiles: so that all cores have equal work, and
-    as many as that allows, because every block of rows reads all of B."""
+    """Rows multiplied with a panel before the next one, in whole tiles: balanced over all cores, and as many as balance
+    allows, because every block of rows reads all of B."""
     row = sizes.bytes * -(-(sizes.k or 1024) // parts)
     m, n = static_size(sizes.m), static_size(sizes.n)
     cached = max(1, target.l2 // 2 // row // tile.rows) * tile.rows
@@ -182,13 +184,15 @@ def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
     repeats = min(sizes.batch, 4 * target.cores)
 
     def cost(size: int) -> float:
-        streamed = 1 + _STREAMING * (size * tile.rows > cached)
+        streamed = 1 + _L2_MISS_PENALTY * (size * tile.rows > cached)
         heights = blocks(m, size * tile.rows)
         if panels_first(MatmulConfig(tile, size * tile.rows, parts), sizes, target):
-            # Only the first of a panel's blocks waits for it.
-            work = [(rows + _PANEL_LOAD * (number == 0)) * p for p in panels for number, rows in enumerate(heights)]
-            return makespan(work * repeats, target.cores) * _ELSEWHERE
-        work = [(rows * streamed + _PANEL_LOAD) * p for rows in heights for p in panels]
+            # Only the first of a panel's blocks waits for the panel to load.
+            work = [
+                (rows + _PANEL_LOAD_ROWS * (number == 0)) * p for p in panels for number, rows in enumerate(heights)
+            ]
+            return makespan(work * repeats, target.cores) * _OTHER_CORE_SLOWDOWN
+        work = [(rows * streamed + _PANEL_LOAD_ROWS) * p for rows in heights for p in panels]
         return makespan(work * repeats, target.cores)
 
     fewest = -(-m // (4 * cached))

@@ -1,9 +1,9 @@
-"""What a configuration of the CPU's matrix-multiplication template costs, in cycles, from the target's numbers alone.
+"""Cost model of the CPU's matmul template: cycles of a configuration, from the target's parameters alone.
 
-A tile takes what its multiply-adds take, or what its operands take on their way from the cache in which they are found,
-whichever is more; the busiest core decides. Which cache that is follows from working sets, as in "Automatic Scheduling
-of Image Processing Pipelines", chapter 4 (equations 4.1 to 4.13): a panel of B is met again by each tile of a block, a
-block of A by each panel. Runs are contiguous, so their prefetched lines cost bandwidth, not latency.
+A tile takes the longer of two times: that of its multiply-adds, or that of loading its operands from the caches that
+hold them; the busiest core decides. The cache follows from working sets, as in "Automatic Scheduling of Image
+Processing Pipelines", chapter 4 (equations 4.1 to 4.13): each tile of a block rereads a panel of B, each panel rereads
+a block of A. Runs are contiguous, so their prefetched lines cost bandwidth, not latency.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskmap.schedules.cpu.support.rates import (
 )
 
 _UNKNOWN = 1024
-"""What stands for a size that is known only when the kernel runs."""
+"""The extent assumed for a size that is known only when the kernel runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +80,16 @@ def _block(
     total = p.batch * p.bytes * p.k * (p.m + p.n)
     far = L3_BYTES if total <= target.l3 * USABLE else MEMORY_BYTES
 
-    # The panel comes from afar once; then each further tile finds it in the nearest cache that holds it.
+    # The panel comes from far memory once; each further tile finds it in the nearest cache that holds it.
     tile_rows = [config.tile.rows] * (rows // config.tile.rows) + [r for r in (rows % config.tile.rows,) if r]
     again = _rate(panel + config.tile.rows * depth * p.bytes, panel + part_of_a, target, far)
     whole_b = p.n * p.k * p.bytes
     first = L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * USABLE else far
-    # A block of A is read for every panel: it stays in the second-level cache beside a panel, or it does not.
+    # Every panel rereads a block of A, from the second-level cache if both fit it.
     reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * USABLE
     from_a = L2_BYTES if reread else far
 
-    # Sums in parts are read and written for each part.
+    # Partial sums are read and written for each k-block.
     sums = FREE
     if config.k_blocks > 1:
         sums = (L2_BYTES if rows * columns * p.bytes <= target.l1 * USABLE else L3_BYTES) / 2
@@ -105,8 +105,8 @@ def _block(
 
 
 def _rate(near: int, middle: int, target: Target, far: float) -> float:
-    """Bytes per cycle of what is read again, when ``near`` bytes lie between two readings within a tile and ``middle``
-    within a block. The first-level cache is as fast as the loads that ``step`` counts."""
+    """Bytes per cycle of rereading data, if ``near`` bytes lie between two reads within a tile and ``middle`` within a
+    block. The first-level cache is as fast as the loads that ``step`` counts."""
     if near <= target.l1 * USABLE:
         return FREE
     return L2_BYTES if near <= target.l2 * USABLE else far

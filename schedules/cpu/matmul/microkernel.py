@@ -1,9 +1,9 @@
-"""The register-blocked heart of every contraction on a CPU: an mr × (nv · lanes) tile of outputs held in registers.
+"""The register-blocked core of every contraction on a CPU: an mr × (nv · lanes) tile of outputs held in registers.
 
     for k:   b = a row of B;   a = a column of A;   acc += a @ b
 
-The accumulators must stay in registers, so the tile is written out; the caller's loops around it are not.
-Method: the outer-product kernel of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+The accumulators must stay in registers, so the tile is unrolled; the caller's loops around it are not. Method: the
+outer-product kernel of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups
 
 WRITTEN_OUT = 9
-"""Rounds of the innermost summed axes that are written out."""
+"""Iterations of the innermost summed axes that are unrolled."""
 
 _LONG = 1024
 _CHAIN = 512
-"""Terms of a longer sum of f32 that are added up one after the other: its rounding error grows with their number."""
+"""The most terms of a longer sum of f32 added one after another: the rounding error grows with their number."""
 
 Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
 """An operand's element from (summed indices, row or column of the tile, values)."""
@@ -53,9 +53,10 @@ def tiles(target: Target) -> tuple[Tile, ...]:
 
 
 def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
-    """Cost in vector multiply-adds of covering extent × columns outputs with a tile, its edges at reduced size.
+    """Cost, in vector multiply-adds, of covering extent × columns outputs with a tile; partial tiles at the edges cost
+    less.
 
-    A step costs its multiply-adds and half of its loads; one of fewer than ten waits for its own results.
+    A step costs its multiply-adds and half of its loads; one of fewer than ten multiply-adds waits for its own results.
     """
 
     def step(rows: int, vectors: int) -> float:
@@ -82,7 +83,8 @@ def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int) -> Tile:
 
 
 def chain_of(terms: int | None, accumulate: DType) -> int:
-    """The terms of a sum of so many (None: not known) that a tile adds up in a row, 0 for all of them."""
+    """The most terms of a sum of ``terms`` (None: symbolic) that a tile adds one after another; 0 if the sum is not
+    split."""
     return _CHAIN if accumulate == f32 and (terms is None or terms > _LONG) else 0
 
 
@@ -106,12 +108,12 @@ def emit_tile(
     chain: int = 0,
     add: bool = False,
 ) -> None:
-    """Multiply a tile and leave it in the local buffer ``out``, of as many columns, from ``row`` on (default 0).
+    """Multiply a tile into the local buffer ``out``, of equally many columns, from ``row`` on (default 0).
 
-    groups: how the columns are cut into vectors; k: extents of the summed axes, outermost first; resume: add to what
-    ``out`` holds; chain: the sum is cut into parts of about as many terms, each of which is added to what ``out`` holds
-    (0: it is not cut); add: the whole sum is added. The product is a spec: lowering does it with the instruction that
-    the target has for it.
+    groups: the columns as groups of vectors; k: extents of the summed axes, outermost first; resume: add to the
+    contents of ``out``; chain: split the sum into parts of about this many terms, each of which is added to ``out`` (0:
+    do not split); add: add the whole sum to ``out``. The product is a spec: lowering selects the target's instruction
+    for it.
     """
     first = index(0) if row is None else row
     column = 0
@@ -161,8 +163,8 @@ Position = Callable[[Sequence[Expr]], tuple[Expr, ...]]
 
 @contextmanager
 def _parts(b: Builder, values: Inliner, k: Sequence[Dim], chain: int) -> Iterator[tuple[Inliner, list[Dim], Position]]:
-    """A loop over parts of the sum, ``chain`` terms or few less each: values inside, the extents of a part, and the
-    summed indices of one of its steps. Without ``chain`` there is no such loop."""
+    """A loop over parts of the sum, ``chain`` terms or a few less each: yields the values inside, the extents of a
+    part, and the summed indices of one of its steps. Without ``chain`` there is no such loop."""
     if not chain:
         yield values, list(k), tuple
         return
@@ -184,8 +186,8 @@ def _parts(b: Builder, values: Inliner, k: Sequence[Dim], chain: int) -> Iterato
 
 @contextmanager
 def _steps(b: Builder, k: Sequence[Dim]) -> Iterator[tuple[Expr, ...]]:
-    """Loops over the summed axes. Of the inner ones the C compiler writes out what few rounds they make together: the
-    processor would mispredict their ends."""
+    """Loops over the summed axes. The C compiler unrolls the inner ones if they make few iterations together, because
+    the processor would mispredict their ends."""
     rounds = 1
     hints: list[int] = []
     at: list[Expr] = []

@@ -29,13 +29,13 @@ class MatmulProblem(MatmulForm):
 
     @property
     def sizes(self) -> Sizes:
-        """As configurations see them."""
+        """The sizes as configurations need them."""
         m, n, k, batch = (_ANY if name in self.free else getattr(self, name) for name in ("m", "n", "k", "batch"))
         k, batch = static_size(k), static_size(batch)
         return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed)
 
     def default(self, target: Target) -> MatmulConfig:
-        """The configuration that is used untuned."""
+        """The untuned configuration."""
         return default(self.sizes, target)
 
     def configs(self, target: Target) -> tuple[Config, ...]:
@@ -48,12 +48,12 @@ class MatmulProblem(MatmulForm):
         return cycles(config, self.likely.sizes, target)
 
     def read(self, text: str, target: Target) -> MatmulConfig | None:
-        """The configuration with this text, if it is valid here."""
+        """The configuration with this text, if it is valid on ``target``, else None."""
         config = read_config(text)
         return config if config is not None and validity(config, self.sizes, target) is None else None
 
     def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
-        """The template's kernel. Raises ScheduleError where ``config`` does not fit."""
+        """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         assert isinstance(config, MatmulConfig)
         kernel = schedule_matmul(task, target, config)
         if kernel is None:

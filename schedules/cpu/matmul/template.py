@@ -1,11 +1,11 @@
-"""The matrix-multiplication template: any contraction whose factors can be read element by element.
+"""The matmul template: any contraction whose operands can be read element by element.
 
     parallel over (batch, blocks of rows, panels of columns), or over panels first where that is more even:
         for each tile of rows in the block:   multiply (microkernel);   epilogue on the tile, vectorised
 
-A panel is as wide as the tile, so a weight packed into panels (``graph.passes.weight_packing``) is read straight
-through; each panel is read by one core, and stays in its second-level cache while the rows pass by. Rows are blocked so
-that they stay there too.
+A panel is as wide as the tile, so a weight packed into panels (``graph.passes.weight_packing``) is read sequentially;
+one core reads each panel, which stays in its second-level cache while the rows pass. Rows are blocked so that they stay
+there too.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _PARALLEL_ABOVE = 40_000
 
 
 def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
-    """How many columns of B the template reads together for an m × n product, so that a packed B can be laid out so."""
+    """Columns of B that the template reads together for an m × n product: the panel width for packing B."""
     lanes = target.lanes(compute_type(dtype).bytes)
     return choose_tile(m, n, target, lanes).vectors * lanes
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """What one task of the parallel loop computes: up to ``size`` rows from ``first`` on, and one panel from
+    """The work of one iteration of the parallel loop: up to ``size`` rows from ``first`` on, and one panel from
     ``column`` on.
 
-    ``vectors`` is how the columns are computed, ``groups`` how they are stored: a packed panel is computed to its full
-    width, and its padding is left out only at the end.
+    ``vectors`` groups the columns for computing, ``groups`` for storing: a packed panel is computed to its full width,
+    and its padding is dropped only at the end.
     """
 
     outer: tuple[Expr, ...]
@@ -63,7 +63,7 @@ class _Block:
 
 
 TileBody = Callable[[Inliner, Expr, Expr, int], None]
-"""What is done for a tile: (values, its first row, the same counted from the block's first, its height)."""
+"""The work on a tile: (values, its first row, the same relative to the block's first row, its height)."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _Matmul:
 
     @property
     def chain(self) -> int:
-        """Terms that are added up in a row, 0 for all."""
+        """Terms added one after another, 0 if the sum is not split."""
         return chain_of(self.sizes.k, self.accumulate)
 
     def kernel(self) -> Kernel:
@@ -133,7 +133,7 @@ class _Matmul:
                 self.edge_panel(values.nested(), block, index(0), rest)
             else:
                 with self.b.when(panel < whole):
-                    # The minimum changes nothing here; it tells the simplifier that the panel is a whole one.
+                    # The minimum changes no value; it tells the simplifier that the panel is whole.
                     column = values.simplifier(minimum(panel, index(whole) - 1) * width)
                     self.panel(values.nested(), replace(block, column=column))
                 with self.b.otherwise():
@@ -142,7 +142,7 @@ class _Matmul:
         return kernel_of(self.task, self.b, note)
 
     def edge_panel(self, values: Inliner, block: _Block, start: Expr, rest: int | None) -> None:
-        """The columns that do not fill a panel; one by one when their number is symbolic."""
+        """The columns that do not fill a panel; one by one if their number is symbolic."""
         if rest is not None:
             groups = tuple(column_groups(rest, self.lanes))
             vectors = ((-(-rest // self.lanes), self.lanes),) if self.sizes.packed == self.width else groups
@@ -165,7 +165,7 @@ class _Matmul:
         self.epilogue(values, block, out, block.first, rows)
 
     def each_tile(self, values: Inliner, block: _Block, body: TileBody) -> None:
-        """``body`` for the tiles of a block, the last one of fewer rows."""
+        """Calls ``body`` for the tiles of a block; the last one may have fewer rows."""
         m, height = self.m, self.tile.rows
         if not isinstance(m, int):
             self.open_tiles(values, block, m, body)
@@ -187,7 +187,7 @@ class _Matmul:
                 self.tiles(values.nested(), block, whole * height, 1, m % height, body)
 
     def open_tiles(self, values: Inliner, block: _Block, m: Dim, body: TileBody) -> None:
-        """The same where M is symbolic: the last rows are a tile that is computed in full, or one row, alone."""
+        """The same if M is symbolic: the remaining rows are one tile that is computed in full, or single rows."""
         height = self.tile.rows
         count = self.b.let("count", values.simplifier(minimum(index(m) - block.first, block.size)))
         values.bind_value(count, block.size)
@@ -204,7 +204,7 @@ class _Matmul:
             body(values.nested(), values.simplifier(block.first + tiles * height), tiles * height, 1)
 
     def tiles(self, values: Inliner, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
-        """``count`` tiles of ``height`` rows; the minimum only says that they end with the last row."""
+        """``count`` tiles of ``height`` rows; the minimum only tells the simplifier that they end with the last row."""
         with self.b.loop("tile", index(count)) as t:
             values.bind(t, count)
             inside = values.nested()
@@ -227,7 +227,7 @@ class _Matmul:
     def partial_tile(
         self, block: _Block, out: Buffer, part: Expr, values: Inliner, start: Expr, local: Expr, height: int
     ) -> None:
-        """One part of the sum of a tile, added to what ``out`` holds."""
+        """One k-block of the sum of a tile, added to ``out``."""
         k = self.k_order()
         (position,) = (d for d, (_, extent) in enumerate(k) if static_size(extent) != 1)
         var, extent = k[position]
@@ -243,7 +243,7 @@ class _Matmul:
         )
 
     def factors(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
-        """Both factors of a tile, read at (summed indices, row or column of the tile)."""
+        """Both operands of a tile, as functions of (summed indices, row or column of the tile)."""
         k = self.k_order()
         fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
 
@@ -265,7 +265,7 @@ class _Matmul:
         return held, right
 
     def epilogue(self, values: Inliner, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
-        """Store what follows for ``rows`` rows of ``out``, which begin with row ``start``."""
+        """Store the epilogue of ``rows`` rows of ``out``, beginning with row ``start``."""
         fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
 
         def position(i: Expr, j: Expr) -> dict[Var, Expr]:
@@ -275,17 +275,17 @@ class _Matmul:
         Epilogue(self.task, self.stage, self.c.reduce, self.b).emit(values, out, rows, position, block.groups)
 
     def k_order(self) -> tuple[tuple[Var, Dim], ...]:
-        """The summed axes, the one along which A is contiguous innermost (the first of a convolution's: channels)."""
+        """The summed axes, with the contiguous axis of A innermost (for a convolution, its first: the channels)."""
         return (*self.c.k[1:], self.c.k[0]) if len(self.c.k) > 1 else self.c.k
 
 
 def position_on(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
-    """The indices along ``axes`` of the element number ``flat`` in row-major order."""
+    """The indices along ``axes`` of the element with row-major number ``flat``."""
     return dict(zip((v for v, _ in axes), unravel(flat, [n for _, n in axes]), strict=True))
 
 
 def sizes_of(task: Task, c: Contraction) -> Sizes:
-    """The sizes of a product, as configurations see them."""
+    """The sizes of a product, as configurations need them."""
     extents = [static_size(d) for _, d in c.k]
     return Sizes(
         m=product([d for _, d in c.m]),
@@ -299,8 +299,8 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
 
 
 def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = None) -> Kernel | None:
-    """The template's kernel with ``config``, else with the default; None when the task has no contraction or its
-    factors are guarded (padding). Raises ScheduleError with the reason when ``config`` does not fit."""
+    """The template's kernel with ``config``, by default the untuned one; None if the task has no contraction or its
+    operands are guarded (padding). Raises ScheduleError with the reason if ``config`` does not fit."""
     found = anchor_of(task)
     if found is None:
         return None

@@ -1,1 +1,8 @@
-"""Cost rates, load balance and the end of every CPU kernel."""
+"""Support for CPU templates.
+
+    rates     cycle rates of current processors, beyond what ``Target`` holds
+    balance   the load of the busiest core
+    kernels   the finished kernel
+
+Imports ``ir`` only.
+"""

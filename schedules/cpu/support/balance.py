@@ -1,4 +1,4 @@
-"""How evenly a parallel loop shares out its work: the time of the busiest core, for choosing block sizes."""
+"""Load balance of a parallel loop: the time of the busiest core, for choosing block sizes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def makespan(weights: Sequence[float], cores: int) -> float:
-    """The work of the busiest of ``cores`` when consecutive iterations of these weights are shared out as OpenMP's
-    static schedule does: equal counts, the first cores one more."""
+    """The work of the busiest of ``cores`` if consecutive iterations of these weights are divided as by OpenMP's static
+    schedule: equal counts, one more for the first cores."""
     count, extra = divmod(len(weights), cores)
     longest = 0.0
     start = 0
@@ -19,6 +19,6 @@ def makespan(weights: Sequence[float], cores: int) -> float:
 
 
 def blocks(total: int, size: int) -> list[int]:
-    """``total`` cut into blocks of ``size``, the last one smaller."""
+    """``total`` split into blocks of ``size``, the last one smaller."""
     whole, rest = divmod(total, size)
     return [size] * whole + ([rest] if rest else [])

@@ -1,4 +1,4 @@
-"""Kernels of the CPU from what a schedule has built."""
+"""The finished CPU kernel of a schedule."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from taskmap.ir.task import Task
 
 
 def kernel_of(task: Task, b: Builder, note: str) -> Kernel:
-    """The kernel of ``task`` whose body is what ``b`` holds; ``note`` says how it was made."""
+    """The kernel of ``task`` with the body that ``b`` holds; ``note`` names the schedule."""
     buffers = (*task.inputs, *task.outputs)
     return Kernel(task.name, buffers, task.outputs, task.dims, b.body(), note=note)
