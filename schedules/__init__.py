@@ -1,4 +1,4 @@
-"""How to compute it: from a task to a kernel, by template or by rule.
+"""From a task to a kernel, by template or by rule: how to compute it.
 
 A *task* is one fused group of operators. ``schedule`` asks the templates of the target in turn; if none takes the task,
 a rule does (rows, else pointwise). ``space`` lists the configurations of a task's anchor for tuning.

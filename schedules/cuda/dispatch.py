@@ -1,4 +1,4 @@
-"""Which schedule a task gets on a GPU."""
+"""Dispatch: selects the schedule of a task on a GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from taskmap.schedules.cuda.select_matmul import choose, schedule_config
 
 _DEEP = 64
 _WITH_OTHERS = ("cuda.matmul", "cuda.hopper")
-"""Templates, by their notes, that choose among configurations here."""
+"""Templates, by the prefix of their notes, that choose among configurations here."""
 
 
 def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> Kernel:
-    """The kernel of ``task`` on the GPU ``target``; that of the next configuration with fewer registers for each
-    ``attempt`` that had not enough. Raises ScheduleError when no template or rule takes the task, or none other.
-    """
+    """The kernel of ``task`` on the GPU ``target``. Each ``attempt`` that ran out of registers moves on to the next
+    configuration that needs fewer. Raises ScheduleError if no template or rule takes the task, or no configuration is
+    left."""
     kernel = _schedule(task, target, attempt)
     if attempt and not kernel.note.startswith(_WITH_OTHERS):
         raise ScheduleError(f"{kernel.note} is the only configuration of {kernel.name!r}")
@@ -55,16 +55,16 @@ def _schedule(task: Task, target: Target, attempt: int) -> Kernel:
 
 
 def is_deep(rows: Rows) -> bool:
-    """Whether rows are so long that a thread for each would be alone for long."""
+    """True if rows are so long that a single thread for each would take too long."""
     return (static_size(row_length(rows)) or _DEEP) >= _DEEP
 
 
 def each_alone(task: Task) -> bool:
-    """Whether every reduction is made where it is stored, and never read by many."""
+    """True if every reduction is computed where it is stored, and no value of one is read by many elements."""
     shape = task.outputs[0].shape
     return all(not reductions_of(s) or same_count(s.shape, shape) for s in task.stages)
 
 
 def is_thin(p: Gemm) -> bool:
-    """Whether a product has one row or one column: dot products along rows, which need no tiles."""
+    """True if a product has one row or one column: dot products along rows, which need no tiles."""
     return static_size(p.m) == 1 or static_size(p.n) == 1

@@ -1,9 +1,9 @@
-"""The rule for everything without a template: one thread for each vector of the output, neighbours side by side.
+"""The rule for tasks without a template: one thread for each vector of the output, neighbours side by side.
 
-    unit = block * threads + thread            of outer axes × vectors along the axis that most accesses follow
-    y[unit] = f(x[unit])                       16 bytes at once where all that is read and written is aligned
+    item = block * threads + thread            of outer axes × vectors along the axis that most accesses follow
+    y[item] = f(x[item])                       16 bytes at once if all accesses are aligned
 
-Threads of a warp take neighbouring vectors, so accesses are coalesced. Reductions inside become loops of the thread.
+Threads of a warp take neighbouring vectors, so accesses are coalesced. Inner reductions become loops of the thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from taskmap.schedules.cuda.transpose import schedule_transpose
 def schedule_pointwise(task: Task, target: Target) -> Kernel:
     """A kernel for a task whose outputs are all computed over one iteration domain.
 
-    Raises ScheduleError when an output has another size, or a reduction would be computed anew for many elements.
+    Raises ScheduleError if an output has another size, or if a reduction would be recomputed for many elements.
     """
     domain = task.outputs[0]
     require_count(task, task.outputs, domain.shape)
@@ -64,7 +64,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
 
 
 def _vector(values: Inliner, vector: Expr, extent: Dim, lanes: int, body: Callable[[Expr, Inliner], None]) -> None:
-    """``body`` for ``lanes`` elements, or for those that are left."""
+    """Calls ``body`` for ``lanes`` elements, or for the remaining ones."""
     b = values.builder
     if lanes == 1:
         body(vector, values)
@@ -92,8 +92,8 @@ def _one_element(task: Task, domain: Buffer) -> Kernel:
 
 
 def coalesced_run(runs: Sequence[Sequence[int]], walks: Sequence[MemoryStep], stores: int) -> int:
-    """The run of axes that neighbouring threads follow: the one along which most accesses have step one, stores, the
-    first of ``walks``, counting double."""
+    """The run of axes that neighbouring threads follow: the one along which most accesses have step one; stores, the
+    first of ``walks``, count double."""
 
     def gain(r: int) -> tuple[int, int]:
         steps = [w.step(runs[r][-1]) for w in walks]
@@ -106,6 +106,6 @@ def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
     for stage in task.stages:
         if any(isinstance(e, Reduce) for e in walk_exprs(stage.body)) and not same_count(stage.shape, shape):
             raise ScheduleError(
-                f"the reduction {stage.label!r} of {task.name!r} would be computed again wherever it is read",
+                f"the reduction {stage.label!r} of {task.name!r} would be recomputed at each of its reads",
                 hint="Put it into a kernel of its own.",
             )

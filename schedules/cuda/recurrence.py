@@ -1,9 +1,9 @@
-"""Recurrences on a GPU: a block for each sequence and direction, its states in shared memory.
+"""Recurrences on a GPU: a block for each sequence and direction, with its states in shared memory.
 
     block (sequence, direction):
         state = initial
         for step:
-            thread j:  state'[j], out[row] = what the definition makes of state @ weights and of the step's input
+            thread j:  state'[j], out[row] = the definition's phases, from state @ weights and the step's input
             barrier
 
 A thread walks the state for its units; the threads of a block read neighbouring weights. Sequences never wait for each

@@ -1,9 +1,9 @@
-"""Divisions of a row's elements by a sum of exponentials, as softmax has them, become one reciprocal for each row.
+"""Divisions of a row's elements by a sum of exponentials, as in softmax, become one reciprocal for each row.
 
     y[i, j] = e[i, j] / s[i]    ->    y[i, j] = e[i, j] * (1 / s[i])
 
 The sum has a term of 1, that of the largest element, so its reciprocal is neither infinite nor subnormal. It costs half
-a unit in the last place of f32; only results of 16 bits, which lose nothing by it, are computed so.
+a unit in the last place of f32, so only 16-bit results, whose rounding hides that, are computed this way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskmap.ir.visit import map_expr
 
 
 def with_reciprocals(task: Task) -> Task:
-    """The task with multiplications where it divides by sums of exponentials."""
+    """The task with multiplications in place of divisions by sums of exponentials."""
     stages = tuple(_rewritten(task, s) if s.out.dtype in (f16, bf16) else s for s in task.stages)
     if all(a is b for a, b in zip(stages, task.stages, strict=True)):
         return task
@@ -48,7 +48,7 @@ def _sums_exponentials(task: Task, e: Expr) -> bool:
 
 
 def _value(task: Task, e: Expr) -> Expr:
-    """What an element is, where it is computed by the task, without conversions."""
+    """The definition of an element, if the task computes it, without conversions."""
     while isinstance(e, Cast) or (isinstance(e, Load) and e.buffer in task.producers):
         e = e.a if isinstance(e, Cast) else task.producers[e.buffer].body
     return e

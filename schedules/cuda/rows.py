@@ -1,16 +1,16 @@
-"""The rule for reductions along rows and what is done with the rows: softmax, norms, sums, extrema, losses.
+"""The rule for reductions along rows and element-wise work on the rows: softmax, norms, sums, extrema, losses.
 
-A team of threads takes a row. Its elements are spread over the team's registers by a task mapping, so a row is read
-once, however many reductions follow each other:
+A thread group takes a row. A task mapping distributes its elements over the group's registers, so a row is read once,
+however many reductions follow each other:
 
-    unit in (repeat(slots) * spatial(team)).on(lane)       a unit is a vector of up to 16 bytes
-        pass 0   m = max(x)          pass 1   s = sum(exp(x - m))          pass 2   y = exp(x - m) / s
+    item in (repeat(slots) * spatial(team)).on(lane)       an item is a vector of up to 16 bytes
+    pass 0   m = max(x)          pass 1   s = sum(exp(x - m))          pass 2   y = exp(x - m) / s
 
-Short rows are taken by a warp or a part of one, several rows by a block; rows too long for registers, or of a length
-known only when the kernel runs, are walked again in every pass, and a thread's share of their f32 sums is cut into
-chains whose results are added up in f64, so that its rounding error grows with the length of a chain alone. Where
-there are too few rows to fill the GPU, and one walk is enough, several blocks share a row, and the last of them to
-arrive puts the parts together (``parts.py``).
+A warp or a part of one takes a short row, so a block takes several. Rows too long for registers, or of symbolic length,
+are walked again in every pass, and a thread's share of their f32 sums is split into chains whose results are added in
+f64, so that its rounding error grows with the length of a chain alone. If there are too few rows to fill the GPU, and
+one walk is enough, several blocks share a row, and the last of them to arrive combines the parts
+(``support/last_block.py``).
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ _MOST_SLOTS = 16
 _LOOP_TEAM = 256
 _FEWEST_PARTS = 4
 _COMPUTED_BYTES = 4
-"""Of an element that is computed from one of the row, and kept too."""
+"""Bytes of an element that is computed from one of the row and kept, too."""
 _OTHER_REGISTERS = 32
 _IN_FLIGHT = 4
-"""Vectors that a thread has asked memory for before it uses the first."""
+"""Vectors that a thread requests from memory before it uses the first."""
 _WALKING_THREADS = 512
-"""Of a block that walks its rows again in every pass: each has enough registers for an unrolled walk."""
+"""Threads of a block that walks its rows again in every pass: each has enough registers for an unrolled walk."""
 _BLOCKS_PER_SM = 2
-"""That share rows where there are too few of them."""
+"""Blocks per multiprocessor if several share a row because there are few rows."""
 _LEAST_STEPS = 4
 """Vectors for each thread of a block that shares a row."""
 _CHAIN = 512
-"""Vectors of a sum of floats that a thread adds up one after the other."""
+"""Vectors of a sum of floats that a thread adds one after another."""
 _EXTREME = {"argmax": "max", "argmin": "min"}
 _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 @dataclass(frozen=True, slots=True)
 class RowConfig:
-    """How rows are shared out: ``team`` threads take a row, ``lanes`` elements each at a time, ``slots`` times.
+    """The distribution of rows: ``team`` threads take a row, ``lanes`` elements each at a time, ``slots`` times.
 
-    slots 0: as often as needed, walking the row again in each pass. columns: for rows that lie side by side in memory,
-    like the columns of a matrix, how many of them neighbouring threads take; 0 for rows that are contiguous. parts: how
-    many blocks share a row; slots are 0 then.
+    slots 0: as often as needed, walking the row again in each pass. columns: for rows that are interleaved in memory,
+    like the columns of a matrix, the number of them that neighbouring threads take; 0 for contiguous rows. parts: the
+    number of blocks that share a row; slots are 0 then.
     """
 
     team: int
@@ -102,8 +102,8 @@ class RowConfig:
 
 
 def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
-    """The configuration for ``rows`` rows of ``units`` vectors: a warp where eight vectors for each of its threads
-    hold the row, else as many threads as it takes; more where there are too few rows to fill the GPU."""
+    """The configuration for ``rows`` rows of ``units`` vectors: a warp if eight vectors for each of its threads hold
+    the row, else as many threads as it takes; more if there are too few rows to fill the GPU."""
     size = static_size(units)
     if size is None:
         return RowConfig(_LOOP_TEAM, lanes, 0)
@@ -119,8 +119,8 @@ def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
 
 
 def column_config(rows: Dim, length: Dim, target: Target) -> RowConfig:
-    """The configuration for rows that lie side by side: a warp of columns, and as many threads to each as it takes to
-    fill the GPU."""
+    """The configuration for interleaved rows: a warp of columns, and as many threads to each as it takes to fill the
+    GPU."""
     size, count = static_size(length), static_size(rows)
     team = _FEWEST_PARTS
     while (
@@ -136,14 +136,15 @@ def _power(n: int) -> int:
 
 
 def schedule_rows(task: Task, rows: Rows, target: Target, config: RowConfig | None = None) -> Kernel:
-    """A kernel for a row task: see the top of the file. Raises ScheduleError when a value is read across rows."""
+    """A kernel for a row task, as the module's docstring describes. Raises ScheduleError if a value is read across
+    rows."""
     task = with_reciprocals(task)
     return _Plan(task, RowDomain(task, rows), target, config).kernel()
 
 
 @dataclass(slots=True)
 class _Here:
-    """The element at hand: its unit, its place in the unit's vector, and its position in the wide tensor."""
+    """The current element: its item, its position in the item's vector, and its position in the full tensor."""
 
     unit: Expr
     place: Expr
@@ -152,8 +153,8 @@ class _Here:
 
 @dataclass(slots=True)
 class _Fold:
-    """A reduction of one pass: ``cells`` hold, for each place in a vector, what was folded so far; of a long sum, in
-    the chain at hand, and ``total`` the sum of the chains before it."""
+    """A reduction of one pass: ``cells`` hold, for each place in a vector, the partial result; for a long sum, that of
+    the current chain, and ``total`` the sum of the chains before it."""
 
     stage: Stage
     e: Reduce
@@ -204,7 +205,7 @@ class _Plan:
         if c.parts > 1 and not self.one_walk():
             raise ScheduleError(
                 f"{self.task.name!r} cannot be shared by {c.parts} blocks",
-                why="a second walk along the row needs what the first has found, and only the last block knows it.",
+                why="a second walk along the row needs the result of the first, which only the last block has.",
             )
         self.units = [*extents[:-1], ceil_div(extents[-1], c.lanes)]
         self.launch = Launch(self.task, (ceil_div(rows, c.teams), c.parts), c.threads)
@@ -233,7 +234,7 @@ class _Plan:
         return made if self.shared is None else self.shared.kernel(made)
 
     def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
-        """The default configuration; one that holds the row in registers only where they suffice."""
+        """The default configuration; it holds the row in registers only if they suffice."""
         order = [d for d in memory_order(self.task, self.wide) if static_size(self.wide.shape[d]) != 1]
         if order and order[-1] not in self.frame.rows.folded:
             found = column_config(rows, product(extents), self.target)
@@ -254,7 +255,8 @@ class _Plan:
         return replace(found, slots=0, team=min(found.team, largest))
 
     def parts(self, rows: Dim, c: RowConfig, extents: Sequence[Dim]) -> int:
-        """How many blocks share a row: as many as fill the GPU, each with enough to do; 1 where that is not known."""
+        """The number of blocks that share a row: as many as fill the GPU, each with enough to do; 1 if a size is
+        symbolic."""
         count = static_size(rows)
         if count is None or not self.one_walk():
             return 1
@@ -266,13 +268,13 @@ class _Plan:
         return min(wanted, size // (c.lanes * _WALKING_THREADS // (c.columns or 1) * _LEAST_STEPS))
 
     def one_walk(self) -> bool:
-        """Whether all reductions and wide outputs are made in the first walk along the row."""
+        """True if the first walk along the row computes all reductions and full outputs."""
         level = self.frame.levels()
         walked = [s for s in self.task.stages if reductions_of(s) or (s.out in self.task.outputs and self.is_wide(s))]
         return all(level[s.out] == 0 for s in walked)
 
     def run_pass(self, number: int, level: dict[Buffer, int], team: ThreadGroup, values: Inliner) -> None:
-        """Everything of one pass: its reductions and wide outputs in one walk along the row, then its narrow values."""
+        """One pass: its reductions and full outputs in one walk along the row, then its per-row values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
         outputs = [s for s in stages if s.out in self.task.outputs and not reductions_of(s) and self.is_wide(s)]
         saved = [s for s in stages if s not in outputs and self.config.slots and self.worth_keeping(s, level)]
@@ -312,10 +314,10 @@ class _Plan:
     def is_wide(self, stage: Stage) -> bool:
         return self.frame.is_wide(stage.out)
 
-    # What is kept in registers between passes.
+    # Values kept in registers between passes.
 
     def worth_keeping(self, stage: Stage, level: dict[Buffer, int]) -> bool:
-        """Whether a wide value costs enough, and is needed in a later pass, to be kept."""
+        """True if a full value is expensive enough, and needed in a later pass, to be kept."""
         costly = any(isinstance(e, Call) for e in walk_exprs(stage.body))
         return costly and self.is_needed_later(stage, level)
 
@@ -326,7 +328,7 @@ class _Plan:
         return any(s is not stage and self.depends(s, stage) for s in later)
 
     def depends(self, later: Stage, on: Stage) -> bool:
-        """Whether evaluating ``later`` evaluates ``on``, through stages that are computed again."""
+        """True if evaluating ``later`` evaluates ``on``, through stages that are recomputed."""
         for e in walk_exprs(later.body):
             if isinstance(e, Load) and e.buffer in self.task.producers:
                 source = self.task.producers[e.buffer]
@@ -335,13 +337,13 @@ class _Plan:
         return False
 
     def owner(self) -> TaskMapping:
-        """Which lane of a team holds which element of its row, in which slot."""
+        """Ownership of a row's elements by the lanes of a thread group, and the slot of each."""
         c = self.config
         shared = replicate(c.teams if c.columns else 1, rank=2)
         return repeat(c.slots, 1) * spatial(c.team, 1) * shared * repeat(1, c.lanes)
 
     def hold(self, buffer: Buffer, name: str) -> Buffer:
-        """Registers for the row of a wide tensor."""
+        """Registers for the row of a full tensor."""
         c = self.config
         shape = (c.slots * c.team, c.lanes)
         self.held[buffer] = self.launch.b.allocate(
@@ -350,7 +352,7 @@ class _Plan:
         return self.held[buffer]
 
     def open_inputs(self, number: int, level: dict[Buffer, int], values: Inliner) -> None:
-        """Inputs that the first pass and a later one read, each at one position, are kept by the first."""
+        """Keeps inputs that the first pass and a later one read, each at one position."""
         if not self.config.slots or self.passes == 1 or number > 1:
             return
         if number == 1:
@@ -372,7 +374,7 @@ class _Plan:
         return static_size(self.wide.shape[d]) != 1
 
     def is_here(self, w: MemoryStep, where: tuple[Expr, ...], values: Inliner) -> bool:
-        """Whether ``where`` is the access ``w`` at the element at hand."""
+        """True if ``where`` is the access ``w`` at the current element."""
         if self.here is None:
             return False
         now = dict(zip(self.axes, self.here.at, strict=True))
@@ -400,11 +402,11 @@ class _Plan:
         return read
 
     def held_reader(self, stage: Stage, values: Inliner) -> Reader:
-        """How later passes read a wide stage that is in registers."""
+        """The reader through which later passes read a full stage that is in registers."""
 
         def read(where: tuple[Expr, ...]) -> Expr:
             if self.here is None:
-                raise ScheduleError(f"{stage.label!r} of {self.task.name!r} is read outside its row")
+                raise ScheduleError(f"{stage.label!r} of {self.task.name!r} is read outside of its row")
             now = positions_in(stage.out, self.wide, self.here.at)
             self.frame.require_row(stage, where, now, stage.shape, values)
             return self.launch.b.let(stage.label, self.held[stage.out][self.here.unit, self.here.place])
@@ -414,7 +416,7 @@ class _Plan:
     # One walk along the row.
 
     def walk(self, values: Inliner, team: ThreadGroup, folds: Sequence[_Fold], body: Callable[[Inliner], None]) -> None:
-        """``body`` at every element of the row that this thread has; sums in chains where they are long."""
+        """Calls ``body`` at every element of the row that this thread owns; long sums in chains."""
         b, c = self.launch.b, self.config
         units = product(self.units)
         if c.slots:
@@ -440,14 +442,14 @@ class _Plan:
                 self.end_chain(f)
 
     def steps(self) -> Dim:
-        """How many vectors of the row a thread has."""
+        """The number of vectors of the row that a thread owns."""
         c = self.config
         return ceil_div(ceil_div(product(self.units), c.team), c.parts)
 
     def chain(
         self, values: Inliner, team: ThreadGroup, start: Expr, length: Dim, body: Callable[[Inliner], None]
     ) -> None:
-        """``body`` at the elements of ``length`` of the thread's vectors, from number ``start`` on."""
+        """Calls ``body`` at the elements of ``length`` of the thread's vectors, from number ``start`` on."""
         b, c = self.launch.b, self.config
         units, steps = product(self.units), self.steps()
         known = static_size(length)
@@ -461,7 +463,7 @@ class _Plan:
                 self.vector(inside, at, body)
 
     def vector(self, values: Inliner, unit: Expr, body: Callable[[Inliner], None]) -> None:
-        """``body`` at the elements of one unit."""
+        """Calls ``body`` at the elements of one item."""
         b, c = self.launch.b, self.config
         *outer, v = unravel(unit, self.units, values.simplifier)
         kind = LoopKind.VECTOR if c.lanes > 1 else LoopKind.SERIAL
@@ -478,7 +480,7 @@ class _Plan:
             self.here = None
 
     def element(self, local: Inliner, folds: list[_Fold], outputs: list[Stage], saved: list[Stage]) -> None:
-        """One element of a pass: what is kept, what is stored, what is folded."""
+        """One element of a pass: keeps, stores and reduces its values."""
         b, here = self.launch.b, self.here
         assert here is not None
         for s in (*saved, *(s for s in outputs if s not in saved)):
@@ -499,10 +501,10 @@ class _Plan:
             for cell, x in zip(f.cells, [b.let("now", x) for x in _together(f.e.op, now, found)], strict=True):
                 b.store(cell, here.place, x)
 
-    # Folding.
+    # Reduction.
 
     def fold(self, stage: Stage, e: Reduce) -> _Fold:
-        """Accumulators at their start."""
+        """Accumulators with their initial values."""
         b = self.launch.b
         kinds = [(e.op, e.body.dtype, identity(e.op, e.body.dtype))]
         if e.op in _EXTREME:
@@ -518,33 +520,33 @@ class _Plan:
         return _Fold(stage, e, cells, total)
 
     def start(self, cell: Buffer, value: Expr) -> None:
-        """Every place of an accumulator is ``value``."""
+        """Stores ``value`` in every place of an accumulator."""
         b, lanes = self.launch.b, self.config.lanes
         with b.loop("v", lanes, LoopKind.VECTOR if lanes > 1 else LoopKind.SERIAL) as v:
             b.store(cell, v, value)
 
     def in_chains(self, e: Reduce) -> bool:
-        """Whether a sum is so long, or may be, that its rounding error would grow with its length."""
+        """True if a sum is, or may be, so long that its rounding error would grow with its length."""
         if e.op != "sum" or wide_sum(e.body.dtype) == e.body.dtype or self.config.slots:
             return False
         steps = static_size(self.steps())
         return steps is None or steps > _CHAIN
 
     def end_chain(self, f: _Fold) -> None:
-        """Add what was folded to the sum of the chains, and start again."""
+        """Adds the current chain to the sum of the chains, and starts a new one."""
         assert f.total is not None
         b, cell = self.launch.b, f.cells[0]
         b.store(f.total, 0, combine(f.e.op, f.total[0], cast(self.across(f), f.total.dtype)))
         self.start(cell, identity(f.e.op, cell.dtype))
 
     def across(self, f: _Fold) -> Expr:
-        """What the places of an accumulator hold together."""
+        """Combines the places of an accumulator."""
         lanes = self.config.lanes
         every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
         return lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every))
 
     def total(self, f: _Fold, team: ThreadGroup) -> list[Expr]:
-        """The result of a fold, for every thread of the team: a value, and where it was found for argmax and argmin."""
+        """The result of a reduction, for every thread of the group: a value, and its index for argmax and argmin."""
         b, lanes = self.launch.b, self.config.lanes
         if f.e.op not in _EXTREME:
             mine = b.let(f.e.op, self.across(f) if f.total is None else cast(f.total[0], f.cells[0].dtype))
@@ -555,7 +557,7 @@ class _Plan:
         return team.all(best, lambda x, y: _together(f.e.op, x, y))
 
     def finish(self, stage: Stage, values: Inliner) -> None:
-        """Evaluate a reducing stage from its folded sums, and let every later use read that."""
+        """Evaluates a reducing stage from its reduced sums, and makes every later use read the result."""
         at = self.frame.at_row(stage, self.row)
         value = self.launch.b.let(stage.label or "row", values.expand(stage.body, at))
 
@@ -567,7 +569,8 @@ class _Plan:
 
 
 def _together(op: str, a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
-    """Two partial results of a reduction as one; of argmax and argmin, (value, place), the first place of the best."""
+    """Combines two partial results of a reduction; for argmax and argmin, (value, index), with the first index of the
+    best."""
     if op not in _EXTREME:
         return [combine(op, a[0], b[0])]
     (x, i), (y, j) = a, b

@@ -1,17 +1,16 @@
-"""Scatters on a GPU: elements put at positions that are data, by one of two rules.
+"""Scatters on a GPU: updates at positions that are data, by one of two rules.
 
-By owners, where neighbouring elements of the result follow neighbouring ones of the source (the gradient of an
-embedding): a thread owns a column of the result, or a range of it, begins it, and walks the source in order. No two
-threads meet, so there is nothing to synchronise, and a result has the same bits in every run:
+By owners, if neighbouring elements of the result follow neighbouring ones of the source (the gradient of an embedding):
+a thread owns a column of the result, or a range of it, initialises it, and walks the source in order. No two threads
+write the same element, so there is nothing to synchronise, and a result has the same bits in every run:
 
     thread (range, e):   out[range, e] = initial;   for n: i = index[n];  if i in range: out[i, e] += source[n, e]
 
-Through shared memory elsewhere: a block owns a range of positions, its threads share out the source, and put what
-belongs into the range together by atomic operations on shared memory. The order has no influence on integers, on
-extrema, and on which element is the last, whose number is what is kept. Sums of floats depend on it in their last
-places, as those of PyTorch's atomic additions do:
+Through shared memory otherwise: a block owns a range of positions, its threads divide the source, and apply the updates
+of the range by atomic operations on shared memory. The order does not affect integers, extrema, or the last update, of
+which the number is kept. Sums of floats depend on it in their last places, as with PyTorch's atomic additions:
 
-    block (range):       cells = 0;   for n shared out: i = index[n];  if i in range: atomic cells[i] += source[n]
+    block (range):       cells = 0;   for n divided: i = index[n];  if i in range: atomic cells[i] += source[n]
                          out[range] = initial + cells
 """
 
@@ -38,9 +37,9 @@ from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
 from taskmap.schedules.cuda.support.vectors import fills
 
 _OWNERS = 256
-"""Threads for each multiprocessor that walk the source: more would read the positions more often."""
+"""Threads per multiprocessor that walk the source: more would read the positions more often."""
 _FEW = 512
-"""Elements that a thread may walk alone where neighbours own nothing in common."""
+"""Elements that a single thread may walk if neighbouring threads do not own neighbouring elements."""
 _THREADS = 256
 _MOST_CELLS = 4096
 _FEWEST_CELLS = 32
@@ -57,7 +56,7 @@ def schedule_scatter(task: Task, target: Target) -> Kernel | None:
 
 
 def _is_for_owners(frame: ScatterFrame) -> bool:
-    """Whether threads that own columns read and write side by side, or have little to walk."""
+    """True if threads that own columns read and write side by side, or have little to walk."""
     order = [d for d in storage_order(frame.stage.out) if static_size(frame.stage.shape[d]) != 1]
     reads = static_size(frame.reads())
     beside = bool(order) and order[-1] in frame.followed
@@ -66,7 +65,7 @@ def _is_for_owners(frame: ScatterFrame) -> bool:
 
 
 def _cell_type(frame: ScatterFrame) -> DType | None:
-    """The type in which atomic operations on shared memory fold, None where there are none."""
+    """The type in which atomic operations on shared memory reduce, or None if there are none."""
     op, dtype = frame.e.op, frame.e.dtype
     if any(static_size(frame.stage.shape[d]) is None for d in frame.data):
         return None
@@ -97,7 +96,8 @@ def _owners(frame: ScatterFrame, target: Target) -> Kernel:
 
 
 def _ranges(frame: ScatterFrame, columns: list[Dim], target: Target) -> tuple[int, Dim]:
-    """How many owners share a column, and how many positions of the first data dimension each has."""
+    """The number of owners that share a column, and the number of positions of the first data dimension that each
+    has."""
     if not frame.data:
         return 1, 1
     whole = frame.stage.shape[frame.data[0]]
@@ -109,7 +109,7 @@ def _ranges(frame: ScatterFrame, columns: list[Dim], target: Target) -> tuple[in
 
 
 def _length(frame: ScatterFrame, start: Expr, chunk: Dim, ranges: int) -> Dim:
-    """How many positions of a range there are."""
+    """The number of positions of a range."""
     whole = frame.stage.shape[frame.data[0]]
     if ranges == 1:
         return whole
@@ -120,7 +120,7 @@ def _length(frame: ScatterFrame, start: Expr, chunk: Dim, ranges: int) -> Dim:
 def _begin(
     frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
 ) -> None:
-    """Everything that this thread owns takes its initial value."""
+    """Stores the initial value of every element that this thread owns."""
     b, stage = values.builder, frame.stage
     data = frame.data
     extents = [stage.shape[d] for d in data]
@@ -140,7 +140,7 @@ def _begin(
 def _walk(
     frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
 ) -> None:
-    """The source's elements of these columns, in order."""
+    """Applies the source's elements of these columns, in order."""
     b, e, out = values.builder, frame.e, frame.stage.out
     source: dict[Var, Expr] = {e.axes[k][0]: place[d] for d, k in frame.followed.items()}
     loops = [e.axes[k] for k in frame.walked]
@@ -165,7 +165,7 @@ def _walk(
 
 
 def _covered(frame: ScatterFrame, place: Mapping[int, Expr]) -> Expr | bool:
-    """Whether the source goes as far as ``place``."""
+    """True if the source reaches ``place``."""
     inside: Expr | bool = True
     for d, at in place.items():
         if not frame.covers(d):
@@ -190,7 +190,7 @@ def _where(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Of one block: the place along the followed dimensions, and its cells, of which the first has number ``first``."""
+    """A block's place along the followed dimensions, and its cells, of which the first has number ``first``."""
 
     place: Mapping[int, Expr]
     first: Expr
@@ -211,7 +211,7 @@ def _blocks(frame: ScatterFrame, dtype: DType, target: Target) -> Kernel:
     cells = b.allocate("cells", dtype, (size,), Scope.SHARED)
     here = _Block(dict(zip(columns, at, strict=True)), b.let("first", values.simplifier(piece * size)), cells)
     values.bind(here.first, whole)
-    # Of the result's type, which cells that nothing is put into come back to: its extremes are not those of a cell's.
+    # In the result's type, in which a cell without updates keeps it: its extremes differ from those of a cell's type.
     neutral = const(-1, i64) if e.op == "last" else const(identity(e.op, e.dtype).value, dtype)
     with b.loop("step", -(-size // _THREADS)) as step:
         inside = values.nested()
@@ -236,7 +236,7 @@ def _blocks(frame: ScatterFrame, dtype: DType, target: Target) -> Kernel:
 
 
 def _cells(whole: int, columns: int, target: Target) -> int:
-    """How many positions a block owns: few enough that there are blocks for all multiprocessors."""
+    """The number of positions that a block owns: few enough that there are blocks for all multiprocessors."""
     size = min(whole, _MOST_CELLS)
     while size > _FEWEST_CELLS and -(-whole // size) * columns < 2 * target.cores:
         size = -(-size // 2)
@@ -244,7 +244,7 @@ def _cells(whole: int, columns: int, target: Target) -> int:
 
 
 def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values: Inliner) -> None:
-    """The source, shared out among the threads; what belongs to the block's cells goes there."""
+    """Divides the source among the threads, which apply the updates of the block's cells."""
     b, e = values.builder, frame.e
     loops = [e.axes[k] for k in frame.walked]
     count = product([n for _, n in loops])

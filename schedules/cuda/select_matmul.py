@@ -1,4 +1,4 @@
-"""The configurations of a matrix product, and an estimate of how long each takes: the default is the fastest by it.
+"""The configurations of a matrix product, and an estimate of the time of each: the default has the least estimate.
 
 Sizes come from the hardware: warps multiply 16 to 64 rows and columns, lines of shared memory are 64 or 128 bytes.
 Nothing depends on the divisors of the product's sizes.
@@ -30,7 +30,7 @@ from taskmap.schedules.cuda.matmul.template import (
 )
 
 _GUESS = 512
-"""A size that is known only when the kernel runs."""
+"""The value assumed for a size that is known only when the kernel runs."""
 
 # (block m, block n, warp m, warp n)
 _TENSOR_TILES = (
@@ -48,7 +48,7 @@ _LINES = (64, 128)
 _STAGES = (2, 3, 4)
 _DEEP = (6,)
 _SMALL_TILE = 2048
-"""Tiles of so few elements load more than they multiply: memory has to be asked for early."""
+"""Tiles of at most so many elements load more than they multiply, so loads have to be issued early."""
 
 
 # (block m, block n, warpgroups)
@@ -58,13 +58,13 @@ _WARPGROUP_TILES = (
 )  # fmt: skip
 _WARPGROUP = 128
 _SHORTEST_SHARE = 4
-"""Parts of k that a block must have for itself, or it takes longer to add up sums than to make them."""
+"""The fewest k-tiles of a block in split-k; with fewer, adding the partial sums takes longer than computing them."""
 _RINGS = (2, 3, 4, 6, 8)
 _LARGE_TILE, _LARGE_RINGS = 128 * 192, (3, 4)
 _BEGINNING = 1500
-"""Clocks until a block has its first factors."""
+"""Clock cycles until a block has its first operands."""
 _MOST, _MOST_OF_WARPGROUPS = 200, 100
-"""Configurations of an operator; those that the estimate thinks worst are left out."""
+"""The most configurations of an operator; the worst by the estimate are dropped."""
 
 _SPLIT_RING = 4
 
@@ -73,8 +73,8 @@ C = TypeVar("C", MatmulConfig, HopperConfig)
 
 
 def space(p: Gemm, target: Target) -> list[Config]:
-    """Every configuration that can compute ``p`` on ``target`` and wastes nothing, the fastest by the estimate first:
-    at most 200, and at most 100 of them for warpgroups."""
+    """Every configuration that can compute ``p`` on ``target`` without waste, the fastest by the estimate first: at
+    most 200, and at most 100 of them for warpgroups."""
     found = [c for c in candidates(p, target) if why_not(p, c, target) is None and wasted(p, c, target) is None]
     found.sort(key=lambda c: (estimate(p, c, target), working_time(p, c, target), -c.stages))
     beyond = [c for c in found if isinstance(c, HopperConfig)][_MOST_OF_WARPGROUPS:]
@@ -82,36 +82,37 @@ def space(p: Gemm, target: Target) -> list[Config]:
 
 
 def why_not(p: Gemm, c: Config, target: Target) -> str | None:
-    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
     if isinstance(c, HopperConfig):
         return NOT_ROUNDED if c.spec.a == tf32 and not target.tf32 else hopper.validity(p, c, target)
     reason = validity(p, c, target)
     if reason is None and most_registers(p, c, target) > target.vector_registers:
-        return f"a thread needs about {most_registers(p, c, target)} registers, and has {target.vector_registers}"
+        return f"a thread needs about {most_registers(p, c, target)} registers, but has {target.vector_registers}"
     return reason
 
 
 def wasted(p: Gemm, c: Config, target: Target) -> str | None:
-    """What of ``c`` the product leaves empty although a smaller configuration does without; None for nothing."""
+    """The part of ``c`` that the product leaves empty although a smaller configuration would do; None if there is
+    none."""
     k = static_size(p.k)
     if k is None:
         return None
     steps = -(-k // c.block_k)
     parts = -(-steps // c.split)
     if c.stages > max(2, parts):
-        return f"{c.stages} stages hold {parts} parts of k"
+        return f"{c.stages} stages hold only {parts} k-tiles"
     if isinstance(c, MatmulConfig) and 2 * k <= c.block_k and c.block_k > min(_depths(p, target)):
         return f"a sum of {k} terms leaves most of {c.block_k} empty"
     return None
 
 
 def schedule_config(p: Gemm, c: Config, target: Target) -> Kernel:
-    """The template of ``c`` filled in."""
+    """Instantiates the template of ``c``."""
     return schedule_hopper(p, c, target) if isinstance(c, HopperConfig) else schedule_product(p, c, target)
 
 
 def candidates(p: Gemm, target: Target) -> list[Config]:
-    """Configurations before it is asked whether they fit."""
+    """All configurations, before their validity is checked."""
     return [*_of_warpgroups(p, target), *_of_warps(p, target)]
 
 
@@ -129,7 +130,7 @@ def _of_warpgroups(p: Gemm, target: Target) -> list[Config]:
             continue
         found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS]
         found += _split(p, HopperConfig(name, m, n, groups, _SPLIT_RING), target)
-        # Large tiles: their results are worth the detour through shared memory, and their beginnings are worth hiding.
+        # Large tiles: their results justify the detour through shared memory, and their startup is worth hiding.
         if m * n >= _LARGE_TILE:
             ways = [(s, persistent, True) for s in _LARGE_RINGS for persistent in (False, True)]
             ways += [(s, True, False) for s in _LARGE_RINGS]
@@ -138,7 +139,7 @@ def _of_warpgroups(p: Gemm, target: Target) -> list[Config]:
 
 
 def _is_plain(i: Instruction, n: int) -> bool:
-    """A product of ``n`` columns whose factors are both in shared memory."""
+    """A product of ``n`` columns with both operands in shared memory."""
     return isinstance(i.spec, MatMulSpec) and i.spec.n == n and i.owner_a is None
 
 
@@ -164,8 +165,8 @@ def _of_warps(p: Gemm, target: Target) -> list[Config]:
 
 
 def _split(p: Gemm, c: C, target: Target) -> list[C]:
-    """``c`` with as many blocks for a sum as give every multiprocessor one block, two and four; none where tiles are
-    enough or sums are short."""
+    """``c`` with as many blocks for a sum as give every multiprocessor one block, two and four; none if there are
+    enough tiles or sums are short."""
     tiles, k = tiles_of(p, (c.block_m, c.block_n)), static_size(p.k)
     if not tiles or not k or 2 * tiles > target.cores:
         return []
@@ -176,7 +177,7 @@ def _split(p: Gemm, c: C, target: Target) -> list[C]:
 
 
 def _depths(p: Gemm, target: Target) -> tuple[int, ...]:
-    """Terms of a sum that are in shared memory at a time."""
+    """The k extents of a k-tile in shared memory."""
     if tensor_engine(p, target) is None:
         return (8, 16) if p.accumulate.bytes <= 4 else (4, 8)
     return tuple(line // p.left.expr.dtype.bytes for line in _LINES)
@@ -191,7 +192,7 @@ def _any_asynchronous(p: Gemm, target: Target) -> bool:
 
 
 def tensor_engine(p: Gemm, target: Target) -> str | None:
-    """The tensor-core instruction that multiplies these factors, if the target has one."""
+    """The tensor-core instruction that multiplies these operands, if the target has one."""
     a, b, c = _types(p)
     if c == f64:
         return None
@@ -202,11 +203,13 @@ def tensor_engine(p: Gemm, target: Target) -> str | None:
 
 
 def estimate(p: Gemm, c: Config, target: Target) -> float:
-    """Seconds that the product takes, roughly: waves of blocks, each bound by what its multiprocessor does slowest.
+    """A rough estimate of the product's time in seconds: waves of blocks, each bound by the slowest resource of its
+    multiprocessor.
 
-    The units at work in one step along k are the multipliers, shared memory (128 bytes per clock) and the path to the
-    second-level cache (``target.l2_rate`` bytes per clock and multiprocessor); none is faster than the latency of
-    memory over the stages in flight. Blocks that share a multiprocessor share its units and hide each other's latency.
+    The resources in one step along k are the multipliers, shared memory (128 bytes per clock) and the path to the
+    second-level cache (``target.l2_rate`` bytes per clock and multiprocessor); a step also takes at least the latency
+    of memory divided over the stages in flight. Blocks on the same multiprocessor share its resources and hide each
+    other's latency.
     """
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
     traffic = (m * k + k * n) * p.left.expr.dtype.bytes + m * n * p.stage.out.dtype.bytes
@@ -222,7 +225,7 @@ def _count(p: Gemm) -> int:
 
 
 def working_time(p: Gemm, c: Config, target: Target) -> float:
-    """Seconds that the multiprocessors are at work, were memory as fast as they need it."""
+    """Seconds that the multiprocessors would compute if memory were never the limit."""
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
     split = c.split
     tiles = -(-m // c.block_m) * -(-n // c.block_n) * _count(p) * split
@@ -242,8 +245,8 @@ def working_time(p: Gemm, c: Config, target: Target) -> float:
 
 
 def _adding_up(p: Gemm, c: Config, target: Target) -> float:
-    """Clocks until the sums of a tile that several blocks share are one: partial sums go to the second-level cache, a
-    counter says who is last, and that block reads them all."""
+    """Clock cycles to combine the sums of a tile that several blocks share: partial sums go to the second-level cache,
+    a counter tells who is last, and that block reads them all."""
     split = c.split
     if split == 1:
         return 0
@@ -251,7 +254,7 @@ def _adding_up(p: Gemm, c: Config, target: Target) -> float:
 
 
 def _clocks(p: Gemm, c: Config, target: Target) -> float:
-    """Clocks of one step along k, of a block that has its multiprocessor for itself."""
+    """Clock cycles of one step along k, for a block alone on its multiprocessor."""
     size = p.left.expr.dtype.bytes
     work = 2 * c.block_m * c.block_n * c.block_k
     loaded = (c.block_m + c.block_n) * c.block_k * size
@@ -275,8 +278,8 @@ def _clocks(p: Gemm, c: Config, target: Target) -> float:
 
 
 def _together(*clocks: float) -> float:
-    """Clocks of units that work at the same time: those of the slowest, and a little of the others', so that among
-    configurations that one unit bounds those win that leave the others idle."""
+    """Clock cycles of resources that work at the same time: those of the slowest, and a little of the others', so that
+    among configurations bound by the same resource the one wins that leaves the others idle."""
     slowest = max(clocks)
     return slowest + (sum(clocks) - slowest) / 32
 
@@ -286,7 +289,7 @@ def _known(d: Dim) -> int:
 
 
 def registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
-    """Registers of a thread, roughly: sums, fragments, what is on its way, addresses."""
+    """A rough estimate of a thread's registers: sums, fragments, loads in flight, addresses."""
     words = max(1, p.accumulate.bytes // 4)
     sums = c.block_m * c.block_n // c.threads * words
     if c.engine == "simt":
@@ -300,10 +303,10 @@ def registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
 
 
 def most_registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
-    """Registers of a thread, with what the assembler holds beside the least: fragments of the next step, where a stage
-    has more than two, and what tells where each of its copies comes from.
+    """Registers of a thread, including those beyond the minimum that the assembler holds: fragments of the next step,
+    if a stage has more than two, and the source addresses of its copies.
 
-    Within 10 of what NVRTC 13 reports for asynchronous copies and tiles of 64 × 64 to a warp, where it matters.
+    Within 10 of the report of NVRTC 13 for asynchronous copies and tiles of 64 × 64 to a warp, where it matters.
     """
     least = registers(p, c, target)
     if not is_asynchronous(p, c, target):
@@ -319,7 +322,7 @@ def most_registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
 
 
 def blocks_per_sm(p: Gemm, c: Config, target: Target) -> int:
-    """How many blocks a multiprocessor holds at once; at least one."""
+    """The number of blocks that a multiprocessor holds at once; at least one."""
     if isinstance(c, HopperConfig):
         registers_of = 168 if c.groups > 1 else 255
         if c.persistent:
@@ -333,16 +336,15 @@ def blocks_per_sm(p: Gemm, c: Config, target: Target) -> int:
 
 
 def pressure(p: Gemm, c: Config, target: Target) -> int:
-    """Registers of a thread that multiplies, roughly."""
+    """A rough estimate of the registers of a thread that multiplies."""
     if isinstance(c, HopperConfig):
         return c.block_m * c.block_n // (c.groups * _WARPGROUP) + 90
     return registers(p, c, target)
 
 
 def choose(p: Gemm, target: Target, attempt: int = 0) -> Config:
-    """The fastest configuration by the estimate; for each ``attempt`` that had not registers enough, the fastest of
-    those that need fewer. Raises ScheduleError when none can compute the product.
-    """
+    """The fastest configuration by the estimate; each ``attempt`` that ran out of registers moves on to the fastest of
+    those that need fewer. Raises ScheduleError if none can compute the product."""
     found = space(p, target)
     if not found:
         raise ScheduleError(
@@ -353,6 +355,6 @@ def choose(p: Gemm, target: Target, attempt: int = 0) -> Config:
     for _ in range(attempt):
         fewer = [c for c in found if pressure(p, c, target) < pressure(p, best, target)]
         if not fewer:
-            raise ScheduleError("no configuration needs fewer registers", why=f"{best} is the last one.")
+            raise ScheduleError("no configuration needs fewer registers", why=f"{best} was the last one.")
         best = fewer[0]
     return replace(best, group=1) if _known(p.m) <= best.block_m else best

@@ -6,9 +6,9 @@
 
 Lines of the tile are padded by one element, so that a column lies in as many banks as it has elements.
 
-Elements of fewer than 32 bits are moved as vectors where sizes and addresses allow it: a thread reads up to 16 bytes
-along j, and writes as many along i, which it gathers from as many lines of a tile of 64 × 64. Lines are padded by one
-word of 32 bits then, and a warp takes 8 columns of 4 vectors, so that its lanes want different banks.
+Elements of fewer than 32 bits are moved as vectors if sizes and addresses allow it: a thread reads up to 16 bytes along
+j, and writes as many along i, which it gathers from as many lines of a tile of 64 × 64. Lines are then padded by one
+word of 32 bits, and a warp takes 8 columns of 4 vectors, so that its lanes use different banks.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class _Tile:
 
     @property
     def reading(self) -> TaskMapping:
-        """Which thread reads which vector: line and vector in the line."""
+        """The mapping of threads to the vectors that they read: line, and vector in the line."""
         across = self.side // self.lanes
         return repeat(self.side * across // _THREADS, 1) * spatial(_THREADS // across, across)
 
     @property
     def writing(self) -> TaskMapping:
-        """Which thread writes which vector: column and vector in the column."""
+        """The mapping of threads to the vectors that they write: column, and vector in the column."""
         if self.lanes == 1:
             return self.reading
         down = self.side // self.lanes
@@ -57,7 +57,7 @@ class _Tile:
         return repeat(self.side * down // _THREADS, 1) * warps * spatial(8, 4)
 
     def pitch(self, element: int) -> int:
-        """From line to line, for elements of so many bytes."""
+        """The distance between lines, for elements of ``element`` bytes."""
         return self.side + (1 if self.lanes == 1 else max(1, _WORD // element))
 
 

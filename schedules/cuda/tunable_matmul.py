@@ -1,4 +1,4 @@
-"""A matrix product as tuning sees it, on a GPU: the same operator as on the CPU, the configurations of the GPU."""
+"""A matrix product as tuning sees it on a GPU: its canonical form, with the configurations of the GPU's templates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CudaMatmulProblem(MatmulForm):
     template = "cuda.matmul"
 
     def default(self, target: Target) -> ProductConfig:
-        """The configuration that is used untuned."""
+        """The untuned configuration."""
         return choose(_product(self), target)
 
     def configs(self, target: Target) -> tuple[Config, ...]:
@@ -41,11 +41,11 @@ class CudaMatmulProblem(MatmulForm):
         return estimate(_product(self.likely), config, target)  # type: ignore[arg-type]
 
     def read(self, text: str, target: Target) -> ProductConfig | None:
-        """The configuration with this text, if it is valid here."""
+        """The configuration with this text, if it is valid on ``target``, else None."""
         return next((c for c in self.configs(target) if str(c) == text), None)  # type: ignore[return-value]
 
     def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
-        """The template's kernel. Raises ScheduleError where ``config`` does not fit."""
+        """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         found = find_product(task)
         if found is None:
             raise ScheduleError(f"{task.name!r} is not a matrix product")
@@ -59,7 +59,7 @@ class CudaMatmulProblem(MatmulForm):
 def _product(p: MatmulForm) -> Gemm:
     found = find_product(p.task())
     if found is None:
-        raise ScheduleError(f"{p.shapes} {p.dtypes} {p.layout} is no product that the template takes")
+        raise ScheduleError(f"{p.shapes} {p.dtypes} {p.layout} is not a product that the template supports")
     return found
 
 

@@ -78,7 +78,7 @@ def validity(config: AttentionConfig, a: Attention, target: Target) -> str | Non
         return "every size is at least 1"
     needed, have = registers(tile, target), target.vector_registers
     if needed > have:
-        return f"a tile of {tile.rows} queries × {tile.vectors} vectors takes {needed} registers, and there are {have}"
+        return f"a tile of {tile.rows} queries × {tile.vectors} vectors takes {needed} registers, but there are {have}"
     for name, most, asked in (("queries", a.queries, config.queries), ("keys", a.keys, config.keys)):
         known = static_size(most)
         if known is not None and asked > known:

@@ -95,10 +95,10 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
         return "every size is at least 1"
     needed, have = registers(tile, target), target.vector_registers
     if needed > have:
-        return f"a tile of {tile.rows} columns × {tile.vectors} vectors takes {needed} registers, and there are {have}"
+        return f"a tile of {tile.rows} columns × {tile.vectors} vectors takes {needed} registers, but there are {have}"
     packed = packed_width(c)
     if packed is not None and packed != width and config != default(c, target):
-        return f"the weights lie in panels of {packed} channels, and the tile has {width}"
+        return f"the weights are packed in panels of {packed} channels, but the tile has {width}"
     panels = -(-c.out_channels // width)
     if config.panels > panels:
         return f"a group has {panels} panels of {width} channels, not {config.panels}"
@@ -110,7 +110,7 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
         return f"blocks of {config.columns} columns are not whole tiles of {tile.rows}"
     strip = InputTile(c, config.rows, config.columns, depth(c)).size * size
     if strip > STACK_BYTES:
-        return f"a strip of {strip} bytes does not fit a thread's stack"
+        return f"an input tile of {strip} bytes does not fit a thread's stack"
     return None
 
 

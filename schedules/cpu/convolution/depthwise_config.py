@@ -55,7 +55,7 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) 
             return f"there are {known} {name} of output, not {asked}"
     strip = InputTile(c, config.rows, config.columns, config.channels).size * element_bytes(c)
     if strip > STACK_BYTES:
-        return f"a strip of {strip} bytes does not fit a thread's stack"
+        return f"an input tile of {strip} bytes does not fit a thread's stack"
     return None
 
 

@@ -191,7 +191,7 @@ def _convolution(p: ConvolutionProblem) -> Convolution:
 
 @lru_cache(maxsize=64)
 def _likely(p: ConvolutionProblem) -> Convolution:
-    """The convolution with all sizes known; returned unchanged if only its symbolic form belongs to the template."""
+    """The convolution with all sizes known, or as it is if the template supports it with symbolic sizes only."""
     known = find_convolution(replace(p, free=()).task())
     return _convolution(p) if known is None else known
 

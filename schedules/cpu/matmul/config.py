@@ -89,17 +89,17 @@ def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
         return "every size is at least 1"
     if needed > target.vector_registers:
         have = target.vector_registers
-        return f"a tile of {tile.rows} rows × {tile.vectors} vectors takes {needed} registers, and there are {have}"
+        return f"a tile of {tile.rows} rows × {tile.vectors} vectors takes {needed} registers, but there are {have}"
     if config.rows % tile.rows:
         return f"blocks of {config.rows} rows are not whole tiles of {tile.rows}"
     if sizes.packed is not None and config.width(lanes) != sizes.packed:
-        return f"B lies in panels of {sizes.packed} columns, and the tile has {config.width(lanes)}"
+        return f"B is packed in panels of {sizes.packed} columns, but the tile has {config.width(lanes)}"
     if config.k_blocks > 1 and not sizes.can_cut:
-        return "a sum is cut only where it runs along one axis, and that and the number of rows are known"
+        return "a sum can be split only if it runs along one axis of known size and the number of rows is known"
     if config.k_blocks > 1 and config.rows * config.width(lanes) * sizes.bytes > STACK_BYTES:
         return f"sums of {config.rows} rows do not fit a thread's stack"
     if sizes.k is not None and config.k_blocks > sizes.k:
-        return f"a sum of {sizes.k} terms cannot be cut into {config.k_blocks} parts"
+        return f"a sum of {sizes.k} terms cannot be split into {config.k_blocks} k-blocks"
     return None
 
 

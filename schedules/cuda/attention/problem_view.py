@@ -1,4 +1,4 @@
-"""Attention as a task for a GPU: the pieces of its definition, and its factors as they lie in memory."""
+"""Attention as a GPU template sees it: the parts of its definition, and the memory layouts of its operands."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.operand import Axes, Operand, analyse, bare
 
 _FEW = 16
-"""Queries of one product: heads with fewer leave rows to others."""
+"""Queries of one product: heads with fewer leave rows free for other heads."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionTask:
-    """An attention and its factors; ``depth`` and ``width``: of keys and values, in whole fragments.
+    """An attention and its operands; ``depth`` and ``width`` are those of keys and values, rounded up to whole
+    fragments.
 
-    packed: heads that share keys and whose queries, few, are the rows of one product: row r is query r % queries of
+    packed: heads that share keys and have few queries become the rows of one product: row r is query r % queries of
     head r // queries of its group. head: the axis that numbers such groups, or heads.
     """
 
@@ -54,7 +55,7 @@ class AttentionTask:
         return {axes[1]: head * self.packed + row // self.a.queries, axes[2]: row % self.a.queries}
 
     def seen(self, first: Expr, rows: int) -> tuple[Expr, Expr]:
-        """The first and the last query of so many rows."""
+        """The first and the last query of the rows ``first`` to ``first + rows``."""
         if self.packed == 1:
             return first, first + (rows - 1)
         return index(0), index(self.a.queries) - 1
@@ -75,7 +76,7 @@ def _padded(size: Dim) -> int:
 
 
 def find_attention_task(task: Task) -> AttentionTask | None:
-    """The attention that anchors a task, if it has one whose sums are of f32."""
+    """The attention that anchors a task, if its sums are of f32, else None."""
     a = find_attention(task)
     if a is None or a.dot.dtype != f32:
         return None
@@ -106,8 +107,8 @@ def _packed(t: AttentionTask, size: int) -> AttentionTask:
 
 
 def shared_heads(task: Task, outer: Axes, factors: Sequence[Operand]) -> int:
-    """How many neighbouring heads read the same elements of the factors, whose batch axes are ``outer``: the divisor by
-    which these depend on their head; 1 where there is none, or none that divides their number."""
+    """The number of neighbouring heads that read the same elements of the operands, whose batch axes are ``outer``: the
+    divisor through which these depend on their head. 1 if there is none, or if none divides the number of heads."""
     head, heads = outer[1]
     found = {_divisor(task, f, outer, head) for f in factors}
     size = found.pop()
@@ -129,11 +130,11 @@ def _divisor(task: Task, f: Operand, batch: Axes, head: Var) -> int:
 
 
 def is_plain(t: AttentionTask) -> bool:
-    """Whether sizes are known and a score reads nothing but its query and key."""
+    """True if all sizes are static and a score reads only its query and key."""
     sizes = (*t.a.stage.shape, t.a.keys)
     return all(static_size(d) is not None for d in sizes) and not _reads_more(t.a.score, t.a.dot)
 
 
 def _reads_more(e: Expr, dot: Expr) -> bool:
-    """Whether an expression reads memory outside of ``dot``."""
+    """True if an expression reads memory outside of ``dot``."""
     return e is not dot and (isinstance(e, Load) or any(_reads_more(c, dot) for c in children(e)))

@@ -1,7 +1,7 @@
-"""The two products of attention, by tensor cores or by ordinary threads, and who holds which of their elements.
+"""The two products of attention, by tensor cores or CUDA cores, and the ownership of their elements.
 
-Every warp has whole rows of scores and of sums, four neighbouring lanes to a row, so that softmax needs nothing but
-shuffles. Ordinary threads hold elements as the fragments of a tensor core lie.
+Every warp has whole rows of scores and of sums, and four neighbouring lanes own a row, so softmax needs only shuffles.
+With CUDA cores, threads own elements in the layout of tensor-core fragments.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from taskmap.schedules.cuda.support.launch import WARP
 
 _M, _N, _K = 16, 8, 16
 _C = repeat(2, 1) * spatial(8, 4) * repeat(1, 2)
-"""How a 16×8 accumulator is held by a warp."""
+"""Ownership of a 16×8 accumulator by a warp."""
 _C_ROWS = repeat(2) * spatial(8) * replicate(4, rank=1)
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """engine: "simt", or the name of a tensor-core instruction. rows: queries of one of ``warps`` warps. keys: of a
-    tile. stages: tiles of keys in shared memory, 2 for those that are copied asynchronously. split: how many blocks
-    share the keys of their queries."""
+    """engine: "simt", or the name of a tensor-core instruction. rows: queries of one of ``warps`` warps. keys: keys of
+    a tile. stages: tiles of keys in shared memory, 2 if they are copied asynchronously. split: the number of blocks
+    that share the keys of their queries."""
 
     engine: str
     warps: int
@@ -65,13 +65,13 @@ class AttentionConfig:
         return next((i.name for i in found if i.family == "mma" and i.work == _M * _N * _K), "simt")
 
     def unfit(self, dtype: DType, target: Target) -> str | None:
-        """Why a configuration cannot be for elements of ``dtype``; None when it can."""
+        """The reason why no configuration supports elements of ``dtype``, or None."""
         if self.rows % _M or self.keys % (2 * _N):
             return f"fragments of {_M}×{2 * _N} do not divide {self.rows} queries by {self.keys} keys"
         if self.threads > 1024:
-            return f"a block would have {self.threads} threads, and 1024 are the most"
+            return f"a block would have {self.threads} threads, more than the limit of 1024"
         if self.stages not in (1, 2):
-            return f"there are one or two stages, not {self.stages}"
+            return f"there must be one or two stages, not {self.stages}"
         if self.engine == "simt":
             return None if dtype in (f16, bf16, f32) else f"sums of {dtype} are not of f32"
         found = instruction_named(self.engine)
@@ -82,18 +82,19 @@ class AttentionConfig:
         return None if spec.a == dtype else f"{self.engine} does not multiply {dtype}"
 
     def owner(self, columns: int) -> TaskMapping:
-        """Who holds which element of the block's queries × ``columns``."""
+        """Ownership of the elements of the block's queries × ``columns``."""
         return spatial(self.warps, 1) * repeat(self.rows // _M, columns // _N) * _C
 
     @property
     def row_owner(self) -> TaskMapping:
-        """Who holds what belongs to a query: the four lanes that hold its row."""
+        """Ownership of per-query values: the four lanes that own its row."""
         return spatial(self.warps) * repeat(self.rows // _M) * _C_ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """The registers of a block: ``scores`` of a tile of keys, ``weights`` made of them, ``sums`` of weighted values."""
+    """The registers of a block: ``scores`` of a tile of keys, ``weights`` computed from them, ``sums`` of weighted
+    values."""
 
     b: Builder
     c: AttentionConfig
@@ -106,7 +107,7 @@ class Products:
 
     @staticmethod
     def open(b: Builder, c: AttentionConfig, values: Inliner, width: int, kind: DType) -> Products:
-        """All registers; the sums are 0."""
+        """Allocates all registers; the sums are 0."""
         warp = b.let("warp", values.simplifier(THREAD // WARP))
         values.bind(warp, c.warps)
         sums = b.allocate("sums", f32, (c.queries, width), Scope.REGISTER, owner=c.owner(width))
@@ -155,14 +156,14 @@ class Products:
             self.multiply(self.sums, self.weights, step * _K, right, self.width)
 
     def left_fragment(self) -> Buffer:
-        """Registers for a part of the queries, 16 along k."""
+        """Registers for a k-tile of the queries, 16 along k."""
         held = instruction_named(self.c.engine).owner_a
         assert held is not None
         owner = spatial(self.c.warps, 1) * repeat(self.c.rows // _M, 1) * held
         return self.b.allocate("a", self.kind, (self.c.queries, _K), Scope.REGISTER, owner=owner)
 
     def right_fragment(self, columns: int) -> Buffer:
-        """Registers for a part of the keys or values, 16 along k, which all warps hold."""
+        """Registers for a k-tile of the keys or values, 16 along k, which all warps hold."""
         held = instruction_named(self.c.engine).owner_b
         assert held is not None
         owner = replicate(self.c.warps, rank=2) * repeat(1, columns // _N) * held
@@ -183,13 +184,13 @@ class Products:
     def by_threads(
         self, to: Buffer, left: SharedTile, right: SharedTile, columns: int, depth: int, stage: Expr
     ) -> None:
-        """to += left @ right, a thread for every element that it holds."""
+        """to += left @ right, each thread for the elements that it owns."""
         b = self.b
         with b.loop("kk", depth, unroll=4) as kk, b.mapped(["i", "j"], self.c.owner(columns), THREAD) as (i, j):
             x, y = left.buffer[0, i, kk], right.buffer[stage, kk, j]
             b.store(to, (i, j), to[i, j] + cast(x, f32) * cast(y, f32))
 
     def store_weight(self, i: Expr, j: Expr, weight: Expr) -> None:
-        """What the second product multiplies by."""
+        """Stores a weight as an operand of the second product."""
         where = (index(0), i, j) if self.c.engine == "simt" else (i, j)
         self.b.store(self.weights, where, cast(as_expr(weight), self.weights.dtype))

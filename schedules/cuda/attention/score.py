@@ -1,5 +1,5 @@
-"""How a score is made of the product of its query and key: a factor, which the exponent takes in, and masks, which hold
-for whole tiles but for a few.
+"""A score in terms of the product of its query and key: a scale, which the exponent absorbs, and masks, which are
+uniform over all but a few tiles.
 
     scale · (key > query ? -inf : q·k)        scale: 1/sqrt(d);  masked: only in tiles that the diagonal crosses
 """
@@ -16,7 +16,7 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.attention_match import Attention
 
 Ranges = Mapping[Var, tuple[Expr, Expr]]
-"""The least and the largest value of an axis."""
+"""The least and the greatest value of each axis."""
 
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _CONTRARY = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
@@ -26,7 +26,8 @@ _CONTRARY = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 class Score:
     """A score is ``scale`` times ``value``, an expression of the product; scale is positive.
 
-    masks: where all of these hold, or (False) do not hold, ``value`` is the product alone; None where it never is.
+    masks: if all of these comparisons hold (or, for False, do not hold), ``value`` is the bare product; None if it
+    never is.
     """
 
     value: Expr
@@ -34,8 +35,8 @@ class Score:
     masks: tuple[tuple[Compare, bool], ...] | None
 
     def unmasked(self, ranges: Ranges) -> Expr | None:
-        """A condition on a tile, whose axes lie within ``ranges``, under which each value is the product alone; a
-        constant where that is known. None where no condition tells."""
+        """A condition on a tile, whose axes lie within ``ranges``, under which each value is the bare product; a
+        constant if that is known. None if no condition decides it."""
         if self.masks is None:
             return None
         found = as_expr(True)
@@ -56,7 +57,8 @@ def score_of(a: Attention) -> Score:
 
 
 def _scaled(e: Expr, dot: Expr) -> tuple[Expr, float | None] | None:
-    """``e`` as a factor times an expression without it; a factor of None: any does, as of minus infinity."""
+    """``e`` as a factor times an expression without it. A factor of None means that any factor is valid, as for
+    -infinity."""
     if e is dot:
         return e, 1.0
     if isinstance(e, Cast) and e.dtype == e.a.dtype:
@@ -81,7 +83,7 @@ def _scaled(e: Expr, dot: Expr) -> tuple[Expr, float | None] | None:
 
 
 def _masks(e: Expr, dot: Expr) -> tuple[tuple[Compare, bool], ...] | None:
-    """The comparisons under which ``e`` is the product alone."""
+    """The comparisons under which ``e`` is the bare product."""
     if e is dot:
         return ()
     if not isinstance(e, Select) or not isinstance(e.cond, Compare) or e.cond.op not in _CONTRARY:
@@ -102,7 +104,7 @@ def _everywhere(mask: Compare, holds: bool, ranges: Ranges) -> Expr | None:
 
 
 def _bound(e: Expr, ranges: Ranges, *, largest: bool) -> Expr | None:
-    """The largest, or the least, value of a sum of axes and constants; None for other expressions."""
+    """The greatest, or the least, value of a sum of axes and constants; None for other expressions."""
     if isinstance(e, Var):
         return ranges[e][largest] if e in ranges else None
     if isinstance(e, Binary) and e.op in ("add", "sub"):

@@ -1,10 +1,10 @@
-"""What attention does between its two products, for whoever makes them: scores, their running softmax, the result.
+"""The work of attention between its two products, for every template: scores, their online softmax, the result.
 
-Every row of scores and of sums is held by four neighbouring lanes, so that softmax needs nothing but shuffles.
+Four neighbouring lanes own every row of scores and of sums, so softmax needs only shuffles.
 
-Of half types, weights are powers of two: 2^(c s - m), where c is the scale of scores times log2(e), of one fused
-multiplication and addition. The running maximum m is that of the rounded c s, so weights of different tiles fit
-together exactly; those that are too small to be normal numbers are 0.
+For 16-bit types, weights are powers of two: 2^(c s - m), where c is the scale of scores times log2(e), of one fused
+multiplication and addition. The running maximum m is that of the rounded c s, so weights of different tiles are exactly
+consistent; weights too small to be normal numbers are 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG2_E = 1 / math.log(2)
 
 
 class Tiles(Protocol):
-    """What a configuration says about the tile of a block: ``rows`` queries of each of ``warps`` warps."""
+    """The tile of a block in a configuration: ``rows`` queries of each of ``warps`` warps."""
 
     @property
     def warps(self) -> int:
@@ -51,10 +51,10 @@ class Tiles(Protocol):
 
     @property
     def row_owner(self) -> TaskMapping:
-        """Who holds what belongs to a query."""
+        """Ownership of per-query values."""
 
     def owner(self, columns: int) -> TaskMapping:
-        """Who holds which element of queries × ``columns``."""
+        """Ownership of the elements of queries × ``columns``."""
 
 
 @dataclass(slots=True)
@@ -81,11 +81,11 @@ class Softmax:
             self.score, self.factor = found, const(found.scale * _LOG2_E, f32)
 
     def begin(self) -> None:
-        """Nothing has been seen yet."""
+        """Stores the initial state: no keys seen yet."""
         self.top, self.total = self.of_rows("top", -math.inf), self.of_rows("total", 0.0)
 
     def of_rows(self, name: str, start: float) -> Buffer:
-        """Registers for something of every query."""
+        """Registers for a per-query value."""
         b, owner = self.b, self.c.row_owner
         held = b.allocate(name, f32, (self.c.queries,), Scope.REGISTER, owner=owner)
         with b.mapped(["i"], owner, self.worker) as (i,):
@@ -93,8 +93,8 @@ class Softmax:
         return held
 
     def finish_scores(self, values: Inliner, scores: Buffer, key: Expr) -> None:
-        """Products become scores, but for their scale; minus infinity beyond the last key. Tiles without a key that is
-        masked are left as they are."""
+        """Turns products into scores, without their scale; minus infinity beyond the last key. Tiles without a masked
+        key are left unchanged."""
         a, c, b = self.t.a, self.c, self.b
         last = key + (c.keys - 1)
         tile = {a.stage.axes[2]: self.t.seen(self.first, c.queries), a.key: (key, last)}
@@ -111,7 +111,7 @@ class Softmax:
             self.mask(values, scores, key)
 
     def mask(self, values: Inliner, scores: Buffer, key: Expr) -> None:
-        """What a score is, of each element."""
+        """Applies the masks to each element."""
         a, c, b = self.t.a, self.c, self.b
         with b.mapped(["i", "j"], c.owner(c.keys), self.worker) as (i, j):
             values.bind(i, c.queries)
@@ -129,8 +129,8 @@ class Softmax:
             b.store(scores, (i, j), value)
 
     def soften(self, scores: Buffer, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
-        """Scores become weights relative to the running maximum, handed to ``store`` by (query, key, weight); by how
-        much what was summed so far shrinks."""
+        """Turns scores into weights relative to the running maximum, which ``store`` receives as (query, key, weight).
+        Returns the factors by which earlier sums shrink."""
         c, b, top, total = self.c, self.b, self.top, self.total
         best = self.of_rows("best", -math.inf)
         with b.mapped(["i", "j"], c.owner(c.keys), self.worker) as (i, j):
@@ -151,21 +151,21 @@ class Softmax:
         return shrink
 
     def rescale(self, sums: Buffer, shrink: Buffer) -> None:
-        """What was summed so far, relative to the new maximum."""
+        """Rescales the sums so far to the new maximum."""
         b = self.b
         with b.mapped(["i", "d"], self.c.owner(self.t.width), self.worker) as (i, d):
             b.store(sums, (i, d), sums[i, d] * shrink[i])
 
     def power(self, x: Expr) -> Expr:
-        """exp(x), or 2^x of half types."""
+        """exp(x), or 2^x for 16-bit types."""
         return call("exp", x) if self.factor is None else Intrinsic(instruction_named("exp2_approx"), (x,), f32, 1)
 
     def weight(self, score: Expr, top: Expr) -> Expr:
-        """Of a score, relative to the maximum."""
+        """The weight of a score, relative to the maximum."""
         return self.power(score - top if self.factor is None else call("fma", score, self.factor, -top))
 
     def share_rows(self, held: Buffer, combine: Callable[[Expr, Expr], Expr]) -> None:
-        """Something of every query, taken together over the four lanes that hold its row."""
+        """Combines a per-query value over the four lanes that own its row."""
         b, shuffle = self.b, instruction_named("shuffle_xor")
         with b.mapped(["i"], self.c.row_owner, self.worker) as (i,):
             value = held[i]
@@ -181,11 +181,11 @@ class Softmax:
         return {self.t.a.stage.axes[0]: batch, **{axis: values.simplifier(e) for axis, e in found.items()}}
 
     def gather(self) -> None:
-        """The sum of a row is that of the lanes that hold it."""
+        """Reduces the sum of a row over the lanes that own it."""
         self.share_rows(self.total, lambda x, y: x + y)
 
     def finish(self, values: Inliner, sums: Buffer) -> None:
-        """out = o / l, and whatever follows, for the queries that exist, once the sums are gathered."""
+        """out = o / l, and the epilogue, for the queries that exist, once the sums are gathered."""
         a, c, b, total = self.t.a, self.c, self.b, self.total
         with b.mapped(["i"], c.row_owner, self.worker) as (i,):
             safe = select(eq(total[i], const(0.0, f32)), const(1.0, f32), total[i])

@@ -1,12 +1,12 @@
-"""Attention whose keys several blocks share: each has the sums of its part, and the last to arrive joins them.
+"""Attention whose keys several blocks share: each computes the sums of its part, and the last to arrive combines them.
 
-    stats[part, tile] = m, l;  partials[part, tile] = o          in memory that the launch has for itself
+    stats[part, tile] = m, l;  partials[part, tile] = o          in memory private to the launch
     arrived = counters[tile]++                                   after a fence: who sees the number sees the parts
     the last:  m' = max(m, m_part);  l, o = l · 2^(m - m') + l_part · 2^(m_part - m'), likewise o      part after part
                counters[tile] = 0                                for the next launch
 
-The order of the parts is fixed, so a result does not depend on which block comes last. Methods: Dao et al.,
-"Flash-Decoding for long-context inference" (2023); the join of ``split.py``.
+The order of the parts is fixed, so a result does not depend on the block that arrives last. Methods: Dao et al.,
+"Flash-Decoding for long-context inference" (2023); the protocol of ``matmul/split_k.py``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from taskmap.schedules.cuda.matmul.split_k import LARGEST_WORKSPACE
 from taskmap.schedules.cuda.support.vectors import fills
 
 _LANES = 4
-"""That hold a row."""
+"""The lanes that own a row."""
 _PAIR = 2
 
 
 def tiles_of(t: AttentionTask, c: AttentionConfig) -> int | None:
-    """How many tiles of queries there are, of all heads; None where that is known only when the kernel runs."""
+    """The number of tiles of queries over all heads; None if it is known only when the kernel runs."""
     batch, heads, rows = (static_size(d) for d in (t.a.stage.shape[0], t.heads, t.rows))
     if batch is None or heads is None or rows is None:
         return None
@@ -44,24 +44,25 @@ def tiles_of(t: AttentionTask, c: AttentionConfig) -> int | None:
 
 
 def why_not_split(t: AttentionTask, c: AttentionConfig) -> str | None:
-    """Why ``c.split`` blocks cannot share the keys; None when they can."""
+    """The reason why ``c.split`` blocks cannot share the keys, or None if they can."""
     if c.split == 1:
         return None
     count, keys = tiles_of(t, c), static_size(t.a.keys)
     if count is None or keys is None:
-        return "blocks share keys only where all sizes are known"
+        return "blocks can share keys only if all sizes are known"
     if t.a.causal:
-        return "how many keys a causal query sees depends on the query"
+        return "the number of keys that a causal query sees depends on the query"
     tiles = -(-keys // c.keys)
     if (c.split - 1) * -(-tiles // c.split) >= tiles:
-        return f"{tiles} tiles of keys leave one of {c.split} blocks without any"
+        return f"{tiles} tiles of keys are not enough for {c.split} blocks"
     taken = c.split * count * c.queries * (t.width + 2) * f32.bytes
     return f"the partial sums take {taken >> 20} MiB" if taken > LARGEST_WORKSPACE else None
 
 
 @dataclass(slots=True)
 class Join:
-    """What the blocks of a tile, number ``tile`` of ``count``, have of it; this one is number ``part``."""
+    """The partial results of the blocks that share a tile, number ``tile`` of ``count``; this block computes
+    ``part``."""
 
     b: Builder
     t: AttentionTask
@@ -82,12 +83,12 @@ class Join:
         self.counters = Buffer("counters", i32, (count,))
 
     def kernel(self, kernel: Kernel) -> Kernel:
-        """``kernel`` with the memory that this needs."""
+        """``kernel`` with the global memory that the combination needs."""
         return replace(kernel, workspace=(self.stats, self.partials), counters=(self.counters,))
 
     @contextmanager
     def last(self, values: Inliner) -> Iterator[Inliner]:
-        """What only the last block of a tile does, once its rows are those of all keys."""
+        """Runs its body in the last block of a tile only, with its rows combined over all keys."""
         b, split = self.b, self.c.split
         self.store(values.nested())
         arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
@@ -109,7 +110,7 @@ class Join:
                 b.evaluate(self.atomic("exch", 0))
 
     def store(self, values: Inliner) -> None:
-        """This block's part: of a row, one of its lanes stores the maximum and the sum."""
+        """Stores this block's part; for each row, one of its lanes stores the maximum and the sum."""
         b, s = self.b, self.softmax
         with b.mapped(["i"], self.c.row_owner, THREAD) as (i,), b.when(self.exists(values, i) & self.is_first_lane):
             b.store(self.stats, (self.part, self.tile, 0, i), s.top[i])
@@ -121,7 +122,7 @@ class Join:
         self.pairs(values, one)
 
     def clear(self) -> None:
-        """Nothing has been seen yet."""
+        """Stores the initial state: no part seen yet."""
         b, s, sums = self.b, self.softmax, self.products.sums
         with b.mapped(["i"], self.c.row_owner, THREAD) as (i,):
             b.store(s.top, (i,), -math.inf)
@@ -130,7 +131,7 @@ class Join:
             b.store(sums, (i, d), 0.0)
 
     def add(self, values: Inliner, other: Expr) -> None:
-        """Another block's part, relative to the larger maximum of both."""
+        """Adds another block's part, relative to the greater maximum of both."""
         b, s, sums = self.b, self.softmax, self.products.sums
         never = const(-math.inf, f32)
         shrink, grow = (b.allocate(n, f32, (self.c.queries,), Scope.REGISTER, owner=self.c.row_owner) for n in "ab")
@@ -154,7 +155,7 @@ class Join:
         self.pairs(values, one)
 
     def pairs(self, values: Inliner, body: Callable[[Expr, Expr], None]) -> None:
-        """``body`` for every element of the rows that exist, in pairs of neighbours."""
+        """Calls ``body`` for every element of the rows that exist, in pairs of neighbours."""
         b, c, width = self.b, self.c, self.t.width
         owner = spatial(c.warps, 1) * repeat(c.rows // 16, width // 8) * repeat(2, 1) * spatial(8, 4)
         with b.mapped(["i", "g"], owner, THREAD) as (i, g):
@@ -167,11 +168,11 @@ class Join:
 
     @property
     def is_first_lane(self) -> Expr:
-        """Whether a lane is the first of those that hold a row."""
+        """True in the first of the lanes that own a row."""
         return eq(THREAD % _LANES, 0)
 
     def exists(self, values: Inliner, i: Expr) -> Expr:
-        """Whether a row is one of the attention's."""
+        """True if a row is one of the attention's."""
         whole = fills(self.t.rows, self.c.queries)
         return as_expr(True) if whole else values.simplifier(self.softmax.first + i < self.t.rows)
 

@@ -1,13 +1,14 @@
-"""The attention template for GPUs: softmax(scores) v in blocks of queries and keys, everything between in registers.
+"""The attention template for GPUs: softmax(scores) v in blocks of queries and keys, with all intermediates in
+registers.
 
     a block takes a tile of queries; each warp some of its rows
-        for each tile of keys:     the next tiles of keys and values are on their way
-            s = q kᵀ               what a score is (scale, mask, causality) comes from the operator's definition
-            m' = max(m, rows of s);  p = exp(s - m')         a row is held by four neighbouring lanes
-            o = o · exp(m - m') + p v
-        out = o / l
+    for each tile of keys:     the next tiles of keys and values are in flight
+        s = q kᵀ               the definition of a score (scale, mask, causality) comes from the operator
+        m' = max(m, rows of s);  p = exp(s - m')         four neighbouring lanes own a row
+        o = o · exp(m - m') + p v
+    out = o / l
 
-The sums of s = q kᵀ lie where the instruction wants the left factor of p v, so weights never leave their registers.
+The sums of s = q kᵀ lie where the instruction needs the left operand of p v, so weights never leave their registers.
 Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao, "FlashAttention-2" (2023).
 """
 
@@ -45,26 +46,26 @@ _COPIES = (4, 8, 16)
 _MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
 _NARROW = 80
 _BLOCKS_PER_SM = 2
-"""That a GPU is filled with, where blocks share keys: one waits for memory while another multiplies."""
+"""Blocks per multiprocessor that a GPU needs if blocks share keys: one waits for memory while another multiplies."""
 _GUESS, _LENGTH = 64, 512
-"""Images, or heads, and queries that are known only when the kernel runs."""
+"""Sizes assumed for a symbolic batch or number of heads, and for a symbolic number of queries."""
 
 Config = AttentionConfig | HopperAttentionConfig
 
 Step = Callable[[Inliner, Expr, Expr], None]
-"""What is done with a tile of keys: (values, its first key, its stage)."""
+"""The work on a tile of keys: (values, its first key, its stage)."""
 
 
 def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None:
-    """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    """The reason why ``c`` cannot compute ``t`` on ``target``, or None if it can."""
     types = {f.expr.dtype for f in (t.q, t.k, t.v)}
     if len(types) != 1:
-        return f"queries, keys and values are of {len(types)} types"
+        return f"queries, keys and values have {len(types)} different types"
     unfit = c.unfit(next(iter(types)), target)
     if unfit:
         return unfit
     if c.stages == 2 and not is_asynchronous(t, target):
-        return "two stages are filled by asynchronous copies, of tensors that lie in memory as they are"
+        return "two stages need asynchronous copies, which need operands that lie in memory unchanged"
     for f, extent, depth in ((t.q, c.queries, t.depth), (t.k, c.keys, t.depth), (t.v, t.width, c.keys)):
         found = _share(f, extent, depth, c)
         if isinstance(found, str):
@@ -74,7 +75,7 @@ def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None
     if shared is not None:
         return shared
     if target.shared_per_block and needed > target.shared_per_block:
-        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+        return f"it needs {needed} bytes of shared memory, but a block has {target.shared_per_block}"
     return None
 
 
@@ -93,9 +94,9 @@ def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
 
 
 def schedule_attention(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
-    """The template's kernel, or None for a task that is not anchored by an attention that it takes.
+    """The template's kernel, or None for a task that is not anchored by an attention that it supports.
 
-    Raises ScheduleError with the reason when ``config`` does not fit.
+    Raises ScheduleError with the reason if ``config`` does not fit.
     """
     t = find_attention_task(task)
     if t is None:
@@ -113,13 +114,13 @@ def schedule_attention(task: Task, target: Target, config: Config | None = None)
 
 
 def why_not(t: AttentionTask, c: Config, target: Target) -> str | None:
-    """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    """The reason why ``c`` cannot compute ``t`` on ``target``, or None if it can."""
     return hopper_attention.validity(t, c, target) if isinstance(c, HopperAttentionConfig) else validity(t, c, target)
 
 
 def choose(t: AttentionTask, target: Target) -> Config | None:
-    """The default configuration: the largest tile that the GPU can be filled with, by warpgroups where they can, or
-    the smallest, whose keys several blocks share; None when none fits."""
+    """The default configuration: the largest tile that fills the GPU, by warpgroups if they support it; else the
+    smallest, whose keys several blocks share; None if none fits."""
     fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
     batch, heads = (static_size(d) or _GUESS for d in (t.a.stage.shape[0], t.heads))
     rows = static_size(t.rows) or _LENGTH
@@ -131,8 +132,9 @@ def choose(t: AttentionTask, target: Target) -> Config | None:
 
 
 def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]) -> Iterator[AttentionConfig]:
-    """The smallest tiles of queries with so many blocks for each that every multiprocessor has two, the largest tiles
-    of keys first: those of which each block has two, so that one is copied while the other is worked on, or one."""
+    """The smallest tiles of queries, split until every multiprocessor has two blocks, with the largest tiles of keys
+    first: first those of which each block has two, so that one is copied while the other is computed, then those of
+    which it has one."""
     least = min((c.queries for c in fitting), default=0)
     keys = static_size(t.a.keys)
     smallest = [c for c in fitting if isinstance(c, AttentionConfig) and c.queries == least]
@@ -151,15 +153,16 @@ def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]
 
 
 def every(t: AttentionTask, target: Target) -> list[Config]:
-    """Configurations of all templates, the likely best first; those of warpgroups where they are not mostly idle."""
+    """Configurations of all templates, the most promising first; those of warpgroups only if these are not mostly
+    idle."""
     queries = static_size(t.a.queries) or _LENGTH
     of_warpgroups = [c for c in hopper_attention.space(t, target) if queries * 2 > c.queries]
     return [*of_warpgroups, *space(t, target)]
 
 
 def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
-    """Configurations, the likely best first: 128 queries to a block, and of wide heads 32 to a warp, which halves what
-    is read of shared memory. What a thread holds of sums, scores and weights has to leave registers for the rest."""
+    """Configurations, the most promising first: 128 queries to a block, and for wide heads 32 to a warp, which halves
+    the reads of shared memory. The sums, scores and weights of a thread must leave registers for the rest."""
     engine = AttentionConfig.engine_for(t.q.expr.dtype, target)
     stages = 2 if is_asynchronous(t, target) else 1
     room = _MOST_HELD if is_plain(t) else _MOST_HELD_WITH_MASKS
@@ -175,7 +178,7 @@ def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
 
 
 def is_asynchronous(t: AttentionTask, target: Target) -> bool:
-    """Whether keys and values go to shared memory behind the threads' backs."""
+    """True if keys and values are copied to shared memory asynchronously."""
     return (
         target.capability >= 80
         and all(f.direct and f.bytes in _COPIES for f in (t.q, t.k, t.v))
@@ -202,7 +205,7 @@ class _Template:
         self.launch = Launch(t.task, (batch, t.heads, blocks, c.split), c.threads)
         b = self.launch.b
         values, (n, h, number, part) = self.launch.begin()
-        # Blocks that see many keys begin first, and short ones fill up the end.
+        # Blocks that see many keys start first; short ones fill the end.
         number = values.simplifier(index(blocks) - 1 - number) if a.causal else number
         self.first = b.let("first", values.simplifier(number * c.queries))
         self.fixed = {a.stage.axes[0]: n, t.head: h}
@@ -243,7 +246,7 @@ class _Template:
         return join.kernel(self.launch.kernel(f"cuda.attention({c})"))
 
     def staging(self, which: int, key: Expr) -> SharedTileLoader:
-        """How the tile of queries (0), keys (1) or values (2) is filled; keys and values from ``key`` on."""
+        """The loader of the tile of queries (0), keys (1) or values (2); keys and values from ``key`` on."""
         t, c = self.t, self.c
         depth = t.a.dot.axes[0][1]
         f, first, extent, deep, size = (
@@ -258,7 +261,7 @@ class _Template:
         )
 
     def blocks(self, values: Inliner) -> Dim:
-        """Tiles of keys that the block's queries may see."""
+        """The tiles of keys that the block's queries may see."""
         a, c = self.t.a, self.c
         every = ceil_div(a.keys, c.keys)
         if not a.causal:
@@ -268,7 +271,7 @@ class _Template:
         return self.launch.b.let("blocks", reach)
 
     def in_stages(self, values: Inliner, blocks: Dim, step: Step) -> None:
-        """Two stages: the next keys and values are copied while these are worked on."""
+        """Two stages: the next keys and values are copied while the current ones are computed."""
         b, c = self.launch.b, self.c
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
 
@@ -292,7 +295,7 @@ class _Template:
             step(inside.nested(), inside.simplifier((self.start + number) * c.keys), inside.simplifier(number % 2))
 
     def through_registers(self, values: Inliner, blocks: Dim, step: Step) -> None:
-        """One stage: keys and values are computed, or loaded, when their turn comes."""
+        """One stage: keys and values are computed, or loaded, when they are needed."""
         b, c = self.launch.b, self.c
 
         def fill(which: int, local: Inliner, key: Expr, k0: Expr) -> None:

@@ -1,16 +1,16 @@
-"""Attention on Hopper: the copy engine brings queries, keys and values, warpgroups multiply by wgmma.
+"""Attention on Hopper: TMA loads queries, keys and values, warpgroups multiply by wgmma.
 
-    one thread of a warpgroup asks:   queries once;  a tile of keys and one of values for each stage of a ring
-    each warpgroup, of 64 queries:
-        s = q k₀ᵀ;  p = softmax of it                       both factors in shared memory, sums in registers
+    one thread of the producer warpgroup issues:   queries once;  a tile of keys and of values for each stage of a ring
+    each consumer warpgroup, of 64 queries:
+        s = q k₀ᵀ;  p = softmax of it                       both operands in shared memory, sums in registers
         for each further tile of keys:
-            s = q kᵀ  and  o = o + p v  are begun           p is the left factor in registers, where its sums lay
-            p' = softmax of s, as soon as it is there       while o + p v goes on
+            s = q kᵀ  and  o = o + p v  are issued          p is the left operand, in the registers that held its sums
+            p' = softmax of s, as soon as s is complete     while o + p v is still running
             o = o · exp(m - m')
         o = o + p v;  out = o / l
 
 Method: Shah et al., "FlashAttention-3" (2024): asynchrony of the products of one warpgroup and between several. Heads
-that share keys read one tensor; sizes beyond a head's are filled with zeros by the copy engine.
+that share keys read one tensor; TMA fills positions beyond a head's sizes with zeros.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from taskmap.schedules.cuda.support.launch import WARP, Launch, number_of_warpgr
 __all__ = ["HopperAttentionConfig", "schedule_hopper_attention", "space", "validity"]
 
 _FETCHING, _MULTIPLYING = 24, 240
-"""Registers of a thread that fetches, and of one that multiplies, of two warpgroups that do."""
+"""Registers of a producer thread, and of a consumer thread if there are two consumer warpgroups."""
 
 
 def schedule_hopper_attention(t: AttentionTask, c: HopperAttentionConfig) -> Kernel:
-    """The template filled in, with a configuration that is known to fit."""
+    """Instantiates the template with a configuration that is known to fit."""
     return _Attention(t, c).kernel()
 
 
 @dataclass(slots=True)
 class _Operand:
-    """A tile of queries, keys or values, and whence it comes."""
+    """A tile of queries, keys or values, and its source."""
 
     tile: StageTile
     heads: Heads
@@ -77,7 +77,7 @@ class _Attention:
 
     @property
     def b(self) -> Builder:
-        """Where statements go."""
+        """The builder."""
         return self.launch.b
 
     def kernel(self) -> Kernel:
@@ -87,7 +87,7 @@ class _Attention:
         self.launch = Launch(t.task, (batch, heads, blocks), c.threads)
         values, (n, h, number) = self.launch.begin()
         b = self.b
-        # Blocks that see many keys begin first, and short ones fill up the end.
+        # Blocks that see many keys start first; short ones fill the end.
         number = values.simplifier(index(blocks) - 1 - number) if a.causal else number
         self.place = (b.let("batch", n), b.let("head", h))
         for v, d in zip(self.place, (batch, heads), strict=True):
@@ -134,7 +134,7 @@ class _Attention:
         return _Operand(tile, heads, full, empty)
 
     def count(self, values: Inliner) -> Expr:
-        """Tiles of keys that the block's queries may see."""
+        """The number of tiles of keys that the block's queries may see."""
         a, c = self.t.a, self.c
         every = index(ceil_div(a.keys, c.keys))
         if not a.causal:
@@ -143,12 +143,12 @@ class _Attention:
         return self.b.let("blocks", reach)
 
     def at(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
-        """A step of one mbarrier."""
+        """An action on one mbarrier."""
         given = (cast(as_expr(v, i32), i32) for v in values)
         self.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
 
     def produce(self, values: Inliner) -> None:
-        """One thread fills stage after stage."""
+        """The producer: one thread fills stage after stage."""
         c, t, b = self.c, self.t, self.b
         self.fetch(values, self.q, self.first, index(0))
         with b.loop("block", self.blocks, unroll=1) as number:
@@ -161,11 +161,11 @@ class _Attention:
                 self.fetch(inside, o, inside.simplifier(number * c.keys), stage)
 
     def turn(self, values: Inliner, number: Expr) -> tuple[Expr, Expr]:
-        """The stage of a tile of keys, and how often it has been filled before, of which only the parity counts."""
+        """The stage of a tile of keys, and the parity of the number of times it was filled before."""
         return values.simplifier(number % self.c.stages), values.simplifier(number // self.c.stages % 2)
 
     def fetch(self, values: Inliner, o: _Operand, line: Expr, stage: Expr) -> None:
-        """The lines of a tile from ``line`` on, box after box."""
+        """Loads the lines of a tile from ``line`` on, box after box."""
         b, tile = self.b, o.tile
         assert tile.map is not None
         boxes, lines, count = o.heads.boxes, int(tile.buffer.shape[2]), int(tile.buffer.shape[1])  # type: ignore[arg-type]  # plain sizes
@@ -181,7 +181,7 @@ class _Attention:
             b.invoke(load, to, tile.map, region(o.full, (stage,), (1,)), *given)
 
     def consume(self, values: Inliner, group: Expr) -> None:
-        """A warpgroup's queries, from the first tile of keys to the result."""
+        """A consumer: a warpgroup's queries, from the first tile of keys to the result."""
         t, c, b = self.t, self.c, self.b
         worker = THREAD % (c.groups * WARPGROUP)
         softmax = Softmax(b, t, c, worker, self.first, self.place)
@@ -201,7 +201,7 @@ class _Attention:
         softmax.finish(values.nested(), products.sums)
 
     def in_turn(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, soften: _Soften) -> None:
-        """One product, softmax, the other product."""
+        """Runs one product, softmax, and the other product in sequence."""
         c, b = self.c, self.b
         with b.loop("block", self.blocks, unroll=1) as number:
             inside = values.nested()
@@ -221,7 +221,7 @@ class _Attention:
             self.release(self.v, stage)
 
     def overlapped(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, soften: _Soften) -> None:
-        """The scores of the next tile are begun before the values of this one are weighed."""
+        """Issues the product for the scores of the next tile before the one for the values of this tile."""
         c, b = self.c, self.b
         blocks = self.blocks
         self.at(self.k.full, index(0), "wait", 0)
@@ -243,8 +243,8 @@ class _Attention:
             products.hold(products.scores)
             self.release(self.k, after)
             shrink = soften(inside, inside.simplifier((number + 1) * c.keys), products.keep)
-            # They have arrived long ago: the loop ends a basic block, or the assembler would wait for the products
-            # before the softmax. Keys would not do: their stage has been given back, and may have been filled again.
+            # They arrived long ago: this loop only ends a basic block, or the assembler would wait for the products
+            # before the softmax. Keys would not do: their stage has been released, and may have been filled again.
             self.at(self.q.full, index(0), "wait", 0)
             products.wait(0)
             products.hold(products.sums)
@@ -258,11 +258,12 @@ class _Attention:
         products.hold(products.sums)
 
     def release(self, o: _Operand, stage: Expr) -> None:
-        """A warp is done with a stage."""
+        """A warp releases a stage."""
         assert o.empty is not None
         with self.b.when(eq(THREAD % WARP, 0)):
             self.at(o.empty, stage, "arrive")
 
 
 _Soften = Callable[[Inliner, Expr, Callable[[Expr, Expr, Expr], None]], Buffer]
-"""Scores of the tile from a key on become weights: (values, key, what takes a weight); by how much sums shrink."""
+"""Turns the scores of the tile from a key on into weights: (values, key, consumer of a weight) -> the factors by which
+sums shrink."""

@@ -1,4 +1,4 @@
-"""Configurations of attention by warpgroups, and what they ask of queries, keys and values."""
+"""Configurations of attention by warpgroups, and their requirements on queries, keys and values."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.support.launch import WARP
 
 K = 16
-"""Terms of one instruction."""
+"""The k extent of one instruction."""
 LINE = LINE_BYTES // 2
 """Elements of a box's line."""
 _MOST_COLUMNS = 256
 _MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
-"""Words of sums, scores and weights that leave a thread registers for the rest."""
+"""The most words of sums, scores and weights that leave a thread enough registers for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class HopperAttentionConfig:
-    """groups: warpgroups that multiply, of 64 queries each. keys: of a tile. stages: tiles of keys, and of values, in
-    shared memory. overlap: softmax of one tile is computed while the tile before is weighed."""
+    """groups: warpgroups that multiply, of 64 queries each. keys: keys of a tile. stages: tiles of keys, and of values,
+    in shared memory. overlap: the softmax of one tile runs while the previous tile's values are multiplied."""
 
     groups: int
     keys: int
@@ -54,16 +54,16 @@ class HopperAttentionConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: the warpgroups that multiply and one that fetches."""
+        """Threads of a block: the consumer warpgroups and one producer."""
         return (self.groups + 1) * WARPGROUP
 
     def owner(self, columns: int) -> TaskMapping:
-        """Who holds which element of the block's queries × ``columns``."""
+        """Ownership of the elements of the block's queries × ``columns``."""
         return spatial(self.groups, 1) * accumulator(columns)
 
     @property
     def row_owner(self) -> TaskMapping:
-        """Who holds what belongs to a query: the four lanes that hold its row."""
+        """Ownership of per-query values: the four lanes that own its row."""
         return spatial(self.warps) * repeat(2) * spatial(8) * replicate(4, rank=1)
 
     def held(self, width: int) -> int:
@@ -71,7 +71,7 @@ class HopperAttentionConfig:
         return ROWS * (width + self.keys + self.keys // 2) // WARPGROUP
 
     def shared_bytes(self, t: AttentionTask) -> int:
-        """Shared memory of a block, barriers among it."""
+        """Shared memory of a block, including barriers."""
         deep, wide = (-(-n // LINE) * LINE_BYTES for n in (t.depth, t.width))
         return self.queries * deep + self.stages * (self.keys * (deep + wide) + 32) + 16
 
@@ -81,7 +81,7 @@ class HopperAttentionConfig:
 
 
 def space(t: AttentionTask, target: Target) -> list[HopperAttentionConfig]:
-    """Configurations, the likely best first: 128 queries to a block, and as many keys as registers allow."""
+    """Configurations, the most promising first: 128 queries to a block, and as many keys as registers allow."""
     if target.isa != "sm_90a":
         return []
     room = _MOST_HELD if is_plain(t) else _MOST_HELD_WITH_MASKS
@@ -96,16 +96,16 @@ def space(t: AttentionTask, target: Target) -> list[HopperAttentionConfig]:
 
 
 def validity(t: AttentionTask, c: HopperAttentionConfig, target: Target) -> str | None:
-    """Why ``c`` cannot compute ``t`` on ``target``; None when it can."""
+    """The reason why ``c`` cannot compute ``t`` on ``target``, or None if it can."""
     if t.packed > 1:
-        return f"the few queries of {t.packed} heads are one product's, and a warpgroup's would be mostly idle"
+        return f"the few queries of {t.packed} heads make one product, which would leave a warpgroup mostly idle"
     kinds = {f.expr.dtype for f in (t.q, t.k, t.v)}
     if len(kinds) != 1 or not kinds <= {f16, bf16}:
-        return f"wgmma multiplies two factors of f16 or bf16, not {', '.join(sorted(map(str, kinds)))}"
+        return f"wgmma multiplies two operands of f16 or bf16, not {', '.join(sorted(map(str, kinds)))}"
     if c.groups not in (1, 2) or c.stages < 1:
         return f"one or two warpgroups multiply from one stage or more, not {c.groups} from {c.stages}"
     if c.keys % K or c.keys > _MOST_COLUMNS or t.width > _MOST_COLUMNS:
-        return f"an instruction has multiples of {K} keys and values, up to {_MOST_COLUMNS}"
+        return f"an instruction takes multiples of {K} keys and values, up to {_MOST_COLUMNS}"
     weigh = instructions_of(c.keys, t.width, t.q.expr.dtype)[1]
     if not weigh.targets(target):
         return f"{target} has no {weigh.name}, which needs {weigh.targets}"
@@ -113,11 +113,11 @@ def validity(t: AttentionTask, c: HopperAttentionConfig, target: Target) -> str 
         return f"{c.held(t.width)} words of sums, scores and weights leave a thread no registers for the rest"
     needed = c.shared_bytes(t)
     if target.shared_per_block and needed > target.shared_per_block:
-        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+        return f"it needs {needed} bytes of shared memory, but a block has {target.shared_per_block}"
     for name, f in (("queries", t.q), ("keys", t.k), ("values", t.v)):
         found = heads_of(t, f)
         if isinstance(found, str):
-            return f"the copy engine cannot fetch the {name}: {found}"
+            return f"TMA cannot load the {name}: {found}"
         if found.boxes.along_k != (f is not t.v):
             return f"the {name} are not contiguous along a head"
     return None
@@ -133,7 +133,7 @@ def instructions_of(keys: int, width: int, kind: DType) -> tuple[Instruction, In
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The boxes of a factor, and how many neighbouring heads share them."""
+    """The boxes of an operand, and the number of neighbouring heads that share them."""
 
     boxes: TmaDescriptor
     shared: int
@@ -144,10 +144,10 @@ class Heads:
 
 
 def heads_of(t: AttentionTask, f: Operand) -> Heads | str:
-    """How the copy engine reads a factor; or why it cannot.
+    """The operand as TMA reads it, or the reason why TMA cannot.
 
-    Where heads share keys, a factor depends on its head by head // size: a head is seen as two axes, and the second one
-    takes no steps.
+    If heads share keys, an operand depends on its head by head // size: a head is seen as two axes, of which the second
+    has step 0.
     """
     (batch, n), (head, heads) = zip(t.a.stage.axes[:2], t.a.stage.shape[:2], strict=True)
     size = shared_heads(t.task, ((batch, n), (head, heads)), (f,))

@@ -18,7 +18,8 @@ from taskmap.schedules.cuda.hopper.stage import StageTile
 
 @dataclass(frozen=True, slots=True)
 class WgmmaProducts:
-    """The registers of a block: ``scores`` of a tile of keys, ``weights`` made of them, ``sums`` of weighted values."""
+    """The registers of a block: ``scores`` of a tile of keys, ``weights`` computed from them, ``sums`` of weighted
+    values."""
 
     b: Builder
     c: HopperAttentionConfig
@@ -33,7 +34,7 @@ class WgmmaProducts:
 
     @staticmethod
     def open(b: Builder, t: AttentionTask, c: HopperAttentionConfig, group: Expr, worker: Expr) -> WgmmaProducts:
-        """All registers; the sums are 0."""
+        """Allocates all registers; the sums are 0."""
         kind = t.q.expr.dtype
         engines = instructions_of(c.keys, t.width, kind)
         held = engines[1].owner_a
@@ -51,7 +52,7 @@ class WgmmaProducts:
         return buffer, (self.group * ROWS, column), (ROWS, columns)
 
     def score(self, queries: StageTile, keys: StageTile, stage: Expr) -> None:
-        """scores = queries @ keys, begun."""
+        """Issues scores = queries @ keys."""
         b = self.b
         b.invoke(instruction_named("wgmma_fence"))
         for kk in range(0, self.depth, K):
@@ -67,7 +68,7 @@ class WgmmaProducts:
         b.invoke(instruction_named("wgmma_commit"))
 
     def weigh(self, values: StageTile, stage: Expr) -> None:
-        """sums += weights @ values, begun."""
+        """Issues sums += weights @ values."""
         b = self.b
         b.invoke(instruction_named("wgmma_fence"))
         for kk in range(0, self.c.keys, K):
@@ -82,24 +83,24 @@ class WgmmaProducts:
         b.invoke(instruction_named("wgmma_commit"))
 
     def wait(self, pending: int) -> None:
-        """At most so many of what was begun is unfinished."""
+        """Waits until at most ``pending`` of the issued products are unfinished."""
         self.b.invoke(instruction_named("wgmma_wait"), as_expr(pending))
 
     def hold(self, buffer: Buffer) -> None:
-        """Sums are read only from here on."""
+        """Prevents the compiler from moving reads of the sums above this point."""
         columns = int(buffer.shape[1])  # type: ignore[arg-type]  # tiles have plain sizes
         slots = as_expr(ROWS * columns // WARPGROUP)
         self.b.invoke(instruction_named("wgmma_hold"), slots, region(*self.rows(buffer, 0, columns)))
 
     def store_weight(self, i: Expr, j: Expr, weight: Expr) -> None:
-        """What the second product multiplies by."""
+        """Stores a weight as an operand of the second product."""
         self.b.store(self.weights, (i, j), cast(weight, self.weights.dtype))
 
     def keep(self, i: Expr, j: Expr, weight: Expr) -> None:
-        """A weight takes the place of its score, while those of the tile before are still multiplied."""
+        """Stores a weight in place of its score, while the weights of the previous tile are still being multiplied."""
         self.b.store(self.scores, (i, j), weight)
 
     def settle(self) -> None:
-        """What was kept is what the second product multiplies by next."""
+        """Moves the kept weights to the operand of the second product."""
         with self.b.mapped(["i", "j"], self.c.owner(self.c.keys), self.worker) as (i, j):
             self.store_weight(i, j, self.scores[i, j])

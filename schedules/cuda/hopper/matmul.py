@@ -1,14 +1,14 @@
-"""The matrix-multiplication template for Hopper: a ring of stages is filled, warpgroups multiply from it.
+"""The matmul template for Hopper: a producer fills a ring of stages, consumer warpgroups multiply from it.
 
-    warpgroup that fetches: for each part of k:  wait until a stage is empty;  both tiles -> the stage
-    warpgroups of 4 warps:  for each part of k:  wait until the stage is full; total += left @ right (wgmma)
-                                                 the stage before is empty again
-    epilogue on the tile, in registers: whatever follows the product
+    producer warpgroup:             for each k-tile:  wait until a stage is empty;  both tiles -> the stage
+    warpgroups of 4 warps:          for each k-tile:  wait until the stage is full; total += left @ right (wgmma)
+                                                      release the previous stage
+                                    epilogue on the tile, in registers
 
-Factors that lie in memory as they are come by the copy engine, for which one thread asks: it counts bytes, and fills
-what lies beyond the product with zeros. Others come through the threads of their warpgroup, prologues computed on the
-way (``hopper_stage.py``): its four warps then arrive at the barrier of a full stage, after the fence that shows their
-writes to wgmma. Asynchronous copies are waited for some stages later.
+TMA loads operands that lie in memory unchanged: one thread issues the copies, and TMA counts bytes and fills positions
+beyond the product with zeros. The threads of the producer warpgroup load the others, with prologues computed on the way
+(``stage.py``): its four warps then arrive at the barrier of a full stage, after the fence that makes their writes
+visible to wgmma. Asynchronous copies are waited for some stages later.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _PAIR = 2
 
 
 def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
-    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
     found = instruction_named(c.engine)
     if not found.targets(target):
         return f"{target} has no {c.engine}, which needs {found.targets}"
     types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
-    wanted = tuple(f32 if t == tf32 else t for t in (c.spec.a, c.spec.b, c.spec.c))  # f32 is rounded to tf32 on the way
+    wanted = tuple(f32 if t == tf32 else t for t in (c.spec.a, c.spec.b, c.spec.c))  # loads round f32 to tf32
     if types != wanted:
         return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
     if c.groups not in (1, 2):
@@ -68,12 +68,12 @@ def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
     if c.block_n != c.spec.n:
         return f"{c.engine} has {c.spec.n} columns, not {c.block_n}"
     if c.stages < 2:
-        return "one stage leaves nothing to fetch while another is multiplied"
+        return "a single stage cannot be loaded while it is multiplied"
     if c.sums > _MOST_SUMS:
         return f"{c.sums} sums of a thread leave no registers for the rest"
     needed = c.shared_bytes + (output_bytes(p, c) if c.boxed else 0)
     if target.shared_per_block and needed > target.shared_per_block:
-        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+        return f"it needs {needed} bytes of shared memory, but a block has {target.shared_per_block}"
     ways = plan_loads(p, c)
     if isinstance(ways, str):
         return ways
@@ -81,45 +81,45 @@ def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
 
 
 def _endless(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, LoadPlan]) -> str | None:
-    """Why blocks cannot compute tile after tile; None when they can."""
+    """The reason why persistent blocks cannot compute the product, or None if they can."""
     if not c.persistent:
         return None
     if any(w.way is not LoadPath.TMA for w in ways):
-        return "blocks compute tile after tile only where the copy engine brings both factors"
+        return "persistent blocks need TMA loads of both operands"
     count = tiles_of(p, (c.block_m, c.block_n))
     if count is None:
-        return "blocks compute tile after tile only where all sizes are known"
-    return f"{count} tiles are no more than {target.cores} multiprocessors" if count <= target.cores else None
+        return "persistent blocks need sizes that are known"
+    return f"{count} tiles do not outnumber {target.cores} multiprocessors" if count <= target.cores else None
 
 
 def _unsplit(p: Gemm, c: HopperConfig) -> str | None:
-    """Why blocks cannot share sums; None when they can."""
+    """The reason why blocks cannot share sums, or None if they can."""
     if c.split > 1 and (c.persistent or c.boxed):
-        return "blocks share the sums of one tile each, and the last of them stores the result by itself"
+        return "split-k excludes persistent blocks and TMA stores: the last block of a tile stores its result by itself"
     if c.split < 1:
         return f"{c.split} blocks cannot share a sum"
     return why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
 
 
 def _unboxed(p: Gemm, c: HopperConfig) -> str | None:
-    """Why the copy engine cannot store the result; None when it can."""
+    """The reason why TMA cannot store the result, or None if it can."""
     found = output_boxes(p, c) if c.boxed else None
-    return f"the copy engine cannot store the result: {found}" if isinstance(found, str) else None
+    return f"TMA cannot store the result: {found}" if isinstance(found, str) else None
 
 
 def plan_loads(p: Gemm, c: HopperConfig) -> tuple[LoadPlan, LoadPlan] | str:
-    """How the factors come to a stage; or why one of them cannot."""
+    """The load paths of both operands, or the reason why one of them has none."""
     found = []
     for name, f, extent, kind in (("left", p.left, c.block_m, c.spec.a), ("right", p.right, c.block_n, c.spec.b)):
         how = arrival(p.task, f, p.c.batch, extent, kind)
         if isinstance(how, str):
-            return f"the {name} factor does not come to a stage: {how}"
+            return f"the {name} operand cannot reach a stage: {how}"
         found.append(how)
     return found[0], found[1]
 
 
 def filling_clocks(p: Gemm, c: HopperConfig) -> float:
-    """Clocks that the threads of a block take to fill a stage."""
+    """Clock cycles that the threads of a block take to fill a stage."""
     ways = plan_loads(p, c)
     if isinstance(ways, str):
         return 0.0
@@ -127,7 +127,7 @@ def filling_clocks(p: Gemm, c: HopperConfig) -> float:
 
 
 def schedule_hopper(p: Gemm, config: HopperConfig, target: Target) -> Kernel:
-    """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
+    """Instantiates the template. Raises ScheduleError with the reason if the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
         raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
@@ -181,7 +181,7 @@ class _Hopper:
         with b.otherwise():
             if registers:
                 b.invoke(instruction_named("setmaxnreg_dec"), as_expr(registers[0]))
-            # Threads that only ask the copy engine are one.
+            # One thread suffices to issue TMA copies.
             with b.when(True if by_threads else self.is_first()):
                 self.each_tile(values.nested(), lambda inside, before: self.produce(inside, before, left, right))
         kernel = self.frame.launch.kernel(f"cuda.hopper({c})")
@@ -190,20 +190,20 @@ class _Hopper:
         return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.outlet) if t and t.map))
 
     def is_first(self) -> Expr:
-        """Whether a thread is the first of those that fetch."""
+        """True in the first of the producer's threads."""
         return eq(THREAD, self.c.groups * WARPGROUP)
 
     def at(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
-        """A step of one mbarrier."""
+        """An action on one mbarrier."""
         given = (cast(as_expr(v, i32), i32) for v in values)
         self.frame.launch.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
 
     def steps(self) -> Expr:
-        """Parts of k that the block multiplies."""
+        """The k-tiles that the block multiplies."""
         return self.count
 
     def each_tile(self, values: Inliner, body: Callable[[Inliner, Expr], None]) -> None:
-        """``body`` for each tile of the block, and how many parts of k came before it."""
+        """Calls ``body`` for each tile of the block, with the number of k-tiles before it."""
         if not self.c.persistent:
             body(values, index(0))
             return
@@ -219,18 +219,18 @@ class _Hopper:
             body(inside, inside.simplifier(turn * self.steps()))
 
     def turn(self, values: Inliner, number: Expr) -> tuple[Expr, Expr]:
-        """The stage of a part of k by its number, and the parity of how often that was filled before."""
+        """The stage of a k-tile by its number, and the parity of the number of times it was filled before."""
         s, stages = values.simplifier, self.c.stages
         return s(number % stages), s(number // stages % 2)
 
     @property
     def lag(self) -> int:
-        """How many steps after it was begun an asynchronous copy is waited for. A stage is given back one step after
-        it was multiplied, so that two stages are never on their way."""
+        """The number of steps between issuing an asynchronous copy and waiting for it. A stage is released one step
+        after its product, so two stages are never in flight."""
         return self.c.stages - 2 if any(w.way is LoadPath.CP_ASYNC for w in self.ways) else 0
 
     def produce(self, values: Inliner, before: Expr, left: StageTile, right: StageTile) -> None:
-        """Stage after stage is filled."""
+        """The producer: fills stage after stage."""
         b, c, frame, p = self.frame.launch.b, self.c, self.frame, self.p
         tiles = ((left, frame.row), (right, frame.column))
         boxed = [t for t, w in zip(tiles, self.ways, strict=True) if w.way is LoadPath.TMA]
@@ -244,7 +244,7 @@ class _Hopper:
         )
         for feed in computed:
             feed.open(f"{feed.tile.buffer.name}_next")
-        # What a thread holds while it waits for a stage leaves few registers for another factor's way.
+        # What a thread holds while it waits for a stage leaves few registers for loading another operand.
         early = len(computed) == 1 or c.registers(by_threads=True) is None
         # Unrolled, the assembler would hold the addresses of several steps.
         with b.loop("step", self.steps(), unroll=1) as step:
@@ -270,7 +270,7 @@ class _Hopper:
         self.settle(values)
 
     def feed(self, f: object, tile: StageTile, first: Expr, how: LoadPlan) -> ProducerLoader:
-        """How threads fill a tile."""
+        """The loader by which threads fill a tile."""
         c, p = self.c, self.p
         factor = p.left if f is p.left else p.right
         assert how.partition is not None
@@ -281,7 +281,7 @@ class _Hopper:
         )
 
     def ask(self, values: Inliner, boxed: list[tuple[StageTile, Expr]], stage: Expr, k0: Expr, *, alone: bool) -> None:
-        """The copy engine is asked for the boxes of a stage, by one thread."""
+        """One thread issues the TMA copies of a stage's boxes."""
         b, frame = self.frame.launch.b, self.frame
         batch = [frame.fixed[v] for v, _ in self.p.c.batch]
         count = sum(t.extent for t, _ in boxed) * 128
@@ -298,7 +298,7 @@ class _Hopper:
                     b.invoke(fetch, to, tile.map, region(self.full, (stage,), (1,)), *where)
 
     def publish(self, stage: Expr) -> None:
-        """A stage is full, as far as the threads of a warp had to fill it."""
+        """Marks a stage as full after the writes of a warp's threads."""
         b = self.frame.launch.b
         b.invoke(instruction_named("fence_proxy_async"))
         b.invoke(instruction_named("warp_sync"))
@@ -306,7 +306,7 @@ class _Hopper:
             self.at(self.full, stage, "arrive")
 
     def settle(self, values: Inliner) -> None:
-        """The last copies are waited for."""
+        """Waits for the last copies."""
         if not self.lag:
             return
         b, c = self.frame.launch.b, self.c
@@ -319,7 +319,7 @@ class _Hopper:
                 self.publish(inside.simplifier((step + c.stages) % c.stages))
 
     def consume(self, values: Inliner, number: Expr, left: StageTile, right: StageTile) -> None:
-        """A warpgroup multiplies its rows of each tile, and finishes them."""
+        """A consumer: a warpgroup multiplies its rows of each tile and finishes them."""
         engine = Wgmma.open(self.frame.launch.b, self.c, number, once=static_size(self.steps()) == 1)
         whole = fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)
         if self.outlet and not (whole or self.is_clipped):
@@ -358,21 +358,22 @@ class _Hopper:
 
     @property
     def is_clipped(self) -> bool:
-        """Whether a tile is finished beyond the product's sizes, too: the copy engine stores nothing there, and what
-        follows the product reads no memory."""
+        """True if a tile is finished beyond the product's sizes too: TMA stores nothing there, and the epilogue reads
+        no memory."""
         anchor = self.p.task.stages.index(self.p.stage)
         after = [e for s in self.p.task.stages[anchor + 1 :] for e in walk_exprs(s.body) if isinstance(e, Load)]
         return self.outlet is not None and not any(e.buffer in self.p.task.inputs for e in after)
 
     def meet(self) -> None:
-        """The threads that multiply wait for each other."""
+        """Synchronises the threads that multiply."""
         threads = const(self.c.groups * WARPGROUP, i32)
         self.frame.launch.b.invoke(instruction_named("barrier_sync"), const(1, i32), threads)
 
     def part(self, values: Inliner, before: Expr) -> None:
-        """The epilogue is kept apart from the products. In one basic block with the last wait, the assembler may take
-        its reads of sums for reads of unfinished ones, and would then run all products one after the other; a wait
-        loop, for what has long arrived, ends the block. Where a tile follows, the last stage is given back."""
+        """Separates the epilogue from the products. In one basic block with the last wait, the assembler may mistake
+        the epilogue's reads of sums for reads of unfinished ones, and would then serialise all products. A loop that
+        waits for a barrier that completed long ago ends the block. If another tile follows, the last stage is released
+        here."""
         b = self.frame.launch.b
         with b.when(self.steps() > 0):
             stage, parity = self.turn(values, values.simplifier(before + self.steps() - 1))

@@ -1,4 +1,4 @@
-"""Configurations of the template for Hopper: what is free, and what follows from it."""
+"""Configurations of the matmul template for Hopper, and the quantities derived from them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ WARPGROUP = 128
 ROWS = 64
 """Rows of one instruction."""
 _FETCHING, _BESIDES = 40, 64
-"""Registers of a thread that asks the copy engine; of one that multiplies, besides its sums."""
+"""Registers of a thread that issues TMA copies; registers of a consumer thread beside its sums."""
 _TURN = 8
-"""Registers change hands in multiples of these."""
+"""The granularity of setmaxnreg."""
 _REGISTERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class HopperConfig:
-    """A block's tile in elements, shared among ``groups`` warpgroups by rows; stages: parts of k on their way or at
-    work, each 128 bytes long. group: how many rows of tiles are computed side by side, for the second-level cache.
-    persistent: a block computes tile after tile, one block to a multiprocessor, and the next tile's factors come while
-    this one is finished. boxed: the result goes through shared memory, and by the copy engine to its place. split: how
-    many blocks share the terms of a sum."""
+    """A block's tile in elements, whose rows ``groups`` warpgroups divide; stages: k-tiles in flight or in use, each
+    128 bytes long. group: the number of rows of tiles computed side by side, for reuse in the second-level cache.
+    persistent: a block computes tile after tile, one block to a multiprocessor, and the next tile's operands load while
+    this tile is finished. boxed: the result goes to memory through shared memory, by TMA. split: the number of blocks
+    that share the terms of a sum."""
 
     engine: str
     block_m: int
@@ -38,7 +38,7 @@ class HopperConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: the warpgroups that multiply and one that fetches."""
+        """Threads of a block: the consumer warpgroups and one producer."""
         return (self.groups + 1) * WARPGROUP
 
     @property
@@ -65,7 +65,7 @@ class HopperConfig:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block, barriers among it."""
+        """Shared memory of a block, including barriers."""
         return self.stages * (self.stage_bytes + 16)
 
     @property
@@ -74,9 +74,8 @@ class HopperConfig:
         return self.block_m * self.block_n // (self.groups * WARPGROUP)
 
     def registers(self, *, by_threads: bool) -> tuple[int, int] | None:
-        """(registers of a thread that fetches, of one that multiplies), which change hands when the block begins; None
-        where they need not. by_threads: whether a factor comes to its stage through threads.
-        """
+        """(registers of a producer thread, of a consumer thread) that setmaxnreg sets when the block starts; None if
+        that is not needed. by_threads: an operand reaches its stage through threads."""
         if self.groups == 1:
             return None
         each = _REGISTERS // self.threads // _TURN * _TURN

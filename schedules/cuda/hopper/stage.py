@@ -1,8 +1,8 @@
-"""A factor in the stages of a ring, as wgmma reads it: lines of 128 bytes, their chunks swizzled.
+"""An operand in the stages of a ring, in the layout that wgmma reads: lines of 128 bytes with swizzled chunks.
 
-Boxes of tensors that lie in memory as they are come by the copy engine. Whatever else comes through the threads of a
-warpgroup: asynchronous copies of chunks, zeros where a condition fails, as the windows of a convolution want them; or
-elements that are computed on the way, in registers. Both end at the addresses at which the engine would have put them.
+TMA loads boxes of tensors that lie in memory unchanged. The threads of a warpgroup load everything else: by
+asynchronous copies of chunks, with zeros if a condition fails, as for the windows of a convolution; or as elements that
+are computed on the way, in registers. Both write to the addresses that TMA would have written.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
 from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
 
 _ATOM = 1024
-"""Bytes of eight lines, after which a swizzle repeats."""
+"""Bytes of eight lines, the period of the swizzle."""
 _LARGEST_BOX = 256
 _COPIES = (4, 8, 16)
 _CHUNK = 16
 _COPY_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 30, 5, 600
 _COPIES_AT_ONCE = 4
 _CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
-"""What a thread has on its way through its registers."""
+"""The most a thread has in flight through its registers."""
 
 
 class LoadPath(Enum):
-    """How an operand reaches a stage."""
+    """The path by which an operand reaches a stage."""
 
     TMA = "by TMA"
     CP_ASYNC = "by cp.async"
@@ -48,8 +48,8 @@ class LoadPath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """How an operand reaches a stage, and its layout there. ``boxes``: its TMA descriptor. ``partition``: where threads
-    load it, which thread takes which chunks of one of ``parts`` parts; parts follow each other, so that a thread has
+    """An operand's load path and its layout in a stage. ``boxes``: its TMA descriptor. ``partition``: if threads load
+    it, the mapping of chunks to threads for one of ``parts`` parts; parts run one after another, so that a thread has
     enough registers for the loads in flight."""
 
     way: LoadPath
@@ -60,8 +60,9 @@ class LoadPlan:
 
 
 def filling_clocks(f: Operand, how: LoadPlan) -> float:
-    """Clocks that threads take to fill a stage with a factor, roughly: addresses and tests of every chunk, and of those
-    that go through registers the latency of memory for every part, and the instructions that compute an element."""
+    """A rough estimate of the clock cycles that threads take to fill a stage with an operand: addresses and tests of
+    every chunk; for those that go through registers, also the latency of memory for every part, and the instructions
+    that compute an element."""
     if how.partition is None:
         return 0.0
     chunks = how.parts * how.partition.repeats[0] * how.partition.repeats[1]
@@ -71,7 +72,8 @@ def filling_clocks(f: Operand, how: LoadPlan) -> float:
 
 
 def arrival(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> LoadPlan | str:
-    """How ``extent`` rows (or columns) of a factor come to a stage of elements of ``kind``; or why they cannot."""
+    """The load path of ``extent`` rows (or columns) of an operand into a stage of elements of ``kind``, or the reason
+    why it has none."""
     boxes = boxes_of(task, f, batch)
     if isinstance(boxes, TmaDescriptor) and _unboxed(boxes, extent, kind) is None:
         return LoadPlan(LoadPath.TMA, boxes.along_k, boxes)
@@ -92,11 +94,11 @@ def arrival(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> Lo
 
 
 def _unboxed(boxes: TmaDescriptor, extent: int, kind: DType) -> str | None:
-    """Why boxes do not serve a tile of ``extent`` rows; None when they do."""
+    """The reason why boxes do not fit a tile of ``extent`` rows, or None if they do."""
     if boxes.view.dtype != kind:
         return f"its elements are rounded to {kind}"
     if not boxes.along_k and (kind.bytes != 2 or extent % boxes.line):
-        return "it is not contiguous along k, and wgmma cannot take it otherwise"
+        return "it is not contiguous along k, as wgmma requires"
     if boxes.along_k and extent > _LARGEST_BOX:
         return f"a box has at most {_LARGEST_BOX} lines, not {extent}"
     return None
@@ -104,7 +106,7 @@ def _unboxed(boxes: TmaDescriptor, extent: int, kind: DType) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StageTile:
-    """One factor in shared memory, for each stage boxes of lines of 128 bytes; ``extent`` of its rows or columns."""
+    """One operand in shared memory: for each stage, boxes of lines of 128 bytes; ``extent`` of its rows or columns."""
 
     buffer: Buffer
     along_k: bool
@@ -123,8 +125,8 @@ class StageTile:
         return 1 if self.along_k else self.extent // self.line
 
     def descriptor(self, first: Expr, kk: Expr, stage: Expr) -> Expr:
-        """The operand of one instruction: from row (or column) ``first`` on, its terms from ``kk`` on."""
-        box, within = divmod(int(constant_value(kk) or 0), self.line)  # an unknown one stays within the first box
+        """The operand of one instruction: from row (or column) ``first`` and term ``kk`` on."""
+        box, within = divmod(int(constant_value(kk) or 0), self.line)  # a symbolic one stays within the first box
         where = (
             (stage, index(box), first, index(within) if constant_value(kk) is not None else kk)
             if self.along_k
@@ -136,11 +138,11 @@ class StageTile:
 
 
 def open_tile(b: Builder, name: str, kind: DType, stages: int, extent: int, how: LoadPlan) -> StageTile:
-    """Shared memory for a factor of ``extent`` rows (or columns) that arrives as ``how`` says."""
+    """Shared memory for an operand of ``extent`` rows (or columns) that is loaded as ``how`` says."""
     line = LINE_BYTES // kind.bytes
     lines, count = (extent, 1) if how.along_k else (line, extent // line)
     shape = (stages, count, lines, line)
-    # The copy engine swizzles by itself, and the tile is seen as it lies; threads write where the layout says.
+    # TMA swizzles by itself, so the tile is addressed as stored; threads write through the layout.
     chunk = (_CHUNK // kind.bytes).bit_length() - 1
     layout = None if how.boxes else row_major(*shape).swizzled(3, chunk, 3)
     buffer = b.allocate(name, kind, shape, Scope.SHARED, layout=layout)
@@ -167,21 +169,21 @@ class SwizzledTile(SharedTile):
 
 @dataclass(slots=True)
 class ProducerLoader(SharedTileLoader):
-    """A factor's way through the threads of one warpgroup, in ``parts``."""
+    """Loads an operand through the threads of one warpgroup, in ``parts``."""
 
     parts: int = 1
 
     def send(self, values: Inliner, stage: Expr, k0: Expr) -> None:
-        """Asynchronous copies of the tile whose sum begins at ``k0`` into stage ``stage``."""
+        """Issues asynchronous copies of the tile whose sum begins at ``k0`` into stage ``stage``."""
         self.each_part(values, k0, lambda part, inside, k: part.copy(inside, stage, k))
 
     def early(self, values: Inliner, k0: Expr) -> None:
-        """What can be done before the stage is empty: the tile into registers, if they hold all of it."""
+        """The work before the stage is empty: loads the tile into registers, if they hold all of it."""
         if self.parts == 1:
             self.fetch(values.nested(), k0)
 
     def late(self, values: Inliner, stage: Expr, k0: Expr, *, early: bool) -> None:
-        """The tile into stage ``stage``, or what is left to do of it."""
+        """The remaining work: stores the tile in stage ``stage``."""
         if self.parts == 1 and early:
             self.put(values.nested(), stage)
             return
@@ -193,7 +195,7 @@ class ProducerLoader(SharedTileLoader):
         self.each_part(values, k0, one)
 
     def each_part(self, values: Inliner, k0: Expr, body: Callable[[ProducerLoader, Inliner, Expr], None]) -> None:
-        """``body`` for every part, and where its sum begins."""
+        """Calls ``body`` for every part, with the beginning of its sum."""
         assert isinstance(self.tile, SwizzledTile)
         # Unrolled, the parts would need registers at the same time.
         with self.b.loop("part", self.parts, unroll=1) as number:
@@ -210,7 +212,7 @@ class ProducerLoader(SharedTileLoader):
             body(part, inside, k0)
 
     def each_chunk(self, values: Inliner, body: Callable[[Expr, Expr, Inliner], None]) -> None:
-        """``body`` for the chunks of a part that this thread takes."""
+        """Calls ``body`` for the chunks of a part that belong to this thread."""
         b, s = self.b, self.share
         mine = True if s.workers == WARPGROUP else s.workers > THREAD % WARPGROUP
         with b.when(mine), b.mapped(["row", "chunk"], s.mapping, THREAD % s.workers) as (row, chunk):
@@ -220,7 +222,7 @@ class ProducerLoader(SharedTileLoader):
             body(row, chunk, inside)
 
     def put(self, values: Inliner, stage: Expr) -> None:
-        """The registers into stage ``stage`` of shared memory."""
+        """Stores the registers in stage ``stage`` of shared memory."""
         f, b = self.factor, self.b
         held = self.rounded() if self.tile.buffer.dtype == tf32 else self.held
 
@@ -235,7 +237,7 @@ class ProducerLoader(SharedTileLoader):
         self.each_chunk(values, one)
 
     def rounded(self) -> Buffer:
-        """The registers, f32 to the nearest tf32, which the instruction would truncate to."""
+        """Rounds the registers from f32 to the nearest tf32; the instruction would truncate."""
         b, held, to_nearest = self.b, self.held, instruction_named("round_tf32")
         assert held.owner is not None
         exact = b.allocate(f"{held.name}_rounded", tf32, held.shape, Scope.REGISTER, owner=held.owner)

@@ -1,4 +1,5 @@
-"""A factor as the copy engine sees it: a tensor in memory with one dimension for its rows, one for the sum, others."""
+"""TMA descriptors: a tensor in memory with one dimension for an operand's rows, one for the sum, and batch
+dimensions."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.operand import Axes, Operand
 
 LINE_BYTES = 128
-"""The contiguous side of a box: as far as the widest swizzle reaches."""
+"""The contiguous side of a box: the span of the widest swizzle."""
 _CHUNK = 16
 _MOST_DIMENSIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class TmaDescriptor:
-    """``view``: the factor's elements as a tensor, outermost dimension first. kinds: for each dimension "mn", "k", or
+    """``view``: the operand's elements as a tensor, outermost dimension first. kinds: for each dimension "mn", "k", or
     the number of a batch axis."""
 
     buffer: Buffer
@@ -39,7 +40,7 @@ class TmaDescriptor:
         return LINE_BYTES // self.view.dtype.bytes
 
     def map(self, name: str, lines: int) -> TensorMap:
-        """The tensor map whose boxes have so many lines."""
+        """The tensor map whose boxes have ``lines`` lines."""
         across = "mn" if self.along_k else "k"
         box = tuple(
             self.line if d == len(self.kinds) - 1 else lines if k == across else 1 for d, k in enumerate(self.kinds)
@@ -47,17 +48,17 @@ class TmaDescriptor:
         return TensorMap(name, self.buffer, box, LINE_BYTES, self.view)
 
     def coordinates(self, batch: Sequence[Expr], mn: Expr, k: Expr) -> tuple[Expr, ...]:
-        """Where a box begins, innermost dimension first."""
+        """The start of a box, innermost dimension first."""
         given = {"mn": mn, "k": k}
         return tuple(given[kind] if isinstance(kind, str) else batch[kind] for kind in reversed(self.kinds))
 
 
 def boxes_of(task: Task, f: Operand, batch: Axes) -> TmaDescriptor | str:
-    """How the copy engine reads ``f``; or why it cannot."""
+    """The descriptor by which TMA reads ``f``, or the reason why there is none."""
     if not f.direct:
         return "its elements are computed on the way"
     if f.guarded:
-        return "a condition decides about its elements"
+        return "its elements depend on a condition"
     axes = (*batch, *f.mn, *f.k)
     variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
 
@@ -66,12 +67,12 @@ def boxes_of(task: Task, f: Operand, batch: Axes) -> TmaDescriptor | str:
 
     (walk, *others) = accesses(task, variables, extents, (), read)
     if others or f.expr.dtype != walk.buffer.dtype:
-        return "an element is made of several"
+        return "an element is computed from several"
     return boxes_along(walk, batch, f.mn, f.k, along_k=f.along_k)
 
 
 def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> TmaDescriptor | str:
-    """The memory that an access walks through along (batch, mn, k) in boxes; or why it cannot be."""
+    """The descriptor of the memory that an access covers along (batch, mn, k), or the reason why there is none."""
     axes = (*batch, *mn, *k)
     variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
     simplifier = Simplifier()
@@ -85,7 +86,7 @@ def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bo
     for kind, members in groups:
         runs = merged_axes(list(members), extents, [walk])
         if len(runs) > 1:
-            return f"its {kind} axes are not one in memory"
+            return f"its {kind} axes do not merge into one in memory"
         step = walk.steps[runs[0][-1]] if runs else poly.constant(1 << 20)
         assert step is not None
         if kind in ("mn", "k") or step:
@@ -93,16 +94,16 @@ def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bo
     found = [x for x in found if x[2] in ("mn", "k") or static_size(x[1]) != 1]
     found.sort(key=lambda x: -_known(x[0]))
     if len(found) > _MOST_DIMENSIONS:
-        return f"a tensor map has {_MOST_DIMENSIONS} dimensions, not {len(found)}"
+        return f"a tensor map has at most {_MOST_DIMENSIONS} dimensions, not {len(found)}"
     return _checked(walk.buffer, found, offset, along_k)
 
 
 _Dimension = tuple[Poly, Dim, str | int]
-"""(stride, extent, kind) of a dimension; the kinds of Boxes."""
+"""(stride, extent, kind) of a dimension; the kinds of TmaDescriptor."""
 
 
 def _known(step: Poly) -> float:
-    """A stride as a number; one that depends on sizes known only later is larger than any."""
+    """A stride as a number; one that depends on symbolic sizes counts as larger than any."""
     value = poly.constant_value(step)
     return inf if value is None else value
 
@@ -112,7 +113,7 @@ def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: 
     inner = "k" if along_k else "mn"
     if found[-1][2] != inner or _known(found[-1][0]) != 1:
         return f"it is not contiguous along {inner}"
-    # A sum of products of sizes is positive, and a multiple of 16 bytes, where all its coefficients are.
+    # A sum of products of sizes is positive, and a multiple of 16 bytes, if all its coefficients are.
     coefficients = [c for step, _, _ in found[:-1] for c in step.values() or (0,)]
     if any(c * size % _CHUNK or c <= 0 for c in coefficients) or offset * size % _CHUNK:
         return "its strides are not multiples of 16 bytes"

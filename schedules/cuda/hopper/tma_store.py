@@ -1,9 +1,9 @@
-"""The result of a Hopper product on its way out: through shared memory, and by the copy engine in boxes to its place.
+"""The TMA store of a Hopper product: the result goes through shared memory, and in boxes to global memory.
 
-    each thread:           finished elements -> lines of 128 bytes, swizzled, without bank conflicts
-    the warpgroup meets;   one thread asks for its boxes, and beyond the product's sizes nothing is stored
+    each thread:                 finished elements -> lines of 128 bytes, swizzled, without bank conflicts
+    the warpgroup synchronises;  one thread issues its boxes; nothing beyond the product's sizes is stored
 
-Whole lines reach memory that way, and who multiplies does not wait until they are there.
+So memory receives whole lines, and the threads that multiply do not wait for the stores.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
 
 _CHUNK = 16
 _FIRST_BARRIER = 1
-"""Barrier 0 is that of all threads."""
+"""Barrier 0 belongs to all threads."""
 
 
 def output_boxes(p: Gemm, c: HopperConfig) -> TmaDescriptor | str:
-    """How the copy engine sees the result; or why it cannot store it."""
+    """The descriptor by which TMA stores the result, or the reason why there is none."""
     if len(p.task.outputs) != 1:
-        return f"there are {len(p.task.outputs)} results"
+        return f"there are {len(p.task.outputs)} outputs, and TMA stores one"
     (out,) = p.task.outputs
     axes = (*p.c.batch, *p.c.m, *p.c.n)
     position = p.position({v: v for v, _ in axes})
@@ -64,7 +64,7 @@ class TmaStore:
 
     @staticmethod
     def open(b: Builder, c: HopperConfig, boxes: TmaDescriptor) -> TmaStore:
-        """Shared memory for the tile."""
+        """Allocates shared memory for the tile."""
         shape = (c.block_n // boxes.line, c.block_m, boxes.line)
         chunk = (_CHUNK // boxes.view.dtype.bytes).bit_length() - 1
         layout = row_major(*shape).swizzled(3, chunk, 3)
@@ -72,8 +72,8 @@ class TmaStore:
         return TmaStore(b, c, boxes, boxes.map("map_result", c.rows), buffer)
 
     def clear(self, values: Inliner, pairs: TaskMapping) -> None:
-        """What lies beyond the product's sizes is sent, too, and not stored; it is 0, and nothing that was never
-        written is read."""
+        """Stores 0 in the part of the tile beyond the product's sizes. That part is sent, too, and not stored; so
+        nothing reads uninitialised memory."""
         b, c = self.b, self.c
         lanes = c.block_n // pairs.task_shape[1]
         with b.mapped(["i", "g"], pairs, THREAD % (c.groups * WARPGROUP)) as (i, g):
@@ -85,17 +85,17 @@ class TmaStore:
                 self.keep(i, g * lanes + v, const(0, self.buffer.dtype), inside)
 
     def keep(self, i: Expr, j: Expr, value: Expr, values: Inliner) -> None:
-        """An element of the tile."""
+        """Stores an element in the tile."""
         s, line = values.simplifier, self.boxes.line
         self.b.store(self.buffer, (s(j // line), s(i), s(j % line)), value)
 
     def reuse(self, number: Expr) -> None:
-        """The tile before has been read; threads that sent nothing wait for nothing."""
+        """Waits until the previous tile has been read; for threads that sent nothing there is nothing to wait for."""
         self.b.invoke(instruction_named("tma_wait_read"), as_expr(0))
         self.meet(number)
 
     def send(self, values: Inliner, frame: TileContext, number: Expr) -> None:
-        """The rows of a warpgroup on their way to memory."""
+        """Issues the stores of a warpgroup's rows."""
         b, c, line = self.b, self.c, self.boxes.line
         b.invoke(instruction_named("fence_proxy_async"))
         self.meet(number)
@@ -110,10 +110,10 @@ class TmaStore:
             b.invoke(instruction_named("tma_commit"))
 
     def close(self) -> None:
-        """What was sent has arrived."""
+        """Waits until the stores are complete."""
         self.b.invoke(instruction_named("tma_wait"), as_expr(0))
 
     def meet(self, number: Expr) -> None:
-        """All threads of a warpgroup meet."""
+        """Synchronises all threads of a warpgroup."""
         barrier = cast(index(number + _FIRST_BARRIER), i32)
         self.b.invoke(instruction_named("barrier_sync"), barrier, const(WARPGROUP, i32))

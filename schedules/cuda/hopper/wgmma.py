@@ -1,4 +1,4 @@
-"""Products by warpgroups: sums in registers, both factors in shared memory."""
+"""Products by warpgroups: sums in registers, both operands in shared memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from taskmap.schedules.cuda.matmul.problem_view import Finish, Test, in_vectors
 
 @dataclass(frozen=True, slots=True)
 class Wgmma:
-    """The engine of a block: the sums of all its warpgroups. ``number``: which one a thread belongs to. once: there is
-    one stage in all, whose first product sets the sums; otherwise they begin as 0."""
+    """The multiplier of a block: the sums of all its warpgroups. ``number``: the warpgroup of a thread. once: there is
+    a single stage, whose first product sets the sums; otherwise they begin as 0."""
 
     b: Builder
     c: HopperConfig
@@ -31,7 +31,7 @@ class Wgmma:
 
     @staticmethod
     def open(b: Builder, c: HopperConfig, number: Expr, *, once: bool) -> Wgmma:
-        """Accumulators."""
+        """Allocates the accumulators."""
         found = instruction_named(c.engine)
         assert found.owner_c is not None
         owner = spatial(c.groups, 1) * repeat(c.rows // ROWS, 1) * found.owner_c
@@ -39,7 +39,7 @@ class Wgmma:
         return Wgmma(b, c, found, number, total, once)
 
     def begin(self) -> None:
-        """Sums are 0, where products are only added to them."""
+        """Sets the sums to 0, if products are only added to them."""
         owner = self.total.owner
         if self.once or owner is None:
             return
@@ -47,7 +47,7 @@ class Wgmma:
             self.b.store(self.total, (i, j), as_expr(0, self.c.spec.c))
 
     def multiply(self, left: StageTile, right: StageTile, stage: Expr) -> None:
-        """total += left @ right of one stage, begun but not waited for."""
+        """Issues total += left @ right of one stage."""
         c, b = self.c, self.b
         b.invoke(instruction_named("wgmma_fence"))
         turned = [as_expr(int(not t.along_k)) for t in (left, right)] if c.spec.a.bytes == 2 else []
@@ -65,19 +65,20 @@ class Wgmma:
         b.invoke(instruction_named("wgmma_commit"))
 
     def hold(self) -> None:
-        """Sums are read only from here on."""
+        """Prevents the compiler from moving reads of the sums above this point."""
         c, b = self.c, self.b
         first = (self.number * c.rows, index(0))
         b.invoke(instruction_named("wgmma_hold"), as_expr(c.sums), region(self.total, first, (c.rows, c.block_n)))
 
     def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
-        """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
+        """Calls ``body`` for every element of the tile for which ``test`` holds, in pairs of columns if ``width``
+        allows."""
         lanes = min(2, width)
         worker = THREAD % (self.c.groups * WARPGROUP)
         in_vectors(self.b, self.total, self.pairs(lanes), worker, lanes, values, test, body)
 
     def pairs(self, lanes: int) -> TaskMapping:
-        """Who holds which ``lanes`` neighbouring columns of the tile."""
+        """Ownership of vectors of ``lanes`` neighbouring columns of the tile."""
         c = self.c
         inner = repeat(1, c.block_n // 8) * spatial(4, 1) * repeat(2, 1) * spatial(8, 4) * repeat(1, 2 // lanes)
         return spatial(c.groups, 1) * repeat(c.rows // ROWS, 1) * inner

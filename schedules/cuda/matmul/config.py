@@ -1,4 +1,4 @@
-"""Configurations of the matrix-multiplication template: what is free, and what the hardware says about it."""
+"""Configurations of the matmul template, and their limits by the hardware."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LANES_M, _LANES_N = 4, 8
 
 @dataclass(frozen=True, slots=True)
 class MatmulConfig:
-    """Tile sizes in elements: of a block, of one warp, and of the part of k that is in shared memory at a time.
+    """Tile sizes in elements: of a block, of one warp, and the k extent of a k-tile in shared memory.
 
-    engine: "simt", a thread multiplies and adds; or the name of a tensor-core instruction. stages: tiles of k in shared
-    memory at once. group: how many rows of tiles are computed side by side, for the second-level cache. split: how many
-    blocks share the terms of a sum.
+    engine: the multiplier, "simt" for CUDA cores, or the name of a tensor-core instruction. stages: k-tiles in shared
+    memory at once. group: the number of rows of tiles computed side by side, for reuse in the second-level cache.
+    split: the number of blocks that share the terms of a sum.
     """
 
     engine: str
@@ -42,7 +42,7 @@ class MatmulConfig:
 
     @property
     def thread_tile(self) -> tuple[int, int]:
-        """What one thread of the "simt" engine computes: the lanes of a warp are 4 × 8."""
+        """The tile that one thread of the "simt" multiplier computes: the lanes of a warp are 4 × 8."""
         return self.warp_m // _LANES_M, self.warp_n // _LANES_N
 
     def __str__(self) -> str:
@@ -53,15 +53,15 @@ class MatmulConfig:
 
 
 def sizes_fit(c: MatmulConfig, target: Target) -> str | None:
-    """Why a configuration cannot be, whatever is multiplied; None when it can."""
+    """The reason why a configuration is invalid for every product, or None."""
     if c.block_m % c.warp_m or c.block_n % c.warp_n:
         return f"warps of {c.warp_m}×{c.warp_n} do not divide a block of {c.block_m}×{c.block_n}"
     if c.threads > 1024:
-        return f"a block would have {c.threads} threads, and 1024 are the most"
+        return f"a block would have {c.threads} threads, more than the limit of 1024"
     if c.engine == "simt" and (c.warp_m % _LANES_M or c.warp_n % _LANES_N):
         return f"a warp of 4×8 threads does not divide {c.warp_m}×{c.warp_n}"
     if c.stages < 2:
-        return "one stage leaves nothing to fetch while another is multiplied"
+        return "a single stage cannot be loaded while it is multiplied"
     if c.split < 1:
         return f"{c.split} blocks cannot share a sum"
     return None

@@ -1,10 +1,10 @@
-"""A factor's tiles on their way from wherever its elements come to shared memory.
+"""Loads an operand's tiles into shared memory.
 
-    fetch     elements -> registers, neighbouring threads side by side; whatever produces them is computed here
-    put       registers -> shared memory
-    copy      memory -> shared memory behind the threads' backs, of factors that lie in memory as they are
+    load           elements -> registers, neighbouring threads side by side; the prologue is computed here
+    store          registers -> shared memory
+    copy_async     memory -> shared memory asynchronously, for operands that lie in memory unchanged
 
-Edges are predicated: what lies beyond the product's sizes is 0.
+Edges are predicated: elements beyond the product's sizes are 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskmap.schedules.cuda.support.vectors import fills
 
 @dataclass(slots=True)
 class SharedTileLoader:
-    """The tiles of one factor: ``extent`` rows (or columns) from ``first`` on, ``depth`` of k at a time.
+    """The tiles of one operand: ``extent`` rows (or columns) from ``first`` on, ``depth`` of k at a time.
 
     fixed: the position along the batch. size_k: the length of the sum.
     """
@@ -47,13 +47,13 @@ class SharedTileLoader:
     held: Buffer = field(init=False)
 
     def open(self, name: str) -> None:
-        """Registers for one tile."""
+        """Allocates registers for one tile."""
         f = self.factor
         shape = (self.share.rows, self.share.chunks, f.lanes)
         self.held = self.b.allocate(name, f.expr.dtype, shape, Scope.REGISTER, owner=self.share.owner(f.lanes))
 
     def fetch(self, values: Inliner, k0: Expr) -> None:
-        """The tile whose sum begins at ``k0`` into registers."""
+        """Loads the tile whose sum begins at ``k0`` into registers."""
         f, b = self.factor, self.b
 
         def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
@@ -75,7 +75,7 @@ class SharedTileLoader:
         self.each_chunk(values, one)
 
     def put(self, values: Inliner, stage: Expr) -> None:
-        """The registers into stage ``stage`` of shared memory."""
+        """Stores the registers in stage ``stage`` of shared memory."""
         f, b = self.factor, self.b
 
         def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
@@ -89,8 +89,8 @@ class SharedTileLoader:
         self.each_chunk(values, one)
 
     def copy(self, values: Inliner, stage: Expr, k0: Expr) -> None:
-        """The tile whose sum begins at ``k0`` on its way into stage ``stage``: asynchronously, in the group of copies
-        that is committed next. Threads that have nothing to copy fill in zeros."""
+        """Copies the tile whose sum begins at ``k0`` into stage ``stage`` asynchronously, in the copy group that is
+        committed next. Threads without a chunk to copy store zeros."""
         f, b = self.factor, self.b
         fill = instruction_named(f"cp_async_zfill_{f.bytes}")
         plain = instruction_named(f"cp_async_{f.bytes}")
@@ -119,14 +119,14 @@ class SharedTileLoader:
         return (1, self.factor.lanes) if self.factor.along_k else (self.factor.lanes, 1)
 
     def clamped(self, at: Expr, size: Dim, first: Expr, extent: int, is_inner: bool, values: Inliner) -> Expr:
-        """A position in the whole factor that is one, whatever ``at`` is, so that an address is always valid."""
+        """Clamps ``at`` to a position inside the operand, so that an address is always valid."""
         where = first + at
         if fills(size, extent):
             return values.simplifier(where)
         return values.simplifier(minimum(where, index(size) - (self.factor.lanes if is_inner else 1)))
 
     def source(self, values: Inliner, mn: Expr, k: Expr) -> tuple[Expr | None, Load]:
-        """(condition, load) of a factor's element that is one of memory, or 0 where the condition fails."""
+        """(condition, load) of an operand's element that lies in memory, or is 0 if the condition fails."""
         f = self.factor
         aside = Builder()
         inside = Inliner(values.task, aside, values.simplifier, dict(values.readers))
@@ -143,14 +143,14 @@ class SharedTileLoader:
         return tuple(self.factor.lanes if e == d else 1 for e in range(buffer.rank))
 
     def element(self, values: Inliner, mn: Expr, k: Expr) -> Expr:
-        """The factor's element at (row of the tile, number of the term)."""
+        """The operand's element at (row of the tile, number of the term)."""
         f = self.factor
         return values.expand(
             f.expr, {**self.fixed, **positions(f.mn, self.first + mn, values), **positions(f.k, k, values)}
         )
 
     def inside(self, mn: Expr, k: Expr, k0: Expr, values: Inliner) -> Expr:
-        """Whether a chunk lies within the product's sizes; a chunk is wholly in or wholly out."""
+        """True if a chunk lies within the product's sizes; a chunk is never partly inside."""
         test = as_expr(True)
         if not fills(self.factor.size, self.extent):
             test = test & values.simplifier(self.first + mn < self.factor.size)
@@ -159,7 +159,7 @@ class SharedTileLoader:
         return test
 
     def each_chunk(self, values: Inliner, body: Callable[[Expr, Expr, Inliner], None]) -> None:
-        """``body`` for the chunks of a tile that this thread takes."""
+        """Calls ``body`` for the chunks of a tile that belong to this thread."""
         b, s = self.b, self.share
         alone = s.workers == self.threads
         with b.when(True if alone else s.workers > THREAD):
@@ -171,7 +171,7 @@ class SharedTileLoader:
                 body(row, chunk, inside)
 
     def lanes(self, values: Inliner, body: Callable[[Expr, Inliner], None], vector: bool = True) -> None:
-        """``body`` for the elements of a chunk."""
+        """Calls ``body`` for the elements of a chunk."""
         lanes = self.factor.lanes
         with self.b.loop("v", lanes, LoopKind.VECTOR if vector else LoopKind.UNROLLED) as v:
             local = values.nested()

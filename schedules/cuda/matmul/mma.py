@@ -1,9 +1,9 @@
-"""Products by tensor cores: every warp multiplies fragments, whose elements lie where the instruction wants them.
+"""Products by tensor cores: every warp multiplies fragments, with the element ownership that the instruction requires.
 
     total: spatial(warps) * repeat(..) * owner_c         left, right: the same with owner_a and owner_b
     for kk in depth:   ldmatrix of left and right;   mma for each pair of fragments
 
-The owners come from the instruction table, so one engine serves every mma instruction.
+The owners come from the instruction table, so one multiplier serves every mma instruction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskmap.schedules.cuda.support.launch import WARP, place_of
 
 @dataclass(frozen=True, slots=True)
 class Mma:
-    """The engine of a block; ``place`` is the warp's, along m and n."""
+    """The multiplier of a block; ``place`` is the warp's position along m and n."""
 
     b: Builder
     config: MatmulConfig
@@ -39,7 +39,7 @@ class Mma:
 
     @staticmethod
     def open(b: Builder, config: MatmulConfig, dtype: DType, values: Inliner) -> Mma:
-        """Accumulators, set to 0, and room for the fragments of one step along k."""
+        """Allocates accumulators, set to 0, and fragments of one step along k."""
         found = instruction_named(config.engine)
         spec = spec_of(found)
         down, across = config.warps
@@ -67,7 +67,7 @@ class Mma:
         row, column = self.place[0] * c.warp_m, self.place[1] * c.warp_n
         rounds = spec.a == tf32
         raw = [self.unrounded(x) if rounds else x for x in (self.left, self.right)]
-        # Rounding holds fragments twice, and those of steps side by side would spill.
+        # Rounding holds fragments twice, and interleaved steps would spill.
         kind, unroll = (LoopKind.SERIAL, 2) if rounds else (LoopKind.UNROLLED, 0)
         with b.loop("kk", c.block_k // spec.k, kind, unroll=unroll) as step:
             values.bind(step, c.block_k // spec.k)
@@ -90,18 +90,19 @@ class Mma:
                     )
 
     def unrounded(self, held: Buffer) -> Buffer:
-        """Registers for f32 elements that are to be rounded into ``held``."""
+        """Registers for f32 elements before they are rounded into ``held``."""
         return self.b.allocate(f"{held.name}_exact", f32, held.shape, Scope.REGISTER, owner=held.owner)
 
     def round(self, exact: Buffer, held: Buffer) -> None:
-        """f32 to the nearest tf32, which the instruction would truncate to."""
+        """Rounds f32 to the nearest tf32; the instruction would truncate."""
         b, to_nearest = self.b, instruction_named("round_tf32")
         assert held.owner is not None
         with b.mapped(["i", "j"], held.owner, THREAD) as (i, j):
             b.store(held, (i, j), Intrinsic(to_nearest, (exact[i, j],), tf32, 1))
 
     def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
-        """``body`` for every element of the tile, in pairs of columns where ``width`` allows, where ``test`` holds."""
+        """Calls ``body`` for every element of the tile for which ``test`` holds, in pairs of columns if ``width``
+        allows."""
         c, spec = self.config, spec_of(self.instruction)
         lanes = min(2, width)
         inner = repeat(spec.m // 8, 1) * spatial(8, 4) * repeat(1, 2 // lanes)
@@ -112,9 +113,10 @@ class Mma:
 def read_fragments(
     b: Builder, values: Inliner, tile: SharedTile, held: Buffer, mn: tuple[Expr, int], k: tuple[Expr, int], stage: Expr
 ) -> None:
-    """A part of a factor, (first, extent) along mn and k, from shared memory into its fragments, by whole 8×8 matrices.
+    """Loads part of an operand, (first, extent) along mn and k, from shared memory into its fragments, by whole 8×8
+    matrices.
 
-    ``held`` has all of mn, and the part of k at hand.
+    ``held`` has all of mn, and the current k-tile.
     """
     size = tile.buffer.dtype.bytes
     turned = "" if tile.along_k else "_trans"
@@ -133,7 +135,7 @@ def spec_of(instruction: Instruction) -> MatMulSpec:
 
 
 def owner_of(c: MatmulConfig) -> TaskMapping:
-    """Which thread holds which element of the block's tile."""
+    """Ownership of the elements of the block's tile."""
     found = instruction_named(c.engine)
     spec = spec_of(found)
     assert found.owner_c is not None

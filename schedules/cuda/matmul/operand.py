@@ -1,4 +1,4 @@
-"""The factors of a contraction, as a GPU's template sees them: element types, and how their elements lie in memory."""
+"""The operands of a contraction as a GPU template sees them: element types and memory layouts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ Axes = tuple[tuple[Var, Dim], ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One factor of a product: its element as an expression of the axes ``mn``, of its rows (or columns), and ``k``.
+    """One operand of a product: its element as an expression of the axes ``mn``, of its rows (or columns), and ``k``.
 
-    along_k: whether its elements are contiguous along k, else along mn. lanes: how many neighbours are read at once.
-    direct: an element is one of memory, or 0 where a condition fails, for all that are read at once or for none, and
-    may be copied asynchronously.
-    guarded: there is such a condition.
+    along_k: its elements are contiguous along k, else along mn. lanes: the number of neighbours read at once. direct:
+    each element lies in memory, or is 0 if a condition fails, uniformly for all elements that are read at once, so they
+    may be copied asynchronously. guarded: there is such a condition.
     """
 
     expr: Expr
@@ -38,19 +37,19 @@ class Operand:
 
     @property
     def size(self) -> Dim:
-        """How many rows (or columns) it has."""
+        """The number of its rows (or columns)."""
         return product([d for _, d in self.mn])
 
     @property
     def bytes(self) -> int:
-        """Of the elements read at once."""
+        """Bytes of the elements read at once."""
         return self.lanes * self.expr.dtype.bytes
 
 
 def bare(expr: Expr) -> Expr:
-    """``expr`` without conversions to a wider type of the same kind: they lose nothing, and are done after loading.
+    """``expr`` without conversions to a wider type of the same kind: they are exact, so they run after loading.
 
-    Where a condition chooses between an element and 0, the element is stripped.
+    If a condition chooses between an element and 0, the element is stripped.
     """
     while isinstance(expr, Cast) and _widens(expr):
         expr = expr.a
@@ -66,7 +65,7 @@ def _widens(e: Cast) -> bool:
 
 
 def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Operand:
-    """How the elements of ``expr`` are best read."""
+    """Determines how the elements of ``expr`` are best read."""
     expr = bare(expr)
     pairs = (*batch, *mn, *k)
     axes = tuple(v for v, _ in pairs)
@@ -84,14 +83,14 @@ def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Operand:
     found = _source(task, expr, pairs)
     inner = (k if along_k else mn)[-1][0] if lanes > 1 else None
     if found is not None and inner is not None and found[0] is not None and inner in set(walk_exprs(found[0])):
-        found = None  # the condition may hold for a part of what is copied at once
+        found = None  # the condition may differ among the elements that are copied at once
     return Operand(expr, mn, k, along_k, lanes, found is not None, found is not None and found[0] is not None)
 
 
 def _direction(
     walks: Sequence[MemoryStep], axes: Sequence[Var], extents: Sequence[Dim], inner: int, size: int
 ) -> tuple[int, int]:
-    """(lanes, accesses with step one) along one axis; no lanes where nothing is contiguous."""
+    """(lanes, accesses with step one) along one axis; no lanes if nothing is contiguous."""
     contiguous = sum(w.step(inner) == 1 for w in walks)
     if not contiguous:
         return 0, 0
@@ -113,13 +112,13 @@ def _source(task: Task, expr: Expr, pairs: Axes) -> tuple[Expr | None, Load] | N
     if found is None or found[1].buffer not in task.inputs:
         return None
     cond, load = found
-    # Where an element lies may itself be read from memory, and has a name then: a copy has no place for it.
+    # If the element's address is itself read from memory, it has a name then, which a copy cannot take.
     used = {e for root in (*load.indices, *(() if cond is None else (cond,))) for e in walk_exprs(root)}
     return None if used & named.keys() else found
 
 
 def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] | None:
-    """(condition, load) of an element that is one of memory, or 0 unless the condition holds; None for any other."""
+    """(condition, load) of an element that lies in memory, or is 0 unless the condition holds; None for any other."""
     while isinstance(value, Var) and value in named:
         value = named[value]
     if isinstance(value, Load):

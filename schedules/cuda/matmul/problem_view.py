@@ -1,4 +1,4 @@
-"""What a matrix product is made of, whichever template computes it; and what surrounds one in a kernel."""
+"""A matrix product as every GPU template sees it, and its context in a kernel: the block's tile and the epilogue."""
 
 from __future__ import annotations
 
@@ -25,38 +25,40 @@ from taskmap.schedules.cuda.support.launch import Launch
 from taskmap.schedules.cuda.support.vectors import fills
 
 Renamed = tuple[tuple[Var, Expr], ...]
-"""Axes of a stage, each in terms of a product's."""
+"""Axes of a stage in terms of a product's."""
 
 _SMALLEST_GROUP = 8
-"""Columns below which a group fills no tile."""
+"""Fewer columns in a group do not fill a tile."""
 
 Test = Callable[[Expr, Expr, Inliner], Expr]
-"""Whether neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column, values)."""
+"""The condition that neighbouring elements of the tile, from (row, column) on, lie within the product: (row, column,
+values)."""
 
 Finish = Callable[[Expr, Expr, Expr, Inliner], None]
-"""What is done with an element of the tile: (row, column, value, values)."""
+"""The work on an element of the tile: (row, column, value, values)."""
 
 
 Keep = Callable[[Expr, Expr, Expr, Inliner], None]
-"""What takes a finished element of the tile in place of memory: (row, column, value, values)."""
+"""Receives a finished element of the tile in place of memory: (row, column, value, values)."""
 
 
 class Engine(Protocol):
-    """What multiplies: it holds the sums of a block's tile."""
+    """The multiplier: it owns the sums of a block's tile."""
 
     @property
     def total(self) -> Buffer:
         """The sums, in registers."""
 
     def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
-        """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
+        """Calls ``body`` for every element of the tile for which ``test`` holds, in vectors of up to ``width``
+        columns."""
 
 
 def in_vectors(
     b: Builder, total: Buffer, held: TaskMapping, worker: Expr, lanes: int, values: Inliner, test: Test, body: Finish
 ) -> None:
-    """``body`` for every element of the tile ``total``, where ``test`` holds, in vectors of ``lanes`` columns, of which
-    a worker holds those that the mapping ``held`` says: (row, number of the vector)."""
+    """Calls ``body`` for every element of the tile ``total`` for which ``test`` holds, in vectors of ``lanes`` columns.
+    The mapping ``held`` gives the vectors of a worker: (row, number of the vector)."""
     rows, columns = total.shape
     with b.mapped(["i", "g"], held, worker) as (i, g):
         values.bind(i, rows)
@@ -70,7 +72,7 @@ def in_vectors(
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """What is multiplied: a contraction and its factors."""
+    """A contraction and its operands."""
 
     task: Task
     stage: Stage
@@ -105,12 +107,12 @@ class Gemm:
 
     @property
     def batch(self) -> tuple[Dim, ...]:
-        """Products that are computed."""
+        """The number of products in the batch."""
         return tuple(d for _, d in self.c.batch)
 
 
 def find_product(task: Task) -> Gemm | None:
-    """The product that a task's anchor is, or its first stage that is one; None when it has none."""
+    """The product that anchors a task, or the first stage that is one; else None."""
     stages = [task.stages[task.anchor]] if task.anchor is not None else task.stages
     for stage in stages:
         plain = find_contraction(stage.axes, stage.shape, stage.body)
@@ -124,9 +126,9 @@ def find_product(task: Task) -> Gemm | None:
 
 
 def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
-    """A contraction in which one factor depends on an axis only by its group, axis // size, as in a grouped
-    convolution: a product for each group. With it, that axis in terms of the group and the place in the group.
-    """
+    """A contraction in which one operand depends on an axis only by its group, axis // size, as in a grouped
+    convolution: a product for each group. Also returns that axis in terms of the group and the position in the
+    group."""
     body = stage.body
     while isinstance(body, Cast):
         body = body.a
@@ -157,7 +159,7 @@ def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
 
 @dataclass(slots=True)
 class TileContext:
-    """One block's part of a product: where its tile is, which of ``split`` parts of a sum it has, what follows."""
+    """One block's part of a product: its tile, its part of a sum among ``split``, and the epilogue."""
 
     p: Gemm
     block: tuple[int, int]
@@ -176,19 +178,19 @@ class TileContext:
         return ceil_div(self.p.m, self.block[0]), ceil_div(self.p.n, self.block[1])
 
     def begin(self) -> Inliner:
-        """Values to compute with, the block's place among the tiles known."""
+        """Opens the kernel with the block's tile selected."""
         values = self.open()
         self.stand(values, BLOCKS[0])
         return values
 
     def open(self) -> Inliner:
-        """Values to compute with, before it is known which tile."""
+        """Opens the kernel before a tile is selected."""
         p = self.p
         self.launch = Launch(p.task, (*p.batch, self.split, *self.tiles), self.threads)
         return self.launch.begin()[0]
 
     def stand(self, values: Inliner, number: Expr) -> None:
-        """The tile of a number is the block's."""
+        """Selects the tile with this number for the block."""
         p, b = self.p, self.launch.b
         *outer, part, tile_m, tile_n = self.ordered(values, number)
         self.part = b.let("part", part)
@@ -200,8 +202,8 @@ class TileContext:
         values.bind(self.column, p.n)
 
     def ordered(self, values: Inliner, at: Expr) -> tuple[Expr, ...]:
-        """The product and tile of number ``at``. Blocks run through ``group`` rows of tiles column by column, so that
-        those that run together read few rows and columns."""
+        """The product and tile of number ``at``. Blocks traverse ``group`` rows of tiles column by column, so that
+        concurrent blocks read few rows and columns."""
         place = unravel(at, self.launch.grid, values.simplifier)
         group, (down, across) = self.group, self.tiles
         if group == 1 or static_size(down) == 1:
@@ -216,8 +218,8 @@ class TileContext:
         return (*place[:-2], first + within % height, within // height)
 
     def epilogue(self, values: Inliner, engine: Engine, keep: Keep | None = None, *, clipped: bool = False) -> None:
-        """What follows, for the part of the tile that lies within the product, or (``clipped``) for all of it, where
-        nobody stores what lies beyond; ``keep`` takes what would be stored."""
+        """The epilogue for the part of the tile that lies within the product, or (``clipped``) for all of it, if
+        nothing beyond is stored. ``keep`` receives the elements in place of memory."""
         p, b, row, column = self.p, self.launch.b, self.row, self.column
         finish = Epilogue(p.task, p.stage, p.c.reduce, b)
         width = 1

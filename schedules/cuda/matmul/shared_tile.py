@@ -1,9 +1,9 @@
-"""Tiles of factors in shared memory, laid out so that neither writing nor reading them meets bank conflicts.
+"""Operand tiles in shared memory, laid out so that neither writes nor reads cause bank conflicts.
 
-swizzled    chunks of 16 bytes exchanged within their line, by the line's number: eight lines read at one column,
-            as ldmatrix reads, use all banks, and so do eight chunks that are written side by side
-padded      lines 16 bytes apart. For what is read at constant steps from one address, as ordinary threads read: with
-            a swizzle every read would compute an address of its own. And for lines whose length is no power of two.
+swizzled    chunks of 16 bytes permuted within their line, by the line's number: eight lines read at one column,
+            as ldmatrix does, use all banks, and so do eight chunks that are written side by side
+padded      lines 16 bytes apart. For tiles read at constant steps from one address, as CUDA cores do: with a
+            swizzle every read would compute an address of its own. And for lines whose length is no power of two.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from taskmap.schedules.common.inline import Inliner
 _PAD_BYTES = 16
 _CHUNK_BYTES = 16
 _CHUNKS_OF_BANKS = 8
-"""Chunks that all banks together hold: 128 bytes."""
+"""Chunks across all banks: 128 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
-    """``stages`` tiles, each of mn × k elements of a left factor or k × mn of a right one, contiguous along either."""
+    """``stages`` tiles, each of mn × k elements of a left operand or k × mn of a right one, contiguous along either."""
 
     buffer: Buffer
     along_k: bool
@@ -43,7 +43,7 @@ class SharedTile:
 def swizzled_tile(
     b: Builder, name: str, dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool, is_left: bool
 ) -> SharedTile:
-    """A tile of ``extent`` × ``depth`` for each stage, its lines swizzled; padded where they cannot be."""
+    """A tile of ``extent`` × ``depth`` for each stage, with swizzled lines if possible, else padded lines."""
     layout = swizzled(dtype, stages, *((extent, depth) if along_k else (depth, extent)))
     if layout is None:
         return padded_tile(b, name, dtype, stages, extent, depth, along_k=along_k, is_left=is_left)
@@ -53,10 +53,10 @@ def swizzled_tile(
 
 
 def swizzled(dtype: DType, stages: int, lines: int, length: int) -> Layout | None:
-    """``stages`` times ``lines`` of ``length`` elements; None where a line is not a power of two of chunks.
+    """``stages`` times ``lines`` of ``length`` elements; None if a line is not a power of two of chunks.
 
-    Where all banks hold several short lines, these are told apart by their places already, and the numbers of such
-    groups of lines exchange the chunks.
+    If all banks together hold several short lines, these lines already differ in their banks, so the number of such a
+    group of lines permutes the chunks.
     """
     chunk = _CHUNK_BYTES // dtype.bytes
     chunks = length // chunk
@@ -68,7 +68,7 @@ def swizzled(dtype: DType, stages: int, lines: int, length: int) -> Layout | Non
 
 
 def swizzled_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool) -> int:
-    """Shared memory that ``swizzled_tile`` takes."""
+    """Shared memory of a ``swizzled_tile``."""
     layout = swizzled(dtype, stages, *((extent, depth) if along_k else (depth, extent)))
     if layout is None:
         return padded_bytes(dtype, stages, extent, depth, along_k=along_k)
@@ -79,8 +79,8 @@ def swizzled_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_
 def padded_tile(
     b: Builder, name: str, dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool, is_left: bool
 ) -> SharedTile:
-    """A tile of ``extent`` × ``depth`` for each stage. Lines of memory are padded by 16 bytes: eight lines, read
-    at the same column, then use all banks."""
+    """A tile of ``extent`` × ``depth`` for each stage. Lines are padded by 16 bytes: eight lines, read at the same
+    column, then use all banks."""
     lines, length = (extent, depth) if along_k else (depth, extent)
     pitch = length + _PAD_BYTES // dtype.bytes
     shape = (stages, extent, depth) if is_left else (stages, depth, extent)
@@ -90,6 +90,6 @@ def padded_tile(
 
 
 def padded_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool) -> int:
-    """Shared memory that ``padded_tile`` takes."""
+    """Shared memory of a ``padded_tile``."""
     lines, length = (extent, depth) if along_k else (depth, extent)
     return stages * lines * (length * dtype.bytes + _PAD_BYTES)

@@ -1,7 +1,7 @@
-"""Products by ordinary threads: every thread holds a part of the tile in registers.
+"""Products by CUDA cores: every thread holds a part of the tile in registers.
 
-    owner = spatial(warps) * repeat(..) * spatial(4, 8) * repeat(4, 4)      who holds which element of the tile
-    for k in depth:   a, b = a column and a row of the factors in registers;    c[i, j] += a[i] * b[j]
+    owner = spatial(warps) * repeat(..) * spatial(4, 8) * repeat(4, 4)      ownership of the tile's elements
+    for k in depth:   a, b = a column and a row of the operands in registers;    c[i, j] += a[i] * b[j]
 
 Method: the matrix multiplication of Hidet (Ding et al., ASPLOS 2023, section 5.1), written in task mappings.
 """
@@ -28,7 +28,7 @@ _WIDEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Simt:
-    """The engine of a block."""
+    """The multiplier of a block."""
 
     b: Builder
     config: MatmulConfig
@@ -37,7 +37,7 @@ class Simt:
 
     @staticmethod
     def open(b: Builder, config: MatmulConfig, dtype: DType) -> Simt:
-        """Accumulators, set to 0."""
+        """Allocates accumulators, set to 0."""
         shape = (config.block_m, config.block_n)
         total = b.allocate("total", dtype, shape, Scope.REGISTER, owner=owner_of(config))
         with b.mapped(["i", "j"], owner_of(config), THREAD) as (i, j):
@@ -62,7 +62,7 @@ class Simt:
     def read(
         self, values: Inliner, held: Buffer, tile: SharedTile, mapping: TaskMapping, width: int, stage: Expr, kk: Expr
     ) -> None:
-        """One column of the left factor, or one row of the right one, as far as this thread needs it."""
+        """Reads this thread's part of one column of the left operand, or of one row of the right one."""
         b = self.b
         with b.mapped(["g"], mapping, THREAD) as (g,):
             values.bind(g, mapping.task_shape[0])
@@ -73,7 +73,8 @@ class Simt:
                 b.store(held, (at,), cast(tile.buffer[tile.at(stage, at, kk, inside)], self.dtype))
 
     def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
-        """``body`` for every element of the tile, in vectors of up to ``width`` columns, where ``test`` holds."""
+        """Calls ``body`` for every element of the tile for which ``test`` holds, in vectors of up to ``width``
+        columns."""
         (down, across), (rm, rn), (vm, vn) = _shape(self.config)
         lanes = math.gcd(vn, width)
         groups = spatial(down, across) * repeat(rm, rn) * spatial(4, 8) * repeat(vm, vn // lanes)
@@ -88,6 +89,6 @@ def _shape(c: MatmulConfig) -> tuple[tuple[int, int], tuple[int, int], tuple[int
 
 
 def owner_of(c: MatmulConfig) -> TaskMapping:
-    """Which thread holds which element of the block's tile."""
+    """Ownership of the elements of the block's tile."""
     warps, repeats, vectors = _shape(c)
     return spatial(*warps) * repeat(*repeats) * spatial(*_LANES) * repeat(*vectors)

@@ -1,11 +1,11 @@
-"""Sums that several blocks share: each adds up a part of the terms, and the last to arrive adds up the parts.
+"""Split-k: several blocks share a sum. Each adds part of the terms, and the last to arrive adds the parts.
 
-    partials[part, tile] = the block's sums          in memory that the launch has for itself
-    arrived = counters[tile]++                       after a fence: who sees the number sees the sums
-    the last:  total = partials[0, tile] + partials[1, tile] + ...    then what follows the product
+    partials[part, tile] = the block's sums          in memory private to the launch
+    arrived = counters[tile]++                       after a fence: a block that sees the number sees the sums
+    the last:  total = partials[0, tile] + partials[1, tile] + ...    then the epilogue
                counters[tile] = 0                    for the next launch
 
-The order of the parts is fixed, so a result does not depend on which block comes last. Method: the sample
+The order of the parts is fixed, so a result does not depend on the block that arrives last. Method: the sample
 "threadFenceReduction" of CUDA, for the split products of Osama et al., "Stream-K" (PPoPP 2023, section 3.2).
 """
 
@@ -25,15 +25,15 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.problem_view import Engine, Gemm, TileContext
 
 LARGEST_WORKSPACE = 64 << 20
-"""Bytes of partial sums beyond which they cost more than they save."""
+"""Bytes of partial sums beyond which split-k costs more than it saves."""
 
 _WIDEST = 4
 _AT_ONCE = 128
-"""Bytes of partial sums that a thread asks for before it adds the first."""
+"""Bytes of partial sums that a thread requests before it adds the first."""
 
 
 def tiles_of(p: Gemm, block: tuple[int, int]) -> int | None:
-    """How many tiles a product has; None where that is known only when it runs."""
+    """The number of tiles of a product; None if it is known only when the kernel runs."""
     m, n, *batch = (static_size(d) for d in (p.m, p.n, *p.batch))
     if m is None or n is None or None in batch:
         return None
@@ -46,22 +46,22 @@ def partial_bytes(p: Gemm, block: tuple[int, int], split: int) -> int:
 
 
 def why_not_split(p: Gemm, block: tuple[int, int], depth: int, split: int) -> str | None:
-    """Why ``split`` blocks cannot share each sum of a product in tiles of ``block``, ``depth`` terms at a time; None
-    when they can."""
+    """The reason why ``split`` blocks cannot share each sum of a product in tiles of ``block``, ``depth`` terms at a
+    time, or None if they can."""
     if split == 1:
         return None
     k = static_size(p.k)
     if k is None or tiles_of(p, block) is None:
-        return "blocks share sums only where all sizes are known"
+        return "blocks can share sums only if all sizes are known"
     steps = -(-k // depth)
     if (split - 1) * -(-steps // split) >= steps:
-        return f"{steps} parts of k leave one of {split} blocks without any"
+        return f"{steps} k-tiles are not enough for {split} blocks"
     taken = partial_bytes(p, block, split)
     return f"the partial sums take {taken >> 20} MiB" if taken > LARGEST_WORKSPACE else None
 
 
 def steps_of(steps: Dim, split: int, part: Expr, values: Inliner) -> tuple[Expr, Expr]:
-    """Of ``steps`` parts of k, the first that the block has, which is number ``part`` of ``split``, and how many."""
+    """Of ``steps`` k-tiles, the first one and the number of those that belong to part ``part`` of ``split``."""
     if split == 1:
         return index(0), index(steps)
     share = ceil_div(steps, split)
@@ -73,8 +73,8 @@ def steps_of(steps: Dim, split: int, part: Expr, values: Inliner) -> tuple[Expr,
 
 @dataclass(slots=True)
 class Split:
-    """What the blocks of a tile have of its sums. meet: how the threads that hold them wait for each other; first: a
-    condition that holds in one of these."""
+    """Partial sums of the blocks that share a tile. meet: the barrier among the threads that hold them; first: a
+    condition that holds in one of these threads."""
 
     frame: TileContext
     engine: Engine
@@ -91,12 +91,12 @@ class Split:
         self.counters = Buffer("counters", i32, (count,))
 
     def kernel(self, kernel: Kernel) -> Kernel:
-        """``kernel`` with the memory that this needs."""
+        """``kernel`` with the global memory that split-k needs."""
         return replace(kernel, workspace=(self.partials,), counters=(self.counters,))
 
     @contextmanager
     def last(self, values: Inliner) -> Iterator[Inliner]:
-        """What only the last block of a tile does, once the engine's sums are those of all."""
+        """Runs its body in the last block of a tile only, with the multiplier's sums combined over all blocks."""
         b, split, total = self.frame.launch.b, self.frame.split, self.engine.total
         assert total.owner is not None
         mine = total.owner.num_slots * total.dtype.bytes
@@ -132,8 +132,8 @@ class Split:
         return Intrinsic(instruction_named(f"atomic_{action}_i32"), operands, i32, 1)
 
     def _number(self, values: Inliner) -> Expr:
-        """The number of the block's tile among those of all products: blocks of one have neighbouring tiles, for each
-        part of the sums in turn."""
+        """The number of the block's tile among those of all products. The blocks of one product have neighbouring
+        tiles, for each part of the sums in turn."""
         split, count = self.frame.split, tiles_of(self.frame.p, self.frame.block)
         batch = prod(static_size(d) or 1 for d in self.frame.p.batch)
         one = (count or 0) // batch

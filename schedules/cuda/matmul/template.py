@@ -1,12 +1,12 @@
-"""The matrix-multiplication template for GPUs: any contraction whose factors can be read element by element.
+"""The matmul template for GPUs: any contraction whose operands can be read element by element.
 
-    a block takes a tile of the product                    blocks side by side share what they read in the L2 cache
-    for each part of k:   the next part -> registers       whatever produces the factors is computed on the way
-                          total += left @ right            the engine: ordinary threads, or tensor cores
-                          registers -> shared memory       into the other stage
-    epilogue on the tile, in registers                     whatever follows the product
+    a block takes a tile of the product                    neighbouring blocks share reads in the L2 cache
+    for each k-tile:    the next k-tile -> registers       the prologue is computed on the way
+                        total += left @ right              the multiplier: CUDA cores or tensor cores
+                        registers -> shared memory         into the other stage
+    epilogue on the tile, in registers
 
-Factors that are copied as they lie in memory go asynchronously, through as many stages as the configuration says, and
+Operands that lie in memory unchanged are copied asynchronously, through as many stages as the configuration says, and
 not through registers.
 """
 
@@ -39,25 +39,25 @@ NOT_ROUNDED = "factors of f32 may not be rounded to tf32, unless the option tf32
 
 
 def validity(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
-    """Why ``c`` cannot compute ``p`` on ``target``; None when it can."""
+    """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
     unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
     unfit = unfit or why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
     if unfit:
         return unfit
     if not is_asynchronous(p, c, target) and c.stages > 2:
-        return "factors that go through registers have two stages"
+        return "operands that are loaded through registers need two stages"
     for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
         shared_out = _share(f, extent, c)
         if isinstance(shared_out, str):
             return shared_out
     needed = shared_bytes(p, c)
     if target.shared_per_block and needed > target.shared_per_block:
-        return f"it needs {needed} bytes of shared memory, and a block has {target.shared_per_block}"
+        return f"it needs {needed} bytes of shared memory, but a block has {target.shared_per_block}"
     return None
 
 
 def is_asynchronous(p: Gemm, c: MatmulConfig, target: Target) -> bool:
-    """Whether both factors go to shared memory behind the threads' backs."""
+    """True if both operands are copied to shared memory asynchronously."""
     if target.capability < 80:
         return False
     copied = all(f.direct and f.bytes in _COPIES for f in (p.left, p.right))
@@ -65,7 +65,7 @@ def is_asynchronous(p: Gemm, c: MatmulConfig, target: Target) -> bool:
 
 
 def _engine_fits(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
-    """Why the engine cannot multiply these factors; None when it can."""
+    """The reason why the multiplier does not support these operands, or None if it does."""
     if c.engine == "simt":
         return None
     found = instruction_named(c.engine)
@@ -73,7 +73,7 @@ def _engine_fits(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
     if not found.targets(target):
         return f"{target} has no {c.engine}, which needs {found.targets}"
     types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
-    wanted = tuple(f32 if t == tf32 else t for t in (spec.a, spec.b, spec.c))  # f32 is rounded to tf32 on the way
+    wanted = tuple(f32 if t == tf32 else t for t in (spec.a, spec.b, spec.c))  # loads round f32 to tf32
     if types != wanted:
         return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
     if tf32 in (spec.a, spec.b) and not target.tf32:
@@ -94,7 +94,7 @@ def shared_bytes(p: Gemm, c: MatmulConfig) -> int:
 
 
 def _tile_along_k(f: Operand, c: MatmulConfig) -> bool:
-    """Ordinary threads read neighbouring rows, and columns; fragments of 2-byte elements are read along either, others
+    """CUDA cores read neighbouring rows and columns. Fragments of 2-byte elements are read along either axis, others
     along k."""
     if c.engine == "simt":
         return False
@@ -109,7 +109,7 @@ def _share(f: Operand, extent: int, c: MatmulConfig) -> TilePartition | str:
 
 
 def schedule_product(p: Gemm, config: MatmulConfig, target: Target) -> Kernel:
-    """The template filled in. Raises ScheduleError with the reason when the configuration does not fit."""
+    """Instantiates the template. Raises ScheduleError with the reason if the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
         raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
@@ -156,7 +156,7 @@ class _Matmul:
         return SharedTileLoader(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
 
     def steps(self, values: Inliner) -> tuple[Expr, Expr]:
-        """The first part of k that is this block's, and how many are."""
+        """The first k-tile of this block, and their number."""
         b, c = self.frame.launch.b, self.config
         start, count = steps_of(ceil_div(self.p.k, c.block_k), c.split, self.frame.part, values)
         return b.let("start", start), b.let("steps", count)
@@ -164,7 +164,7 @@ class _Matmul:
     def through_registers(
         self, values: Inliner, engine: Multiplier, left: SharedTileLoader, right: SharedTileLoader
     ) -> None:
-        """Two stages: one is multiplied while the next is on its way."""
+        """Two stages: one is multiplied while the next one loads."""
         b, c = self.frame.launch.b, self.config
         start, steps = self.steps(values)
         for s, name in ((left, "left"), (right, "right")):
@@ -186,8 +186,8 @@ class _Matmul:
             b.barrier()
 
     def in_stages(self, values: Inliner, engine: Multiplier, left: SharedTileLoader, right: SharedTileLoader) -> None:
-        """A ring of stages: all but the one that is multiplied are on their way. Every step commits a group of copies,
-        if need be an empty one, so that a group's age says which stage it is."""
+        """A ring of stages: all but the one in use are in flight. Every step commits a copy group, if necessary an
+        empty one, so that a group's age identifies its stage."""
         b, c = self.frame.launch.b, self.config
         start, steps = self.steps(values)
         commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")

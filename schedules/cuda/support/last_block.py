@@ -1,7 +1,7 @@
-"""Rows that several blocks share: each block folds a part of a row, and the last to arrive folds the parts.
+"""Reductions across blocks: each block reduces a part of a row, and the last to arrive reduces the parts.
 
-    partials[row, part] = the block's result          in memory that the launch has for itself
-    arrived = counters[rows]++                        after a fence: who sees the number sees the partials
+    partials[row, part] = the block's result          in memory private to the launch
+    arrived = counters[rows]++                        after a fence: a block that sees the number sees the partials
     the last:  result = partials[row, 0] op partials[row, 1] op ...        in an order that is always the same
                counters[rows] = 0                     for the next launch
 
@@ -23,14 +23,14 @@ from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.cuda.support.thread_group import Combine, ThreadGroup
 
 Partial = Sequence[tuple[Expr, DType]]
-"""What a block has of one fold: values that are folded as one."""
+"""A block's partial result of one reduction: values that are reduced as one."""
 
 
 @dataclass(slots=True)
 class CrossBlockReduction:
-    """``parts`` blocks share each row of ``team``; ``groups`` is how many sets of rows there are, one for a block.
+    """``parts`` blocks share each row of ``team``; ``groups`` is the number of sets of rows, one for a block.
 
-    is_last: whether this block has seen all the others of its rows; known after ``all``.
+    is_last: true in a block that has seen all the others of its rows; defined after ``all_reduce``.
     """
 
     b: Builder
@@ -42,20 +42,20 @@ class CrossBlockReduction:
     counters: list[Buffer] = field(default_factory=list)
 
     def kernel(self, kernel: Kernel) -> Kernel:
-        """``kernel`` with the memory that this needs."""
+        """``kernel`` with the global memory that the reduction needs."""
         return replace(kernel, workspace=tuple(self.partials), counters=tuple(self.counters))
 
     def all(
         self, part: Expr, folds: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]
     ) -> list[list[Expr]]:
-        """The results of all parts together, in every thread of the last block; in other blocks they mean nothing.
+        """The results of all parts, in every thread of the last block; in other blocks they are undefined.
 
-        Every thread of the block must arrive here.
+        Every thread of the block must call this.
         """
         b, team = self.b, self.team
         groups = static_size(self.groups)
         if groups is None:
-            raise ScheduleError("blocks share rows only where it is known how many rows there are")
+            raise ScheduleError("blocks can share rows only if the number of rows is static")
         group = b.let("group", BLOCKS[0] // self.parts)
         cells = [[self._partial(dtype, groups) for _, dtype in fold] for fold in folds]
         with b.when(eq(team.lane, 0)):
@@ -75,13 +75,13 @@ class CrossBlockReduction:
         return made
 
     def _arrive(self, group: Expr, groups: int) -> Expr:
-        """Whether all parts have arrived. The counter is 0 again after the last."""
+        """True if all parts have arrived. The last resets the counter to 0."""
         b = self.b
         counters = Buffer("counters", i32, (groups,))
         self.counters.append(counters)
         arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
         fence = instruction_named("fence_gpu")
-        if self.team.teams > 1:  # of one team thread 0 has stored the partials itself
+        if self.team.teams > 1:  # with a single group, thread 0 has stored the partials itself
             b.barrier()
         with b.when(eq(THREAD, 0)):
             b.invoke(fence)
@@ -94,7 +94,7 @@ class CrossBlockReduction:
         return last
 
     def _mine(self, buffers: Sequence[Buffer], combine: Combine, start: Sequence[Expr], group: Expr) -> list[Expr]:
-        """What this thread folds of the parts: every ``team.size``-th, in order."""
+        """The partial results that this thread reduces: every ``team.size``-th, in order."""
         b, team = self.b, self.team
         totals = [b.allocate("both", buffer.dtype, (1,), Scope.REGISTER) for buffer in buffers]
         for total, value in zip(totals, start, strict=False):

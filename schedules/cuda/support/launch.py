@@ -1,4 +1,4 @@
-"""What every GPU schedule begins and ends with: a grid of blocks, and a kernel on a task's buffers."""
+"""The beginning and end of every GPU schedule: a grid of blocks, and a kernel on a task's buffers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import unravel
 
 WARP = 32
-"""Threads that run in step: the lanes of a warp."""
+"""Threads in lockstep: the lanes of a warp."""
 WARPGROUP = 128
 """Threads that multiply together on Hopper."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """A kernel in the making: ``grid`` numbers the blocks row by row over several extents, in one dimension.
+    """A kernel under construction: ``grid`` numbers the blocks row by row over several extents, in one dimension.
 
     A grid of one dimension has no small limit, and lets a schedule order its blocks.
     """
@@ -35,7 +35,7 @@ class Launch:
     b: Builder = field(default_factory=Builder)
 
     def begin(self) -> tuple[Inliner, tuple[Expr, ...]]:
-        """Values to compute with, and the block's position along each extent of the grid."""
+        """The first values, and the block's position along each extent of the grid."""
         values = Inliner(self.task, self.b)
         values.bind(THREAD, self.threads)
         total = product(self.grid)
@@ -45,8 +45,8 @@ class Launch:
     def kernel(self, note: str, min_blocks: int = 1) -> Kernel:
         """The finished kernel; ``note`` names the schedule and its configuration.
 
-        min_blocks: blocks that a multiprocessor shall hold at once. Where one is enough, the assembler does not spill
-        registers to make room for another; 0 leaves it the choice.
+        min_blocks: the number of blocks that a multiprocessor should hold at once. If 1 is enough, the assembler does
+        not spill registers to make room for another; 0 leaves it the choice.
         """
         task = self.task
         total = product(self.grid)
@@ -66,8 +66,8 @@ class Launch:
 
 
 def number_of_warpgroup(b: Builder, groups: int, values: Inliner) -> Expr:
-    """The number of this thread's warpgroup among ``groups``, as its warp's first lane says it: so the assembler sees
-    that it is the same for all lanes, and computes what depends on it once for a warp."""
+    """The number of this thread's warpgroup among ``groups``, broadcast from its warp's first lane: so the assembler
+    sees that it is uniform over the lanes, and computes dependent values once for a warp."""
     own = cast(values.simplifier(THREAD // WARPGROUP), i32)
     uniform = Intrinsic(instruction_named("shuffle_idx"), (index(WARP), own, const(0, i32)), i32, 1)
     number = b.let("warpgroup", cast(uniform, i64))
@@ -76,8 +76,8 @@ def number_of_warpgroup(b: Builder, groups: int, values: Inliner) -> Expr:
 
 
 def place_of(mapping: TaskMapping, worker: Expr, values: Inliner) -> tuple[Expr, ...]:
-    """The one task of ``worker`` in a mapping without repeats, such as spatial(4, 32): a place that names a thread by
-    more than one number, for what all threads do together and no loop may surround."""
+    """The single task of ``worker`` in a mapping without repeats, such as spatial(4, 32): a position that identifies a
+    thread by more than one number, for collective operations, which no loop may surround."""
     loops, indices = mapping.on(worker).lower(worker, lambda extent: Var("unused"))
     if loops:
         raise ScheduleError(f"{mapping} gives a worker several tasks", hint="Loop over them with Builder.mapped.")

@@ -1,4 +1,4 @@
-"""A thread for each piece of work: threads of a warp take neighbouring pieces."""
+"""One thread for each work item: threads of a warp take neighbouring items."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEWEST_THREADS = 2 * WARP
 
 
 def block_size(units: Dim, target: Target) -> int:
-    """Threads of a block: fewer where a small task would leave multiprocessors without work."""
+    """Threads of a block: fewer if a small task would leave multiprocessors without work."""
     known = static_size(units)
     threads = _THREADS
     while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
@@ -31,7 +31,8 @@ def block_size(units: Dim, target: Target) -> int:
 
 @contextmanager
 def each_unit(task: Task, units: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Inliner, list[Expr]]]:
-    """What one thread does with its unit: (kernel in the making, values, the unit's place along ``units``)."""
+    """Opens a kernel in which one thread computes one work item: (launch, values, the item's position along
+    ``units``)."""
     count = product(units)
     threads = block_size(count, target)
     launch = Launch(task, (ceil_div(count, threads),), threads)

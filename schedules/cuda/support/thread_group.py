@@ -1,9 +1,9 @@
-"""Teams of threads that reduce together: every thread of a team ends with the same result.
+"""Thread groups: threads that reduce together, so that each of them ends with the same result.
 
-    spatial(teams, size).on(thread)            a block is so many teams, neighbours in a team side by side
+    spatial(teams, size).on(thread)            the groups of a block; neighbours in a group side by side
 
 Partners exchange values across all distances that are powers of two (a butterfly): lanes of a warp by shuffles, warps
-through shared memory. A result does not depend on which thread asks, nor on timing.
+through shared memory. A result depends neither on the thread nor on timing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from taskmap.ir.types import i32
 from taskmap.schedules.cuda.support.launch import WARP
 
 Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
-"""(mine, other) -> both together, for a tuple of values that are reduced as one."""
+"""(mine, other) -> both combined, for a tuple of values that are reduced as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadGroup:
-    """``size`` threads, a power of two, of which this is the one numbered ``lane``; ``number`` is the team's.
+    """``size`` threads, a power of two, of which this is the one numbered ``lane``; ``number`` is the group's.
 
-    across: neighbouring threads are of neighbouring teams.
+    across: neighbouring threads belong to neighbouring groups.
     """
 
     b: Builder
@@ -37,7 +37,7 @@ class ThreadGroup:
     across: bool = False
 
     def all(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
-        """The values of all threads of the team together. Every thread of the block must arrive here."""
+        """The reduction of the values of all threads of the group. Every thread of the block must call this."""
         if self.across:
             return self._through_memory(list(values), combine)
         b, within = self.b, min(self.size, WARP)
@@ -54,7 +54,7 @@ class ThreadGroup:
         return self.in_warp(parts, combine, warps)
 
     def _through_memory(self, values: list[Expr], combine: Combine) -> list[Expr]:
-        """For teams whose threads are not neighbours: every thread takes the values of its team together, in order."""
+        """For groups whose threads are not neighbours: every thread reduces the values of its group, in order."""
         if self.size == 1:
             return values
         b = self.b

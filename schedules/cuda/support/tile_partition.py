@@ -1,4 +1,4 @@
-"""Sharing a tile out among the threads of a block, neighbours side by side."""
+"""Division of a tile among the threads of a block, neighbours side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 
 @dataclass(frozen=True, slots=True)
 class TilePartition:
-    """Rows × chunks of a tile among ``workers`` threads: a chunk is what a thread takes at once."""
+    """Rows × chunks of a tile among ``workers`` threads: a chunk is the unit that a thread takes at once."""
 
     rows: int
     chunks: int
@@ -23,12 +23,13 @@ class TilePartition:
         return repeat(*self.repeats) * spatial(*self.spread)
 
     def owner(self, lanes: int) -> TaskMapping:
-        """Over (row, chunk, element of the chunk): who holds which element."""
+        """Ownership over (row, chunk, element of the chunk)."""
         return repeat(*self.repeats, 1) * spatial(*self.spread, 1) * repeat(1, 1, lanes)
 
 
 def partition_tile(rows: int, chunks: int, threads: int) -> TilePartition | str:
-    """``rows`` × ``chunks`` among ``threads`` threads, or fewer, in equal parts; why not when that cannot be."""
+    """``rows`` × ``chunks`` among ``threads`` threads, or fewer, in equal parts; or the reason why that is
+    impossible."""
     across = min(chunks, threads)
     if chunks % across:
         return f"{threads} threads do not divide the {chunks} chunks of a row"

@@ -1,6 +1,6 @@
-"""How wide the accesses of a walk may be: vectors of up to 16 bytes, at addresses that are multiples of their size.
+"""Widths of vector accesses: up to 16 bytes, at addresses that are multiples of their size.
 
-Buffers start at multiples of 16 bytes; the launch sees to that.
+Buffers start at multiples of 16 bytes; the launch ensures that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _MOST_LANES = 16
 
 
 def vector_lanes(walks: Sequence[MemoryStep], axes: Sequence[Var], run: Sequence[int], extents: Sequence[Dim]) -> int:
-    """How many neighbouring elements along the merged axes ``run`` one thread takes: a power of two.
+    """The number of neighbouring elements along the merged axes ``run`` that one thread takes: a power of two.
 
-    1 unless every access either follows the run in memory, aligned, or does not depend on it.
+    1 unless every access either follows the run in memory, aligned, or is independent of it.
     """
     lanes = _MOST_LANES
     simplifier = Simplifier()
@@ -40,7 +40,7 @@ def vector_lanes(walks: Sequence[MemoryStep], axes: Sequence[Var], run: Sequence
 
 
 def is_aligned(walk: MemoryStep, along: Sequence[Var], lanes: int, simplifier: Simplifier) -> bool:
-    """Whether the address is a multiple of ``lanes`` elements wherever the position along the axes ``along`` is."""
+    """True if the address is a multiple of ``lanes`` elements at every position along the axes ``along``."""
     p = simplifier.poly(address(walk.buffer, walk.indices))
     mine = set(along)
     rest = {m: c for m, c in p.items() if not any(a in mine for a in m)}
@@ -53,6 +53,6 @@ def _uses(e: Expr, variables: set[Var]) -> bool:
 
 
 def fills(extent: Dim, lanes: int) -> bool:
-    """Whether ``extent`` is known to be a multiple of ``lanes``."""
+    """True if ``extent`` is known to be a multiple of ``lanes``."""
     size = static_size(extent)
     return size is not None and size % lanes == 0

@@ -63,7 +63,7 @@ def test_the_default_is_what_is_used_untuned() -> None:
     ("config", "why"),
     [
         (AttentionConfig(0, 128, Tile(7, 4)), "at least 1"),
-        (AttentionConfig(128, 128, Tile(8, 4)), "takes 36 registers, and there are 32"),
+        (AttentionConfig(128, 128, Tile(8, 4)), "takes 36 registers, but there are 32"),
         (AttentionConfig(129, 128, Tile(7, 4)), "there are 128 queries, not 129"),
         (AttentionConfig(128, 129, Tile(7, 4)), "there are 128 keys, not 129"),
     ],

@@ -72,7 +72,7 @@ def test_refusals_say_why() -> None:
     case = plain(f16, causal=False)
     for config, why in (
         (AttentionConfig("simt", 4, 8, 16), "do not divide"),
-        (AttentionConfig("simt", 64, 16, 16), "1024 are the most"),
+        (AttentionConfig("simt", 64, 16, 16), "limit of 1024"),
         (AttentionConfig("simt", 4, 16, 16, 3), "one or two stages"),
         (AttentionConfig("mma_m16n8k16_bf16_f32", 4, 16, 16), "does not multiply f16"),
         (AttentionConfig("simt", 8, 512, 128), "bytes of shared memory"),

@@ -101,7 +101,7 @@ def test_results_do_not_depend_on_the_order_of_blocks() -> None:
 
 def test_a_block_without_keys_is_refused() -> None:
     case = decode(keys=64)
-    with pytest.raises(ScheduleError, match="4 tiles of keys leave one of 3 blocks without any"):
+    with pytest.raises(ScheduleError, match="4 tiles of keys are not enough for 3 blocks"):
         schedule_attention(case.task, cuda(), SPLIT)
 
 

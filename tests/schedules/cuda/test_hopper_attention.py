@@ -119,7 +119,7 @@ def test_refusals_say_why() -> None:
     assert "multiples of 16 bytes" in reason(heads(64, 64, 60), ONE)
     n, y = Var("n"), heads(64, 64, 64)
     odd = {y.inputs[0]: (128 * n, 64 * n, n, 1)}
-    assert "fetch the queries: its strides are not multiples of 16 bytes" in reason(y, ONE, strides=odd)
+    assert "load the queries: its strides are not multiples of 16 bytes" in reason(y, ONE, strides=odd)
 
 
 def test_the_default_is_by_warpgroups_where_they_fill_the_gpu() -> None:

@@ -135,4 +135,4 @@ def test_what_does_not_come_to_a_stage() -> None:
     assert p is not None
     config = HopperConfig("wgmma_m64n192k16_f16_f32", 64, 192, 1, 2)
     why = validity(p, config, cuda("sm_90a"))
-    assert why == "the right factor does not come to a stage: 128 threads do not divide the 192 chunks of a row"
+    assert why == "the right operand cannot reach a stage: 128 threads do not divide the 192 chunks of a row"

@@ -169,7 +169,7 @@ def test_why_a_configuration_is_left_out() -> None:
     assert p is not None
     few, many = (MatmulConfig("mma_m16n8k16_f16_f32", 32, 32, d, 16, 16, s) for d, s in ((32, 2), (64, 4)))
     assert wasted(p, few, cuda()) is None
-    assert wasted(p, many, cuda()) == "4 stages hold 1 parts of k"
+    assert wasted(p, many, cuda()) == "4 stages hold only 1 k-tiles"
     assert wasted(p, replace(many, stages=2), cuda()) == "a sum of 16 terms leaves most of 64 empty"
     k = Var("k")
     later = find_product(fused([product("right", 64, 64, k, f16, "generic")]))
@@ -268,7 +268,7 @@ def test_why_a_sum_is_not_shared() -> None:
     k = Var("k")
     for m, n, depth, c, why in (
         (64, 64, k, config, "all sizes are known"),
-        (64, 64, 96, config, "3 parts of k leave one of 4 blocks without any"),
+        (64, 64, 96, config, "3 k-tiles are not enough for 4 blocks"),
         (8192, 8192, 4096, config, "take 1024 MiB"),
         (64, 64, 256, replace(config, split=0), "0 blocks cannot"),
     ):
@@ -379,7 +379,7 @@ def test_refusals_say_why() -> None:
     target = cuda()
     for config, why in (
         (MatmulConfig("simt", 48, 64, 8, 32, 32), "do not divide a block"),
-        (MatmulConfig("simt", 512, 512, 8, 32, 32), "1024 are the most"),
+        (MatmulConfig("simt", 512, 512, 8, 32, 32), "limit of 1024"),
         (MatmulConfig("simt", 64, 64, 8, 32, 32, stages=1), "one stage"),
         (MatmulConfig("simt", 512, 512, 64, 128, 64), "bytes of shared memory"),
         (MatmulConfig("simt", 16, 16, 2, 16, 16), "chunks of 4"),
