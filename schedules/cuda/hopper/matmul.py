@@ -88,7 +88,7 @@ def _endless(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, Loa
         return "persistent blocks need TMA loads of both operands"
     count = tiles_of(p, (c.block_m, c.block_n))
     if count is None:
-        return "persistent blocks need sizes that are known"
+        return "blocks can be persistent only if all sizes are known"
     return f"{count} tiles do not outnumber {target.cores} multiprocessors" if count <= target.cores else None
 
 

@@ -35,7 +35,7 @@ from taskmap.schedules.cuda.support.tile_partition import TilePartition, partiti
 
 Multiplier = Simt | Mma
 _COPIES = (4, 8, 16)
-NOT_ROUNDED = "factors of f32 may not be rounded to tf32, unless the option tf32 or PyTorch's settings say so"
+NOT_ROUNDED = "operands of f32 may be rounded to tf32 only if the option tf32 or PyTorch's settings allow it"
 
 
 def validity(p: Gemm, c: MatmulConfig, target: Target) -> str | None:

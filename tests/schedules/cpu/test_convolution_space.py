@@ -80,7 +80,7 @@ def test_the_default_is_what_is_used_untuned() -> None:
     [
         (ConvolutionConfig(Tile(0, 4), 1, 28, 1), "at least 1"),
         (ConvolutionConfig(Tile(8, 4), 1, 28, 1), "takes 36 registers, but there are 32"),
-        (ConvolutionConfig(Tile(8, 3), 1, 28, 1), "panels of 64 channels, and the tile has 48"),
+        (ConvolutionConfig(Tile(8, 3), 1, 28, 1), "panels of 64 channels, but the tile has 48"),
         (ConvolutionConfig(Tile(7, 4), 1, 28, 2), "has 1 panels of 64 channels, not 2"),
         (ConvolutionConfig(Tile(7, 4), 29, 28, 1), "there are 28 rows of output, not 29"),
         (ConvolutionConfig(Tile(7, 4), 1, 29, 1), "there are 28 columns of output, not 29"),

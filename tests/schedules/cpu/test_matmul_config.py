@@ -84,9 +84,9 @@ AVX512 = TARGETS[0]
         (MatmulConfig(Tile(6, 4), 20), WHOLE, "blocks of 20 rows are not whole tiles of 6"),
         (MatmulConfig(Tile(0, 4), 8), WHOLE, "every size is at least 1"),
         (MatmulConfig(Tile(6, 4), 6, 65), WHOLE, "a sum of 64 terms cannot be split into 65 k-blocks"),
-        (MatmulConfig(Tile(6, 4), 6, 2), Sizes(Var("m"), 64, 64, 1, 4), "the number of rows are known"),
+        (MatmulConfig(Tile(6, 4), 6, 2), Sizes(Var("m"), 64, 64, 1, 4), "the number of rows is known"),
         (MatmulConfig(Tile(6, 4), 6, 2), Sizes(64, 64, 64, 1, 4, one_sum=False), "runs along one axis"),
-        (MatmulConfig(Tile(6, 4), 6), Sizes(64, 64, 64, 1, 4, packed=32), "panels of 32 columns, and the tile has 64"),
+        (MatmulConfig(Tile(6, 4), 6), Sizes(64, 64, 64, 1, 4, packed=32), "panels of 32 columns, but the tile has 64"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason(config: MatmulConfig, given_sizes: Sizes, reason: str) -> None:

@@ -109,7 +109,7 @@ def test_refusals_say_why() -> None:
     assert "does not multiply" in reason(good, plain(f32))
     assert "do not divide" in reason(replace(good, block_m=96), plain())
     assert "has 64 columns" in reason(replace(good, block_n=128), plain())
-    assert "one stage" in reason(replace(good, stages=1), plain())
+    assert "a single stage" in reason(replace(good, stages=1), plain())
     assert "bytes of shared memory" in reason(replace(good, stages=20), plain())
     assert "no registers for the rest" in reason(replace(good, block_m=512), plain())
     boxed, persistent = replace(good, boxed=True), replace(good, persistent=True)

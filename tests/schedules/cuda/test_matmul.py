@@ -380,7 +380,7 @@ def test_refusals_say_why() -> None:
     for config, why in (
         (MatmulConfig("simt", 48, 64, 8, 32, 32), "do not divide a block"),
         (MatmulConfig("simt", 512, 512, 8, 32, 32), "limit of 1024"),
-        (MatmulConfig("simt", 64, 64, 8, 32, 32, stages=1), "one stage"),
+        (MatmulConfig("simt", 64, 64, 8, 32, 32, stages=1), "a single stage"),
         (MatmulConfig("simt", 512, 512, 64, 128, 64), "bytes of shared memory"),
         (MatmulConfig("simt", 16, 16, 2, 16, 16), "chunks of 4"),
         (MatmulConfig("mma_m16n8k16_f16_f32", 64, 64, 32, 32, 32), "does not multiply f32 by f32"),
