@@ -1,4 +1,4 @@
-"""Functions as the hardware approximates them, in numpy."""
+"""The hardware's approximations of functions, in numpy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 
 def approximated(spec: ApproximationSpec, x: Array) -> Array:
-    """The nearest f32 to the function of ``x``, f32; subnormal numbers are 0, with their sign."""
+    """The f32 nearest to the function of ``x``, which is f32; subnormal numbers become 0 with their sign."""
     with np.errstate(all="ignore"):
         return _normal(function_named(spec.function).reference(_normal(np.asarray(x, np.float32))))
 

@@ -1,4 +1,4 @@
-"""What several threads do together: products by tensor cores, moves of matrices."""
+"""Instructions that several threads execute together: tensor core products, moves of matrices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def product(calls: Sequence[InstructionCall]) -> None:
 
 
 def _warpgroup(calls: Sequence[InstructionCall], spec: MatMulSpec) -> None:
-    """wgmma: b, and a unless it is in registers, are in shared memory."""
+    """wgmma: b is in shared memory, and so is a unless it is in registers."""
     call, instruction = calls[0], calls[0].instruction
     held = [c.registers() for c in calls]
     constants = {
@@ -78,7 +78,7 @@ def _warpgroup(calls: Sequence[InstructionCall], spec: MatMulSpec) -> None:
 
 
 def _matrix(calls: Sequence[InstructionCall]) -> None:
-    """ldmatrix and stmatrix: rows of matrices of 8×8, and the registers that hold them."""
+    """ldmatrix and stmatrix: rows of 8×8 matrices, and the registers that hold them."""
     instruction = calls[0].instruction
     spec = instruction.spec
     assert isinstance(spec, MatrixMoveSpec)
@@ -104,10 +104,10 @@ def _matrix(calls: Sequence[InstructionCall]) -> None:
 def _rows(
     calls: Sequence[InstructionCall], spec: MatrixMoveSpec, region: Region, extents: Coords
 ) -> list[InstructionOperand]:
-    """The rows of the matrices of a tile in memory, each accessed by the lane that would give its address."""
+    """The rows of a tile's matrices in memory, each accessed by the lane that passes its address."""
     call = calls[0]
     tile = (
-        fragment(region.buffer.owner, extents, call.instruction.workers) if region.buffer.owner else "nobody holds it"
+        fragment(region.buffer.owner, extents, call.instruction.workers) if region.buffer.owner else "it has no owner"
     )
     owner = next(p.owner for p in call.instruction.parameters if p.place is Place.REGISTERS)
     assert owner is not None
@@ -132,7 +132,7 @@ def _rows(
 
 
 def _opaque(calls: Sequence[InstructionCall]) -> None:
-    """wmma.load and wmma.store: a matrix whose rows lie a stride apart, from the address that all lanes give."""
+    """wmma.load and wmma.store: a matrix with rows a stride apart, from the address that all lanes pass."""
     call = calls[0]
     spec = call.instruction.spec
     assert isinstance(spec, FragmentMoveSpec)
@@ -146,7 +146,7 @@ def _opaque(calls: Sequence[InstructionCall]) -> None:
     at = memory.address(start) + (columns * stride + rows if by_columns else rows * stride + columns)
     data = memory.storage
     if np.any(at >= data.data.size):
-        raise VerifyError(f"{call.instruction.name} goes beyond {region.buffer!r}")
+        raise VerifyError(f"{call.instruction.name} accesses elements beyond the end of {region.buffer!r}")
     if spec.store:
         tile = collect(np.array([lane.load() for lane in held]), owner)
         data.data[at] = tile.reshape(-1)
@@ -154,13 +154,13 @@ def _opaque(calls: Sequence[InstructionCall]) -> None:
             data.written[at] = True
         return
     if data.written is not None and not data.written[at].all():
-        raise VerifyError(f"{call.instruction.name} reads a part of {region.buffer!r} to which nothing was written")
+        raise VerifyError(f"{call.instruction.name} reads a part of {region.buffer!r} that has not been written")
     for lane, values in zip(held, distribute(data.data[at].reshape(spec.shape), owner), strict=True):
         lane.store(values)
 
 
 def _met(calls: Sequence[InstructionCall]) -> None:
-    """A barrier of the group: coming together was all."""
+    """A barrier of the group: synchronising was its whole effect."""
 
 
 TOGETHER: dict[type, Callable[[Sequence[InstructionCall]], None]] = {
@@ -169,4 +169,4 @@ TOGETHER: dict[type, Callable[[Sequence[InstructionCall]], None]] = {
     FragmentMoveSpec: _opaque,
     BarrierSpec: _met,
 }
-"""By the kind of spec."""
+"""The effect of each kind of spec."""

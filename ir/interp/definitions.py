@@ -1,9 +1,9 @@
-"""The meaning of a compute definition: its value by numpy, over all indices at once.
+"""The meaning of a compute definition: its value in numpy, over all indices at once.
 
-Every variable in scope owns one axis of a grid, and a subexpression is an array that broadcasts over the grid, of
-extent one along each axis on which it does not depend. A reduction appends its axes and folds them away. bf16 and the
-floats of tensor instructions live in float32 arrays that hold their values. Sums and products of floats are accumulated
-in float64 and rounded once.
+Every variable in scope owns one axis of a grid. A subexpression is an array that broadcasts over the grid, with extent
+one along each axis that it does not depend on. A reduction appends its axes and reduces over them. bf16 and the floats
+of tensor instructions are stored in float32 arrays. Sums and products of floats are accumulated in float64 and rounded
+once.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def size_of(dim: Dim, dims: Mapping[Var, int]) -> int:
 def evaluate(compute: Compute, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> Array:
     """The output of ``compute`` on ``arrays``, one for each formal input; ``dims`` gives the symbolic sizes.
 
-    Raises GraphError when an array does not have the shape of its formal, and VerifyError when the body loads beyond
-    the bounds of an input.
+    Raises GraphError for an array whose shape differs from its formal's, and VerifyError if the body loads outside an
+    input.
     """
     dims = dims or {}
     shape = tuple(size_of(d, dims) for d in compute.shape)
@@ -181,7 +181,7 @@ class _Grid:
         return self._transposed(e, array) if self._is_plain(e, array) else np.asarray(array[tuple(positions)])
 
     def _is_plain(self, e: Load, array: Array) -> bool:
-        """Whether the load reads the whole tensor, each dimension by a variable of its own: then it is a transpose."""
+        """True if the load reads the whole tensor, each dimension by its own variable, so that it is a transpose."""
         places = [self.place.get(i) if isinstance(i, Var) else None for i in e.indices]
         return (
             None not in places
@@ -213,7 +213,7 @@ class _Grid:
 
     def _scatter(self, e: Scatter) -> Array:
         if tuple(e.here) != tuple(var for var, _ in self.axes):
-            raise VerifyError("a scatter is a part of a larger definition", why="it has to be a definition of its own.")
+            raise VerifyError("a scatter is part of a larger definition", why="it must be a definition of its own.")
         inner = _Grid(self.arrays, [(var, size_of(extent, self.dims)) for var, extent in e.axes], self.dims)
         shape = tuple(n for _, n in inner.axes)
         out = np.array(np.broadcast_to(self.value(e.initial), tuple(n for _, n in self.axes)))
@@ -228,7 +228,7 @@ class _Grid:
 
     def _recurrence(self, e: Recurrence) -> Array:
         if tuple(e.here) != tuple(var for var, _ in self.axes):
-            raise VerifyError("a recurrence is a part of a larger definition", why="it has to be one of its own.")
+            raise VerifyError("a recurrence is part of a larger definition", why="it must be one of its own.")
         axes = [(var, size_of(extent, self.dims)) for var, extent in e.axes]
         shape, steps = tuple(n for _, n in axes), size_of(e.steps, self.dims)
 
@@ -250,7 +250,7 @@ class _Grid:
         return out
 
     def _contraction(self, inner: _Grid, product: Binary, count: int, dtype: DType) -> Array:
-        """sum(a * b) without forming a * b: each factor drops its axes of extent one, and einsum does the rest."""
+        """sum(a * b) without forming a * b: each factor drops its axes of extent one, then einsum reduces."""
         a, b = inner.value(product.a), inner.value(product.b)
         rank = len(inner.axes)
         letters = range(rank)

@@ -1,7 +1,7 @@
-"""What invoked instructions do in the interpreter, from their specs and owners alone.
+"""The effect of invoked instructions in the interpreter, from their specs and owners alone.
 
-Asynchronous copies land at once, so that committing and waiting do nothing: whether a kernel waits for what it uses is
-for the simulator to see. A barrier in shared memory (mbarrier) and a named barrier do make threads wait.
+Asynchronous copies complete at once, so commits and waits have no effect: only the simulator sees whether a kernel
+waits for the data it uses. Barriers in shared memory (mbarrier) and named barriers do make threads wait.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Coords = tuple[int, ...]
 
 
 NOTHING = (FenceSpec, GroupSpec, PrefetchSpec, RegisterLimitSpec, RegisterHoldSpec, GridSpec)
-"""What changes no value, where copies land at once."""
+"""Specs that change no value, given that copies complete at once."""
 
 
 class Invocations:
-    """Instructions of one kernel, each compiled once to a function of a frame, or of the frames of a group."""
+    """The instructions of one kernel, each compiled once to a function of a frame, or of the frames of a group."""
 
     def __init__(self, expressions: ExpressionCompiler) -> None:
         self.expressions = expressions
@@ -54,7 +54,7 @@ class Invocations:
         )
 
     def operands(self, s: Invoke) -> Callable[[Environment], list[Any]]:
-        """Regions become (start, extents), values values, tensor maps themselves."""
+        """Regions become (start, extents), values are evaluated, tensor maps stay."""
         getters: list[Callable[[Environment], Any]] = []
         for operand in s.operands:
             if isinstance(operand, Region):
@@ -91,7 +91,7 @@ class Invocations:
         effect([InstructionCall(s, s.instruction, frame, get(frame), lane) for lane, frame in enumerate(frames)])
 
     def waits(self, s: Invoke) -> Callable[[Environment], Until | None] | None:
-        """For an instruction that may make its thread wait: what it waits for, after its effect."""
+        """The condition that an instruction waits for after its effect; None for one that never waits."""
         spec, get = s.instruction.spec, self.operands(s)
         if isinstance(spec, MbarrierSpec) and spec.action == "wait":
 
@@ -122,7 +122,7 @@ def _product_alone(call: InstructionCall) -> None:
 
 
 def needs_company(instruction: Instruction) -> bool:
-    """Whether several threads have to come together to execute an instruction."""
+    """True if several threads must synchronise to execute an instruction."""
     spec = instruction.spec
     return (
         instruction.workers > 1
@@ -132,7 +132,7 @@ def needs_company(instruction: Instruction) -> bool:
 
 
 def may_wait(instruction: Instruction) -> bool:
-    """Whether an instruction of one thread may make it wait."""
+    """True if an instruction of one thread may make it wait."""
     spec = instruction.spec
     return (isinstance(spec, MbarrierSpec) and spec.action == "wait") or (
         isinstance(spec, BarrierSpec) and spec.among == "threads"

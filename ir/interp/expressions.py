@@ -49,12 +49,12 @@ Eval = Callable[["Environment"], Value]
 
 @dataclass(slots=True)
 class Environment:
-    """What one worker sees: its variables, the buffers in scope, and who it is.
+    """The state visible to one worker: its variables, the buffers in scope, and its identity.
 
-    access: who it is to memory that it shares with other blocks or iterations; shared_access: to its block's own;
-    private_access: to its own, if that is apart.
-    lenient: how many enclosing selects discard what is being evaluated. exchanged: results of instructions that several
-    threads execute together, by expression. meetings: what the threads of its block wait for.
+    access: its identity towards memory shared with other blocks or iterations; shared_access: towards its block's own;
+    private_access: towards its own, if that is separate.
+    lenient: the number of enclosing selects that discard the current value. exchanged: results of instructions that
+    several threads execute together, by expression. meetings: the synchronisation state of its block.
     """
 
     vars: dict[Var, Value]
@@ -69,7 +69,7 @@ class Environment:
     meetings: Any = None
 
     def access_to(self, buffer: Buffer) -> CheckedAccess:
-        """Who accesses ``buffer``."""
+        """The identity of the worker towards ``buffer``."""
         if buffer in self.shared:
             return self.shared_access
         return self.access if self.private_access is None or buffer.scope is Scope.GLOBAL else self.private_access
@@ -79,7 +79,7 @@ class Environment:
         try:
             return self.memory[buffer]
         except KeyError:
-            raise VerifyError(f"{buffer!r} is used where it is not allocated") from None
+            raise VerifyError(f"{buffer!r} is used outside the scope of its allocation") from None
 
 
 _LIMIT = 1 << 63
@@ -99,11 +99,11 @@ def _nonzero(name: str, op: Callable[[Value, Value], Value]) -> Callable[[Value,
 
 
 def _natural(name: str, op: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
-    """tdiv and tmod promise that no operand is negative; a broken promise is a wrong proof somewhere."""
+    """tdiv and tmod require non-negative operands; a violation means that some proof is wrong."""
 
     def run(a: Value, b: Value) -> Value:
         if np.any(np.less(a, 0)) or not np.all(np.greater(b, 0)):
-            raise VerifyError(f"{name} of {a} and {b}: it is only for a >= 0 and b > 0")
+            raise VerifyError(f"{name} of {a} and {b}: it is defined only for a >= 0 and b > 0")
         return op(a, b)
 
     return run
@@ -129,7 +129,7 @@ _COMPARE: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def as_value(x: Value, dtype: DType, lanes: int = 1) -> Value:
-    """``x`` in the form that a value of ``dtype`` has here."""
+    """``x`` in the representation of a value of ``dtype``."""
     array = convert(np.asarray(x), dtype)
     if lanes > 1:
         return np.broadcast_to(array, (lanes,))
@@ -138,7 +138,7 @@ def as_value(x: Value, dtype: DType, lanes: int = 1) -> Value:
 
 
 def _given(e: Intrinsic, frame: Environment) -> Value:
-    """The threads have met, and each was given its result, before an instruction of several is evaluated."""
+    """The result of an instruction of several threads; they have synchronised, and each was given its result."""
     if id(e) not in frame.exchanged:
         by = f"{e.instruction.workers} workers"
         raise VerifyError(
@@ -192,7 +192,7 @@ class ExpressionCompiler:
             if key in frame.remembered:
                 return frame.remembered[key]
             value = run(frame)
-            if not frame.lenient:  # what was read leniently may be poison
+            if not frame.lenient:  # a value read leniently may be poison
                 frame.remembered[key] = value
             return value
 
@@ -328,7 +328,7 @@ class ExpressionCompiler:
         return run
 
     def reduce(self, e: Reduce | Scatter | Recurrence) -> Eval:
-        raise VerifyError("a reduction of a compute definition stands in a kernel", why="kernels reduce by loops.")
+        raise VerifyError("a kernel contains a reduction of a compute definition", why="kernels reduce with loops.")
 
 
 _COMPILE: dict[type, Callable[[ExpressionCompiler, Any], Eval]] = {

@@ -1,6 +1,4 @@
-"""What an instruction does, from its spec and its owners alone: the reference that every way of running it must
-equal.
-"""
+"""The semantics of an instruction, from its spec and owners alone: the reference that all implementations match."""
 
 from __future__ import annotations
 
@@ -46,22 +44,22 @@ def distribute(tile: Array, owner: TaskMapping) -> Array:
 
 
 def collect(registers: Array, owner: TaskMapping) -> Array:
-    """The tile that registers (workers, slots) hold. Raises InputError when workers that share an element disagree."""
+    """The tile held by registers (workers, slots). Raises InputError if workers that share an element disagree."""
     tile = np.zeros(owner.task_shape, registers.dtype)
     seen: set[tuple[int, ...]] = set()
     for worker in range(owner.num_workers):
         for task, value in zip(owner(worker), registers[worker], strict=True):
             if task in seen and tile[task] != value and not (np.isnan(tile[task]) and np.isnan(value)):
-                raise InputError(f"worker {worker} holds {value} as element {task}, another one {tile[task]}")
+                raise InputError(f"worker {worker} holds {value} as element {task}, another worker {tile[task]}")
             tile[task] = value
             seen.add(task)
     return tile
 
 
 def multiply(c: Array, a: Array, b: Array, dtype: DType) -> Array:
-    """c + a @ b in ``dtype``, that of c, one k after the other, each product and each sum rounded.
+    """c + a @ b in ``dtype``, that of c, one k after another, with each product and each sum rounded.
 
-    bf16 is float32 that holds bf16 values.
+    bf16 values are stored as float32.
     """
     total = c
     for k in range(a.shape[-1]):
@@ -71,22 +69,22 @@ def multiply(c: Array, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def execute(instruction: Instruction, *operands: Any) -> Any:
-    """What one instruction makes of its operands, in numpy; bf16 and the floats of tensor instructions are float32.
+    """The result of one instruction in numpy; bf16 and the floats of tensor instructions are float32.
 
-    Registers of a tile are arrays (workers, slots); operands that no worker owns are whole matrices. By spec:
+    Registers of a tile are arrays (workers, slots); operands without an owner are whole matrices. By spec:
 
         MatMul        (c, a, b) -> the new registers of c
         Move, CachedMove   (elements) -> the same
         MatrixMove    load: (rows of memory) -> registers; store: (registers) -> rows
-        FragmentMove  the same, of a matrix
-        AsyncCopy     (bytes) or (bytes, how many are copied) -> the bytes that land
+        FragmentMove  the same, for a matrix
+        AsyncCopy     (bytes) or (bytes, number of bytes copied) -> the bytes written
         TensorMove    load: (tensor, box, coordinates, bytes of an element, swizzle) -> shared memory;
                       others: (tensor, box, coordinates, shared memory, bytes, swizzle) -> tensor
         Shuffle       (width, values, others) -> values       Vote (votes) -> votes       WarpReduce (values) -> values
-        Atomic        (memory, places, values, ...) -> (memory, what was there)
+        Atomic        (memory, places, values, ...) -> (memory, previous values)
         Convert       (values) -> values
 
-    Raises InputError for an instruction that computes and moves nothing, such as a barrier.
+    Raises InputError for an instruction that neither computes nor moves data, such as a barrier.
     """
     meaning = _MEANINGS.get(type(instruction.spec))
     if meaning is None:
@@ -104,7 +102,7 @@ def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
 
 
 def _held(instruction: Instruction, moved: Array) -> Array:
-    """A tile and its registers."""
+    """A tile from its registers, or the registers from the tile."""
     owner = instruction.owner_c
     if owner is None:
         return moved
@@ -132,9 +130,9 @@ def _convert(instruction: Instruction, x: Array) -> Array:
 
 
 def cast_spec(instruction: Instruction, kind: type[S]) -> S:
-    """The instruction's spec, of this kind. Raises InputError for another."""
+    """The instruction's spec, of this kind. Raises InputError for another kind."""
     if not isinstance(instruction.spec, kind):
-        raise InputError(f"{instruction} is no {kind.__name__}")
+        raise InputError(f"{instruction} is not a {kind.__name__}")
     return instruction.spec
 
 

@@ -25,7 +25,7 @@ _POISON = 0x5A
 
 
 def poison(count: int, dtype: DType) -> Array:
-    """``count`` elements that stand out: NaN for floats, a pattern for integers, True for bool."""
+    """``count`` conspicuous elements: NaN for floats, a pattern for integers, True for bool."""
     numpy_type = NUMPY_TYPES[dtype.name]
     if dtype.is_float:
         return np.full(count, np.nan, numpy_type)
@@ -37,9 +37,9 @@ def poison(count: int, dtype: DType) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class CheckedAccess:
-    """Who accesses: ``worker`` among those that run concurrently in ``epoch`` (0: nobody else runs).
+    """The identity behind an access: ``worker`` among those that run concurrently in ``epoch`` (0: no others).
 
-    ``owner`` is the thread, as an owner of distributed buffers.
+    ``owner`` is the thread's number as an owner of distributed buffers.
     """
 
     epoch: int = 0
@@ -49,8 +49,8 @@ class CheckedAccess:
 
 @dataclass(slots=True)
 class Storage:
-    """Flat elements; which have been written; and, of concurrent workers, who wrote and read each one last, unless they
-    are ordered in ways not followed here (not ``tracked``)."""
+    """Flat elements; flags of those written; and, with concurrent workers, each element's last writer and reader. Not
+    ``tracked``: the workers are ordered in ways that the interpreter does not follow."""
 
     data: Array
     written: Array | None = None
@@ -60,13 +60,13 @@ class Storage:
 
     @staticmethod
     def uninitialised(count: int, dtype: DType) -> Storage:
-        """Poisoned storage, nothing written."""
+        """Poisoned storage without any element written."""
         return Storage(poison(count, dtype), np.zeros(count, np.bool_))
 
 
 @dataclass(slots=True)
 class Memory:
-    """A buffer with sizes known, as a view of a storage."""
+    """A buffer with known sizes, as a view of a storage."""
 
     buffer: Buffer
     shape: tuple[int, ...]
@@ -77,7 +77,7 @@ class Memory:
     _owners: int = 0
 
     def load(self, indices: Sequence[Position], access: CheckedAccess, lenient: bool) -> Any:
-        """The elements at ``indices``, ints or arrays of one length; ``lenient`` when uninitialised ones do no harm."""
+        """The elements at ``indices``, ints or arrays of one length; ``lenient`` if uninitialised ones do no harm."""
         at = self.address(indices)
         storage = self.storage
         if self.buffer.owner is not None:
@@ -104,7 +104,7 @@ class Memory:
             storage.written[at] = True
 
     def address(self, indices: Sequence[Position]) -> Position:
-        """Where the elements lie in the storage. IndexOutOfRangeError outside the shape or the storage."""
+        """The addresses of the elements. IndexOutOfRangeError outside the shape or the storage."""
         for d, (i, n) in enumerate(zip(indices, self.shape, strict=True)):
             inside = 0 <= i < n if isinstance(i, int) else bool(np.all((i >= 0) & (i < n)))
             if not inside:
@@ -142,7 +142,7 @@ class Memory:
         self.storage.data[self._addresses()] = values
 
     def unwritten(self) -> tuple[int, ...] | None:
-        """The index of an element that nothing was written to, or None."""
+        """The index of an element that has not been written, or None."""
         if self.storage.written is None:
             return None
         missing = np.argwhere(~self.storage.written[self._addresses()])
@@ -168,12 +168,12 @@ class Memory:
         for lane in zip(*(_each(i) for i in np.broadcast_arrays(*indices)), strict=True):
             if lane not in self._owned[worker]:
                 raise VerifyError(
-                    f"worker {worker} touches {self._element(indices)}, which it does not hold",
+                    f"worker {worker} accesses {self._element(indices)}, which it does not hold",
                     why=f"{self.buffer!r} is distributed by {owner}.",
                 )
 
     def track_read(self, at: Array, access: CheckedAccess) -> None:
-        """Note that elements, given by address, are read."""
+        """Record that elements, given by address, are read."""
         self._track_read(at, access, [at])
 
     def _track_read(self, at: Position, access: CheckedAccess, indices: Sequence[Position]) -> None:
@@ -215,7 +215,7 @@ def _each(at: Position) -> Sequence[int]:
 def adopt(buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, array: Array) -> Memory:
     """Memory that holds ``array``: the logical tensor, or its flat storage, which is then written in place.
 
-    Raises InputError when the array has neither form or another element type.
+    Raises InputError for an array of neither form, or of another element type.
     """
     if array.dtype != NUMPY_TYPES[buffer.dtype.name]:
         raise InputError(f"{buffer!r} is given an array of {array.dtype}")
@@ -237,7 +237,7 @@ def adopt(buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...], offs
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense tensor whose last dimension is contiguous."""
+    """Strides of a dense tensor with its last dimension contiguous."""
     steps = [1]
     for n in reversed(shape[1:]):
         steps.append(steps[-1] * n)
@@ -245,7 +245,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def span(buffer: Buffer, shape: Sequence[int], strides: Sequence[int], offset: int) -> int:
-    """How many elements the storage needs."""
+    """The number of elements that the storage needs."""
     if buffer.layout is not None:
         return int(buffer.layout.size)  # type: ignore[attr-defined]  # checked by the verifier
     if 0 in shape:

@@ -1,6 +1,6 @@
-"""One thread's part in an instruction: its operands, and what the threads of its block share.
+"""One thread's part in an instruction: its operands, and the state shared by the threads of its block.
 
-An operand in registers is the slots of this thread, in their order; one in memory all that lies in its region.
+An operand in registers is this thread's slots, in order; one in memory is every element of its region.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Coords = tuple[int, ...]
 
 @dataclass(slots=True)
 class Mbarrier:
-    """Arrivals and bytes that its phase still waits for, and how many phases have completed."""
+    """The arrivals and bytes that its phase still waits for, and the number of completed phases."""
 
     count: int
     pending: int
@@ -39,20 +39,22 @@ class Mbarrier:
         self.pending -= arrivals
         self.bytes += bytes
         if self.pending < 0:
-            raise VerifyError(f"an mbarrier of {self.count} arrivals has one more", why="its phase was complete.")
+            raise VerifyError(
+                f"an mbarrier of {self.count} arrivals has one more", why="its phase was already complete."
+            )
         if self.pending == 0 and self.bytes == 0:
             self.pending = self.count
             self.phases += 1
 
     def has_completed(self, parity: int) -> bool:
-        """Whether the phase of this parity is over."""
+        """True if the phase of this parity is over."""
         return self.phases % 2 != parity % 2
 
 
 @dataclass(slots=True)
 class Meetings:
-    """What the threads of one block share besides memory: mbarriers by place, named barriers by number, the operands of
-    wgmma by the values of their descriptors."""
+    """The state that threads of one block share besides memory: mbarriers by place, named barriers by number, and the
+    operands of wgmma by the values of their descriptors."""
 
     mbarriers: dict[tuple[int, int], Mbarrier] = field(default_factory=dict)
     named: dict[int, list[int]] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class Meetings:
 
 @dataclass(slots=True)
 class InstructionOperand:
-    """A region in one thread: how to get at its elements, in the order in which the instruction has them."""
+    """A region in one thread, with access to its elements in the instruction's order."""
 
     memory: Memory
     at: tuple[Array, ...]

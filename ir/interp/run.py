@@ -1,8 +1,8 @@
 """The meaning of a kernel: an interpreter that trusts nothing.
 
-It runs any kernel, lowered or not, in the exact element types, and reports what a processor would not: an index out of
-bounds, a read of something uninitialised, a race, a barrier that not every thread reaches, an output left unwritten.
-Parallel loops, blocks and threads run in an order shuffled by a seed.
+It runs any kernel, lowered or not, in the exact element types, and reports errors that a processor would not: an index
+out of bounds, a read of uninitialised memory, a race, a barrier that some threads do not reach, an output left
+unwritten. Parallel loops, blocks and threads run in an order shuffled by a seed.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def interpret(
 ) -> dict[Buffer, Array]:
     """Run ``kernel``; the result holds a logical array for each output.
 
-    arrays: for each input a logical array (of the buffer's shape), or its flat storage; the same flat array may serve
-    several buffers, which then alias, and is written in place. An output may be given too, where the kernel updates it;
-    one that is not given starts poisoned, and every element of it must be written. bf16 is float32 with bf16 values.
-    dims: the symbolic sizes. seed: the order of what runs concurrently.
+    arrays: for each input a logical array (of the buffer's shape) or its flat storage; one flat array may serve several
+    buffers, which then alias, and is written in place. An output may be given too, if the kernel updates it; an output
+    that is not given starts poisoned, and every element of it must be written. bf16 is float32 with bf16 values.
+    dims: the symbolic sizes. seed: determines the order of concurrent work.
 
-    Raises InputError for missing or wrong inputs, IndexOutOfRangeError and VerifyError for what the kernel does wrong.
+    Raises InputError for missing or wrong inputs, IndexOutOfRangeError and VerifyError for errors of the kernel.
     """
     missing = [b.name for b in kernel.buffers if b not in arrays and b not in kernel.outputs]
     missing += [v.name for v in kernel.dims if v not in (dims or {})]
@@ -96,7 +96,7 @@ class _Machine:
         self.epochs = itertools.count(1)
         self.sizes = Environment(self.dims, {}, {})
         self.on_gpu = bool(kernel.threads)
-        # Threads that wait for each other in other ways than at a barrier of all are ordered in ways not followed here.
+        # Threads that wait other than at a barrier of all threads are ordered in ways not followed here.
         self.tracks_shared = not any(isinstance(s, Invoke) and _orders(s) for s in walk_stmts(kernel.body))
 
     def run(self, arrays: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
@@ -163,7 +163,7 @@ class _Machine:
             self.run_block(frames, body)
 
     def run_block(self, frames: Sequence[Environment], body: Meets) -> None:
-        """Every thread of a block."""
+        """Run every thread of a block."""
         meetings = Meetings()
 
         def epoch() -> None:
@@ -204,7 +204,7 @@ class _Machine:
         return run
 
     def located(self, stmt: Stmt, step: Plain) -> Plain:
-        """``step`` with its errors placed at the statement, innermost first."""
+        """``step`` with its errors located at the statement, innermost first."""
         if isinstance(stmt, (For, MappedFor, If)):
             return step
 
@@ -256,7 +256,7 @@ class _Machine:
         return exchange
 
     def inner(self, stmt: Stmt) -> Meets:
-        """A statement whose own expressions are ready to be evaluated."""
+        """A statement with its own collective expressions already evaluated."""
         if isinstance(stmt, Invoke):
             return self.invoked(stmt)
         if isinstance(stmt, MatMul) and stmt.c.buffer.owner is not None:
@@ -293,7 +293,7 @@ class _Machine:
         return loop
 
     def invoked(self, stmt: Invoke) -> Meets:
-        """An instruction for which threads come together, or wait."""
+        """An instruction for which threads synchronise or wait."""
         waits = self.invocations.waits(stmt)
         if waits is None:
             request = Collective(stmt, stmt.instruction.name, stmt.instruction.workers, (), stmt.source)
@@ -401,7 +401,7 @@ class _Machine:
         return run
 
     def barrier(self, stmt: Barrier) -> Plain:
-        raise VerifyError("a barrier stands in a kernel without threads", where=stmt.source)
+        raise VerifyError("a kernel without threads contains a barrier", where=stmt.source)
 
     def region(self, region: Region) -> Callable[[Environment], tuple[tuple[int, ...], tuple[int, ...]]]:
         """(start, extents) of a region in a frame."""
@@ -438,7 +438,7 @@ class _Machine:
         return run
 
     def parts(self, stmt: Move) -> Callable[[Environment, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
-        """The parts of a copy that one thread does, offset and shape; None when it does all of it."""
+        """The parts of a copy done by one thread, as offset and shape; None if it does the whole copy."""
         owners = [r.buffer.owner for r in (stmt.dst, stmt.src) if r.buffer.owner is not None]
         mapping = stmt.mapping or (owners[0] if owners and self.on_gpu else None)
         if mapping is None:
@@ -474,8 +474,8 @@ class _Machine:
         return run
 
     def matmul_together(self, stmt: MatMul, frames: Sequence[Environment]) -> None:
-        """A product into a tile that several threads hold: every operand is read where it is, each result written by
-        those who hold it."""
+        """A product into a tile that several threads hold: every operand is read from its holders, each result is
+        written by its holders."""
         tiles = []
         for r in (stmt.c, stmt.a, stmt.b):
             start, extents = self.region(r)(frames[0])
@@ -492,7 +492,7 @@ class _Machine:
     def held(
         self, frames: Sequence[Environment], b: Buffer, start: Sequence[int], shape: Sequence[int]
     ) -> Iterator[tuple[Environment, tuple[Array, ...]]]:
-        """For each thread the elements of a part of a distributed buffer that it holds, counted from the start."""
+        """For each thread, its elements of a part of a distributed buffer, relative to the part's start."""
         assert b.owner is not None
         for frame in frames:
             tasks = np.array(b.owner(frame.vars[THREAD] % b.owner.num_workers), np.int64).reshape(-1, len(shape))
@@ -502,17 +502,17 @@ class _Machine:
                 yield frame, tuple(at[inside].T)
 
     def gather(self, frames: Sequence[Environment], b: Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
-        """A part of a buffer that a group of threads sees as one."""
+        """A part of a buffer as a group of threads sees it together."""
         if b.owner is None:
             frame = frames[0]
             if b.scope in (Scope.GLOBAL, Scope.SHARED):
                 kept = frame.access, frame.shared_access
-                # Read on behalf of all: whoever else writes it meanwhile races, this thread included.
+                # Read on behalf of all threads: any concurrent writer races, this thread included.
                 frame.access, frame.shared_access = (replace(a, worker=-2) for a in kept)
                 values = self.read(frame, b, start, shape)
                 frame.access, frame.shared_access = kept
                 return values
-            raise VerifyError(f"{b!r} is each thread's own: threads cannot multiply it together")
+            raise VerifyError(f"{b!r} is private to each thread: threads cannot multiply it together")
         tile = np.zeros(tuple(shape), NUMPY_TYPES[b.dtype.name])
         for frame, at in self.held(frames, b, start, shape):
             indices = [s + i for s, i in zip(start, at, strict=True)]
@@ -521,7 +521,7 @@ class _Machine:
 
 
 def _meets(s: Stmt) -> bool:
-    """Whether a statement itself makes threads meet or wait."""
+    """True if a statement itself makes threads synchronise or wait."""
     if (
         isinstance(s, Barrier)
         or (isinstance(s, MatMul) and s.c.buffer.owner is not None)
@@ -550,7 +550,7 @@ def _exchanges(root: Expr) -> list[Intrinsic]:
 
 
 def _orders(s: Invoke) -> bool:
-    """Whether an instruction orders some threads, or copies that nobody waits for here."""
+    """True if an instruction orders some threads, or signals asynchronous copies."""
     spec = s.instruction.spec
     return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (
         isinstance(spec, BarrierSpec) and spec.among == "cluster"
@@ -560,7 +560,7 @@ def _orders(s: Invoke) -> bool:
 def _spread(
     offset: Sequence[int], shape: Sequence[int], start: Sequence[int], extents: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Start and extents of a part of a region, whose dimensions of one element the part does not mention."""
+    """Start and extents of a part of a region, including the dimensions of one element that the part leaves out."""
     at, size = list(start), [1] * len(extents)
     for d, o, n in zip([d for d, n in enumerate(extents) if n != 1], offset, shape, strict=True):
         at[d], size[d] = at[d] + o, n

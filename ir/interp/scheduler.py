@@ -1,7 +1,8 @@
-"""Threads of a block, interleaved: each runs until it has to meet others, in any order, and those who met go on.
+"""The threads of a block, interleaved: each runs, in any order, until it must synchronise, and then continues with the
+others of its group.
 
-A thread asks for a meeting by yielding what it waits for: a barrier, an instruction that several threads execute
-together, a condition. Nobody able to go on is a deadlock, which is an error of the kernel.
+A thread synchronises by yielding a request: a barrier, an instruction that several threads execute together, or a
+condition. If no thread can continue, the kernel has a deadlock, which is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Value = Any
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A thread has come to what its group executes together; ``site`` is the statement or the expression."""
+    """A thread has reached an operation that its group executes together; ``site`` is the statement or expression."""
 
     site: Stmt | Expr
     name: str
@@ -42,8 +43,8 @@ SyncPoint = Generator[Request, Value, None]
 
 
 class ThreadBlock:
-    """One run of one block. ``execute(request, threads, requests)`` does what a group came together for, and gives each
-    of them its result; ``order`` shuffles; ``epoch`` is called when all have passed a barrier."""
+    """One run of one block. ``execute(request, threads, requests)`` executes a group's operation and returns each
+    thread's result; ``order`` shuffles; ``epoch`` is called after all threads have passed a barrier."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class ThreadBlock:
         self.results: dict[int, Value] = {}
 
     def run(self) -> None:
-        """Every thread to its end. Raises VerifyError when some wait for what cannot happen."""
+        """Run every thread to its end. Raises VerifyError for a deadlock."""
         while True:
             for t in self.order([t for t in self.running if t not in self.waiting]):
                 self.step(t)
@@ -77,7 +78,7 @@ class ThreadBlock:
             del self.running[t]
 
     def met(self) -> bool:
-        """Groups that have come together execute what they came for."""
+        """Execute the operation of every complete group."""
         some = False
         for t in list(self.waiting):
             request = self.waiting.get(t)
@@ -95,14 +96,14 @@ class ThreadBlock:
         return some
 
     def released(self) -> bool:
-        """Those whose condition has become true go on."""
+        """Let threads continue whose condition has become true."""
         free = [t for t, request in self.waiting.items() if isinstance(request, Until) and request.holds()]
         for t in free:
             del self.waiting[t]
         return bool(free)
 
     def passed(self) -> bool:
-        """All threads stand at one barrier, and pass it."""
+        """Let all threads continue if they are at the same barrier."""
         barriers = {t: r for t, r in self.waiting.items() if isinstance(r, Barrier)}
         if len(barriers) < self.count or any(b is not barriers[0] for b in barriers.values()):
             return False
@@ -111,7 +112,7 @@ class ThreadBlock:
         return True
 
     def stuck(self) -> None:
-        """Nobody can go on: raises VerifyError, which names who waits and who does not come."""
+        """No thread can continue: raises VerifyError, naming a waiting thread and one that does not arrive."""
         together = {t: r for t, r in self.waiting.items() if isinstance(r, Collective)}
         if together:
             t, request = next(iter(together.items()))
@@ -130,7 +131,7 @@ class ThreadBlock:
         if until:
             t, waits = next(iter(until.items()))
             raise VerifyError(
-                f"thread {t} waits for ever", where=waits.source, why=f"nothing that still runs completes {waits.name}."
+                f"thread {t} waits forever", where=waits.source, why=f"no running thread completes {waits.name}."
             )
         self.divided({t: r for t, r in self.waiting.items() if isinstance(r, Barrier)})
 

@@ -1,4 +1,4 @@
-"""What an instruction of one thread does: copies, mbarriers, atomics."""
+"""The effect of instructions of one thread: copies, mbarriers, atomics."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _tensor(call: InstructionCall) -> None:
     box = call.memory("w" if spec.kind == "load" else "r", places=(Place.SHARED,))
     if box.count != len(inside):
         raise VerifyError(f"a box of {len(inside)} elements does not fit {box.count} in shared memory")
-    if described.swizzle and box.memory.buffer.rank == 1:  # flattened: addresses, which the copy engine swizzles itself
+    if described.swizzle and box.memory.buffer.rank == 1:  # flattened: addresses, which TMA swizzles itself
         size = described.buffer.dtype.bytes
         places = [swizzled(int(place) * size, described.swizzle) // size for place in box.at[0]]
         box = InstructionOperand(box.memory, (np.array(places, np.int64),), box.access)
@@ -145,4 +145,4 @@ ALONE: dict[type, Callable[[InstructionCall], None]] = {
     AtomicSpec: _atomic,
     CachedMoveSpec: _cached,
 }
-"""By the kind of spec; asynchronous copies land at once."""
+"""The effect of each kind of spec; asynchronous copies complete at once."""

@@ -1,4 +1,4 @@
-"""What the lanes of a warp exchange, and what many threads do to one place, in numpy."""
+"""Exchanges between the lanes of a warp, and atomics by many threads, in numpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LANES = 32
 
 
 def shuffle(spec: ShuffleSpec, width: int, values: Array, others: Array) -> Array:
-    """The value that each lane gets; ``values`` and ``others`` have one row for each of 32 lanes.
+    """The value that each lane receives; ``values`` and ``others`` have one row for each of 32 lanes.
 
     PTX ISA, "shfl.sync": only the five low bits of ``others`` count. A butterfly may read an earlier segment.
     """
@@ -37,11 +37,11 @@ def shuffle(spec: ShuffleSpec, width: int, values: Array, others: Array) -> Arra
 
 
 def vote(spec: VoteSpec, votes: Array | None = None) -> Array:
-    """What each of 32 lanes learns from the votes, bools; elect takes none, and lane 0 stands for the one chosen."""
+    """The result of a vote in each of 32 lanes; votes are bools. elect takes none, and chooses lane 0."""
     if spec.how == "elect":
         return np.asarray(np.arange(LANES) == 0)
     if votes is None:
-        raise InputError(f"{spec} takes a vote of every lane")
+        raise InputError(f"{spec} needs a vote of every lane")
     ballots = np.asarray(votes, np.bool_)
     if spec.how == "ballot":
         bits = np.sum(ballots.astype(np.uint64) << np.arange(LANES, dtype=np.uint64)).astype(np.uint32)
@@ -59,10 +59,10 @@ def reduce(spec: WarpReduceSpec, values: Array) -> Array:
 
 
 def atomic(spec: AtomicSpec, memory: Array, places: Array, *values: Array) -> tuple[Array, Array]:
-    """Memory afterwards, and what was there before each worker's turn; the workers come one after the other.
+    """Memory afterwards, and the value before each worker's turn; the workers take turns in order.
 
-    memory: (elements,); places: (workers,), of the first of the spec's lanes; values: (workers, lanes) each, of a
-    compare-and-swap first what is expected, then what is stored. The hardware may choose any order of workers.
+    memory: (elements,); places: (workers,), each that of the first lane; values: (workers, lanes) each; for a
+    compare-and-swap, first the expected values, then those to store. The hardware may choose any order of workers.
     """
     after, before = np.array(memory), np.zeros_like(values[-1])
     for worker, place in enumerate(np.asarray(places)):

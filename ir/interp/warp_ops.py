@@ -1,4 +1,4 @@
-"""Instructions that have a value: what the lanes of a warp exchange, atomics, cached loads, descriptors."""
+"""Instructions with a value: exchanges between lanes of a warp, atomics, cached loads, descriptors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def exchanged(e: Intrinsic, args: Sequence[Sequence[Value]]) -> list[Value]:
 
 
 def _source(how: str, lane: int, by: int, width: int) -> int:
-    """The lane that a shuffle reads."""
+    """The lane that a shuffle reads from."""
     first, place = lane - lane % width, lane % width
     wanted = {"idx": by % width, "up": place - by, "down": place + by, "xor": place ^ by}[how]
     return first + wanted if 0 <= wanted < width else lane
@@ -95,7 +95,7 @@ def _descriptor(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Envi
         memory = frame.buffer(buffer)
         start = int(memory.address([i(frame) for i in indices])) * buffer.dtype.bytes
         width, leads, strides = (int(v(frame)) for v in values)
-        # The address of an element that is not the first of an atom's line has been swizzled; a descriptor's has not.
+        # The address of an element other than the first of an atom's line is swizzled; a descriptor's is not.
         described = Described(memory, Descriptor(swizzled(start, width), leads, strides, width))
         frame.meetings.descriptors.append(described)
         return len(frame.meetings.descriptors) - 1

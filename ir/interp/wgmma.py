@@ -1,7 +1,7 @@
-"""wgmma in the interpreter: operands in shared memory are found through descriptors, as the hardware finds them.
+"""wgmma in the interpreter: operands in shared memory are found through descriptors, as the hardware does it.
 
-A descriptor's value here is the number under which its block keeps it: which memory, and what the descriptor says. Each
-buffer counts as aligned to 1024 bytes, as code generation aligns it.
+A descriptor's value here is its number in its block's list of memories and descriptors. Each buffer counts as aligned
+to 1024 bytes, as code generation aligns it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A descriptor, and the memory in which its addresses lie, in bytes from the memory's start."""
+    """A descriptor, and the memory that its addresses refer to, in bytes from the memory's start."""
 
     memory: Memory
     descriptor: Descriptor
 
     def matrix(self, rows: int, k: int, access: CheckedAccess, *, transposed: bool) -> Array:
-        """The operand, (rows, k): of b, its columns are rows. Raises VerifyError for what lies outside the memory, or
-        has not been written; a race with another worker that writes it counts as one of the whole group."""
+        """The operand, (rows, k); for b, its columns are the rows. Raises VerifyError for elements outside the memory
+        or not written; a race with a concurrent writer is reported for the whole group."""
         size = self.memory.buffer.dtype.bytes
         places = [
             self.descriptor.address(row, column, size, transposed=transposed) // size
@@ -38,9 +38,9 @@ class Described:
         at = np.array(places, np.int64)
         storage = self.memory.storage
         if at.max() >= storage.data.size:
-            raise VerifyError(f"a wgmma operand goes beyond {self.memory.buffer!r}")
+            raise VerifyError(f"a wgmma operand extends beyond {self.memory.buffer!r}")
         if storage.written is not None and not storage.written[at].all():
-            raise VerifyError(f"a wgmma operand has parts of {self.memory.buffer!r} to which nothing was written")
+            raise VerifyError(f"a wgmma operand includes parts of {self.memory.buffer!r} that have not been written")
         if access.epoch:
             self.memory.track_read(at, replace(access, worker=-2))
         return storage.data[at].reshape(rows, k)

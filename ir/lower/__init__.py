@@ -1,1 +1,24 @@
-"""Lowering: passes from a scheduled kernel to one that a code generator can print. The order is in ``pipeline``."""
+"""Lowering: passes that turn a scheduled kernel into one that a code generator can print.
+
+In reading order:
+
+    passes            the pass protocol and the pipeline runner
+    pipeline, gpu     the two lists of passes, for CPUs and for GPUs
+    provenance        mappings recorded in the kernel's note
+    specs_gpu         Move and MatMul across threads become instructions
+    specs_cpu         the other Move and MatMul become loops around instructions
+    vector_widths     the vectors that a row of registers is divided into
+    fragments         the placement of tiles in the registers of several workers
+    instructions      operands of invoked instructions become this thread's addresses
+    registers         the register buffers of a CPU: their widths, and those that move to memory
+    mapped_loops      task-mapped loops and distributed registers become plain ones
+    flatten           indices become addresses
+    tidy              simplification and unrolling
+    sides, peel       vector loops specialised for one side of a choice, and for the interior
+    vectorize         vector loops become vector code
+    collapse          nests of unrolled loops become one loop
+    common_indices    index arithmetic in terms of the names around it
+
+May import: the nodes, the builder, the visitors and the printer of ``ir``, ``ir.algebra``, ``ir.analysis``, ``ir.isa``,
+``ir.errors``, ``ir.util``.
+"""

@@ -37,7 +37,7 @@ class CollapseLoops(KernelPass):
 
 
 def _joined(outer: For) -> Body | None:
-    """Two loops as one, innermost pairs first as bodies are rewritten from the inside."""
+    """Two loops as one; innermost pairs come first because bodies are rewritten from the inside out."""
     body = [s for s in outer.body if not isinstance(s, Let)]
     (inner,) = body if len(body) == 1 else (None,)
     if not isinstance(inner, For) or outer.kind is not LoopKind.UNROLLED or inner.kind is not LoopKind.UNROLLED:
@@ -58,7 +58,7 @@ def _joined(outer: For) -> Body | None:
 
 
 def _as_number(where: Expr, outer: Var, inner: Var, count: int, both: Var) -> Expr | None:
-    """``where`` in terms of the iteration's number outer * count + inner; None if it is not."""
+    """``where`` in terms of the iteration number outer * count + inner; None if it has no such form."""
     if where.lanes != 1:
         return None
     p = poly.to_poly(where)

@@ -1,10 +1,10 @@
-"""Named indices: addresses are written in terms of the names that the kernel gives to parts of them.
+"""Named indices: addresses are expressed in terms of the names that the kernel gives to their parts.
 
 row = block_x * 64                                        row = block_x * 64
 a[k * (block_x * 64 + thread // 8) + thread % 8]    ->    a[k * (row + thread // 8) + thread % 8]
 
-Simplification substitutes every name, since only then do terms cancel; this puts those back that are still in what is
-left. A kernel's text becomes what its author wrote, and what a loop does not change is computed outside of it.
+Simplification substitutes every name, since terms cancel only then; this pass restores the names that still occur in
+the result. The kernel's text then matches what its author wrote, and loop-invariant parts are computed outside loops.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskmap.ir.visit import ExprMap, children, map_stmt_exprs, rebuild, stmt_bo
 
 @dataclass(frozen=True, slots=True)
 class NameIndices(KernelPass):
-    """Index arithmetic in terms of the Lets around it. Lets that nothing uses disappear."""
+    """Index arithmetic in terms of the Lets around it. Unused Lets are removed."""
 
     name = "name-indices"
     before = "index arithmetic names no Let: Tidy has substituted all, and kept the statements"
@@ -49,7 +49,7 @@ class _Name:
 
 
 def is_index(value: Expr) -> bool:
-    """Whether a Let's value is pure arithmetic on indices, which may be substituted, and named again."""
+    """True if a Let's value is pure index arithmetic, which may be substituted and named again."""
     plain = value.dtype == i64 and value.lanes == 1 and not isinstance(value, (Const, Var))
     return plain and not any(isinstance(e, (Load, Call, Intrinsic)) for e in walk_exprs(value))
 
@@ -70,7 +70,7 @@ def _body(body: Body, names: tuple[_Name, ...]) -> Body:
 
 @dataclass(slots=True)
 class _Folding:
-    """One statement's expressions."""
+    """The rewriting of one statement's expressions."""
 
     names: tuple[_Name, ...]
     memo: dict[Expr, Expr] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class _Folding:
         return rebuild(e, [self.expr(k) for k in kids]) if kids else e
 
     def named(self, p: Poly) -> Poly:
-        """``p`` with names in place of their values, as long as that makes it shorter."""
+        """``p`` with names in place of their values, as long as each makes it shorter."""
         latest_first = self.names[::-1]
         for name in sorted(latest_first, key=lambda n: -len(n.value)):
             for _ in range(len(p)):
@@ -133,12 +133,12 @@ def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _length(p: Poly) -> int:
-    """How many nodes the terms of a polynomial have."""
+    """The number of nodes in the terms of a polynomial."""
     return sum(1 + (abs(c) != 1 and bool(m)) + sum(sum(1 for _ in walk_exprs(a)) for a in m) for m, c in p.items())
 
 
 def _written(p: Poly, atom: ExprMap) -> Expr:
-    """The expression of a polynomial: a factor of several terms stands before a bracket, larger steps come first."""
+    """The expression of a polynomial: common factors are bracketed out, and larger steps come first."""
     counts: dict[Expr, int] = {}
     for monomial in p:
         for a in dict.fromkeys(monomial):

@@ -21,12 +21,12 @@ def row_major_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def strides_of(buffer: Buffer) -> tuple[Dim, ...]:
-    """The strides of a buffer in elements, row-major unless it has its own."""
+    """The strides of a buffer in elements; row-major unless it has its own."""
     return row_major_strides(buffer.shape) if buffer.strides is None else buffer.strides
 
 
 def address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-    """The address of an element in elements from the start of the storage; vector when an index is a ramp."""
+    """The address of an element, in elements from the start of the storage; a vector if an index is a ramp."""
     if buffer.layout is not None:
         return typed(Callable[..., Expr], buffer.layout)(*indices)
     total: Expr = index(buffer.offset)
@@ -43,7 +43,7 @@ def address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
 
 
 def span(buffer: Buffer) -> Dim:
-    """How many elements the storage of a buffer has, from its start to its last element."""
+    """The number of elements in a buffer's storage, from its start to its last element."""
     if buffer.strides is None and buffer.layout is None:
         return product(buffer.shape) + buffer.offset
     if buffer.layout is not None:
@@ -55,13 +55,13 @@ def span(buffer: Buffer) -> Dim:
 
 
 def _flat(buffer: Buffer) -> Buffer:
-    """The storage of a buffer. What a single worker holds in order needs no owner: the address is the slot."""
+    """The storage of a buffer. A tile that one worker holds in order needs no owner: the address is the slot."""
     return replace(buffer, shape=(span(buffer),), strides=None, offset=0, layout=None, owner=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Flatten(KernelPass):
-    """Addresses instead of indices. After it, every buffer has rank 1, stride 1 and offset 0."""
+    """Addresses instead of indices. Afterwards every buffer has rank 1, stride 1 and offset 0."""
 
     name = "flatten"
     before = "specs, task-mapped loops and distributed registers, whose lowering needs indices, are gone"

@@ -1,7 +1,7 @@
-"""Where the tiles of a register buffer lie in the registers of the workers that hold it.
+"""The placement of a register buffer's tiles in the registers of the workers that hold it.
 
-A buffer that is distributed by repeat(2, 2) * fragment is four tiles, each of which lies in neighbouring slots of every
-worker, and alike in all: one instruction works on any of them.
+A buffer distributed by repeat(2, 2) * fragment consists of four tiles. Each lies in consecutive slots of every worker,
+at the same positions in all of them, so one instruction works on any tile.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Coords = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """How each tile lies: for every lane the coordinates in the tile of its slots, and the slot, counted from the
-    tile's first, in which the tile's first element is held."""
+    """The placement of each tile: for every lane, the tile coordinates of its slots; and the slot, counted from the
+    tile's first, that holds the tile's first element."""
 
     held: tuple[tuple[Coords, ...], ...]
     origin: int
 
     @property
     def count(self) -> int:
-        """Slots of one lane."""
+        """The number of slots of one lane."""
         return len(self.held[0])
 
 
 @lru_cache(maxsize=512)
 def fragment(owner: TaskMapping, shape: Coords, workers: int) -> Fragment | str:
-    """How tiles of ``shape`` lie that groups of ``workers`` neighbouring workers hold; or why they do not."""
+    """The placement of tiles of ``shape``, each held by ``workers`` consecutive workers; or a reason for none."""
     if any(n % t for n, t in zip(owner.task_shape, shape, strict=True)):
         return f"{by(owner.task_shape)} elements are not whole tiles of {by(shape)}."
     if owner.num_workers % workers:
@@ -63,12 +63,12 @@ def fragment(owner: TaskMapping, shape: Coords, workers: int) -> Fragment | str:
 
 
 def long_dims(shape: Coords) -> tuple[int, ...]:
-    """The dimensions of a tile in which it has more than one element."""
+    """The dimensions of a tile with more than one element."""
     return tuple(d for d, n in enumerate(shape) if n != 1)
 
 
 def is_held_as(tile: Fragment, shape: Coords, owner: TaskMapping) -> bool:
-    """Whether a tile of ``shape`` lies as ``owner`` says, dimensions of one element aside."""
+    """True if a tile of ``shape`` is placed as ``owner`` says, ignoring dimensions of one element."""
     here, there = long_dims(shape), long_dims(owner.task_shape)
     if [shape[d] for d in here] != [owner.task_shape[d] for d in there] or len(tile.held) != owner.num_workers:
         return False
@@ -80,8 +80,8 @@ def is_held_as(tile: Fragment, shape: Coords, owner: TaskMapping) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """Where the 8-row matrices of a tile are: the tile's coordinates of each one's first element, and the dimensions
-    of the tile along which a matrix's rows, and the elements of a row, follow each other."""
+    """The 8-row matrices in a tile: the tile coordinates of each one's first element, and the dimensions of the tile
+    along which the rows of a matrix, and the elements of a row, are consecutive."""
 
     origins: tuple[Coords, ...]
     down: int
@@ -90,8 +90,8 @@ class Matrices:
 
 @lru_cache(maxsize=512)
 def matrices(tile: Fragment, owner: TaskMapping, count: int) -> Matrices | None:
-    """The matrices that an instruction whose registers hold ``count`` of them, one below the other, as ``owner`` says,
-    finds in a tile; None where the tile does not consist of such."""
+    """The matrices in a tile for an instruction whose registers hold ``count`` of them, stacked, as ``owner`` says;
+    None if the tile does not consist of such matrices."""
     if tile.count != owner.num_slots or len(tile.held) != owner.num_workers:
         return None
     placed: dict[Coords, Coords] = {}  # the coordinates in the stack of matrices -> in the tile
@@ -113,6 +113,6 @@ def matrices(tile: Fragment, owner: TaskMapping, count: int) -> Matrices | None:
 
 
 def _step(a: Coords, b: Coords) -> int | None:
-    """The dimension in which b lies one further than a."""
+    """The dimension along which b is one element after a; None if there is no such dimension."""
     moved = [d for d, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
     return moved[0] if len(moved) == 1 and b[moved[0]] == a[moved[0]] + 1 else None

@@ -1,4 +1,4 @@
-"""Lowering for a GPU: one straight list, in order."""
+"""Lowering for a GPU: one straight list of passes, in order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from taskmap.ir.target import Target
 
 
 def gpu_pipeline(target: Target, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:
-    """The passes that lower a kernel of blocks and threads: unrolled loops are left to the compiler, which sees through
-    them, and the text stays short."""
+    """The passes that lower a kernel of blocks and threads. Unrolled loops are left to the device compiler, which
+    handles them well, so the text stays short."""
     return (
         NoteMappings(),
         LowerGpuSpecs(target, table),

@@ -1,8 +1,8 @@
-"""Invoked instructions: what each thread passes to one.
+"""Invoked instructions: the operands that each thread passes.
 
-A region in memory becomes the address that this thread gives: of ldmatrix, of one row of one matrix. A region of
-distributed registers is checked: its elements must be held as the instruction holds them. The slots replace it later,
-with all other uses of such registers.
+A region in memory becomes the address that this thread provides; for ldmatrix, that of one row of one matrix. A region
+of distributed registers is checked: its elements must be held the way the instruction expects. Slots replace it later,
+together with all other uses of such registers.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class LowerInvokes(KernelPass):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known at a statement. multiples: what divides the variables in scope. values: what Lets name. free: the
-    variables that take every value of their range there, 1 among them. lane: this thread's number in its warp."""
+    """Facts known at a statement. multiples: divisors of the variables in scope. values: the values that Lets name.
+    free: variables that take every value of their range there, including 1. lane: this thread's number in its warp."""
 
     multiples: Multiples
     lane: Var
@@ -70,7 +70,7 @@ class _Known:
         return replace(self, multiples=self.multiples.assume(cond), free=frozenset())
 
     def inside(self, s: Stmt) -> _Known:
-        """Inside a loop."""
+        """The facts inside a loop."""
         new = [s.var] if isinstance(s, For) and (constant_value(s.extent) or 0) > 1 else []
         if isinstance(s, MappedFor):
             extents = dict(zip(s.vars, s.mapping.task_shape, strict=True))
@@ -79,7 +79,7 @@ class _Known:
         return replace(self, free=self.free.union(new))
 
     def is_off(self, e: Expr, alignment: int) -> bool:
-        """Whether some value that ``e`` certainly takes is no multiple of ``alignment``."""
+        """True if ``e`` certainly takes a value that is not a multiple of ``alignment``."""
         if self.multiples.of(e) % alignment == 0:
             return False
         p = poly.to_poly(substitute(e, self.values))
@@ -135,7 +135,7 @@ def _constant_shape(s: Invoke, r: Region) -> tuple[int, ...]:
 
 
 def _tiles(s: Invoke, multiples: Multiples) -> list[tuple[Region, Fragment]]:
-    """How its distributed register operands are held, each checked against what the instruction expects."""
+    """The placement of the distributed register operands, each checked against the instruction's expectation."""
     tiles = []
     for parameter, operand in zip(s.instruction.parameters, s.operands, strict=True):
         if not isinstance(operand, Region) or parameter.place is not Place.REGISTERS:
@@ -170,7 +170,7 @@ def _tiles(s: Invoke, multiples: Multiples) -> list[tuple[Region, Fragment]]:
 
 
 def _check_start(s: Invoke, r: Region, shape: Sequence[int], multiples: Multiples) -> None:
-    """A tile begins at a multiple of its shape: in which slots it lies follows from that."""
+    """Require that a tile begins at a multiple of its shape; its slots follow from that."""
     for start, n in zip(r.start, shape, strict=True):
         known = constant_value(start)
         wrong = int(known) % n if known is not None else multiples.of(start) % (n & -n)
@@ -181,7 +181,7 @@ def _check_start(s: Invoke, r: Region, shape: Sequence[int], multiples: Multiple
 def _in_memory(
     s: Invoke, parameter: Parameter, r: Region, tiles: list[tuple[Region, Fragment]], known: _Known
 ) -> Region:
-    """What lies behind this thread's address."""
+    """The region behind this thread's address."""
     instruction, lane = s.instruction, known.lane
     size = r.buffer.dtype.bytes
     if parameter.owner is None:
@@ -189,9 +189,9 @@ def _in_memory(
             _check_chunk(s, r, _last_long(r), parameter.bytes // size, known)
         return r
     if not isinstance(instruction.spec, MatrixMoveSpec):
-        raise _refused(s, "how its workers share the address of a tile is not known.")
+        raise _refused(s, "the way its workers share the address of a tile is not known.")
     columns = instruction.spec.columns
-    if not tiles:  # each thread's registers are its own array: so is the row that it points to
+    if not tiles:  # each thread's registers are its own array, and so is the row that it points to
         _check_chunk(s, r, _last_long(r), columns, known)
         return r
     (held_region, held), *_ = tiles
@@ -227,14 +227,14 @@ def _register_owner(instruction: Instruction) -> TaskMapping:
 
 
 def _matching(shape: Sequence[int], held: Sequence[int]) -> dict[int, int]:
-    """The dimension of the region in memory for each of the region in registers, those of one element aside."""
+    """The dimension of the region in memory for each one of the region in registers, ignoring those of one element."""
     here = [d for d, n in enumerate(shape) if n != 1]
     there = [d for d, n in enumerate(held) if n != 1]
     return dict(zip(there, here, strict=True))
 
 
 def _choice(which: Expr, offsets: Sequence[int]) -> Expr:
-    """offsets[which], as arithmetic where their bits are linear in those of ``which``."""
+    """offsets[which], as arithmetic if the bits of the offsets are linear in those of ``which``."""
     if len(set(offsets)) == 1:
         return index(offsets[0])
     total: Expr = index(offsets[0])
@@ -259,9 +259,9 @@ def _last_long(r: Region) -> int:
 
 
 def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> None:
-    """``count`` neighbours along dimension d, from the region's start on, are neighbours in memory and aligned."""
+    """Check that ``count`` neighbours along dimension d from the region's start are contiguous and aligned."""
     b = r.buffer
-    # The instruction's alignment is that of its largest operand; an mbarrier of a tensor copy has its own 8 bytes.
+    # The instruction's alignment is that of its largest operand; the mbarrier of a tensor copy needs only 8 bytes.
     alignment = max(1, min(s.instruction.alignment // b.dtype.bytes, count))
     if isinstance(b.layout, Layout):
         why = _layout_flaw(b.layout, d, count, alignment)
@@ -285,7 +285,7 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> Non
 
 
 def torn(r: Region, d: int, count: int, alignment: int = 1) -> str:
-    """Why ``count`` neighbours along dimension d of a region are not neighbours in memory; "" where they are."""
+    """Why ``count`` neighbours along dimension d of a region are not contiguous in memory; "" if they are."""
     b = r.buffer
     if isinstance(b.layout, Layout):
         return _layout_flaw(b.layout, d, count, alignment)
@@ -302,12 +302,12 @@ def _layout_flaw(layout: Layout, d: int, count: int, alignment: int) -> str:
     """Why aligned runs of ``count`` neighbours along dimension d are not runs of aligned addresses; "" if they are."""
     shape = [int(n) for n in layout.shape]
     if shape[d] % count:
-        return f"are more than the {shape[d]} of dimension {d} make whole."
+        return f"do not divide the {shape[d]} of dimension {d} evenly."
     firsts = np.ogrid[tuple(slice(0, n, count if k == d else 1) for k, n in enumerate(shape))]
     runs = tuple(f.size for f in firsts)
 
     def addresses(k: int) -> NDArray[np.int64]:
-        """Of the k-th element of every run: a layout's arithmetic is that of arrays as well."""
+        """The addresses of the k-th element of every run; layouts compute on arrays as on numbers."""
         found = layout(*firsts[:d], firsts[d] + k, *firsts[d + 1 :])
         return np.broadcast_to(np.asarray(found, np.int64), runs)
 

@@ -94,9 +94,9 @@ class DistributeRegisters(KernelPass):
 
 @dataclass(frozen=True, slots=True)
 class LowerMappedLoops(KernelPass):
-    """A task-mapped loop becomes a loop for each repeat and quotients and remainders of the worker for each spatial.
+    """A task-mapped loop becomes a loop per repeat, and quotients and remainders of the worker per spatial.
 
-    unroll: loops of no more tasks than this are unrolled, so that what they load is under way at the same time.
+    unroll: loops of at most this many tasks are unrolled, so that their loads overlap.
     """
 
     unroll: int = 0
@@ -114,7 +114,7 @@ class LowerMappedLoops(KernelPass):
 
 
 def lower_mapped(s: MappedFor, unroll: int = 0) -> Body:
-    """The loop nest of one task-mapped loop; unrolled where it has up to ``unroll`` tasks, or its body touches
+    """The loop nest of one task-mapped loop, unrolled if it has at most ``unroll`` tasks, or if its body accesses
     registers, which have no addresses.
 
     Raises MappingError for a mapping given by a function that cannot be lowered for a symbolic worker.

@@ -1,4 +1,4 @@
-"""Interior: a vector whose lanes all lie inside the bounds needs no clamps.
+"""Interior: a vector with all lanes inside the bounds needs no clamps.
 
 for l in vector(16): y[l] = select(c + l < n, x[min(c + l, n - 1)], 0)     ->
 if n - c - 16 >= 0:  for l in vector(16): y[l] = x[c + l]                  contiguous
@@ -20,12 +20,12 @@ from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs, walk_stmts
 
 _MOST_CLAMPS = 4
-"""With more conditions than this, testing them costs about what a gather does."""
+"""With more conditions than this, testing them costs about as much as a gather."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitInterior(KernelPass):
-    """Vector loops with clamped addresses get a copy without clamps, for where none of them acts."""
+    """Vector loops with clamped addresses get a copy without clamps, which runs when no clamp would take effect."""
 
     name = "split-interior"
     before = "clamps that can never act are gone"
@@ -51,8 +51,8 @@ class SplitInterior(KernelPass):
 
 @dataclass(slots=True)
 class _Clamps:
-    """The clamps in addresses of a vector loop. A clamp's slack, linear in the lane, is how far it is from acting:
-    n - 1 - x for min(x, n - 1). It may also be linear in the loops inside, over the taps of a window say."""
+    """The clamps in addresses of a vector loop. A clamp's slack, linear in the lane, is its distance from taking
+    effect: n - 1 - x for min(x, n - 1). It may also be linear in inner loops, over the taps of a window for example."""
 
     loop: For
     simplifier: Simplifier = field(default_factory=Simplifier)
@@ -67,7 +67,7 @@ class _Clamps:
         self.extents = {v: int(n) for v, n in loops if n is not None}
 
     def find(self) -> None:
-        """Collect them, each once."""
+        """Collect the clamps, each once."""
 
         def note(e: Expr) -> Expr | None:
             found = self.slack(e)
@@ -84,7 +84,7 @@ class _Clamps:
                     strip(i)
 
     def slack(self, e: Expr) -> tuple[Poly, Expr] | None:
-        """The slack of a clamp of an index and that index; None for every other expression."""
+        """The slack of a clamp of an index, and that index; None for every other expression."""
         if not isinstance(e, Binary) or e.op not in ("min", "max") or e.dtype != i64 or e.lanes != 1:
             return None
         for clamped, bound in ((e.a, e.b), (e.b, e.a)):
@@ -95,8 +95,8 @@ class _Clamps:
         return None
 
     def step(self, p: Poly) -> int | None:
-        """By how much p grows from lane to lane; None where that is not constant, or p is not linear in a loop inside,
-        or changes inside otherwise."""
+        """The increase of p from lane to lane; None if it is not constant, if p is not linear in an inner loop, or if p
+        varies inside the loop in another way."""
         moving = [v for v in self.extents if v is self.loop.var or v in self.inner]
         if not all(atom in moving or self.is_fixed(atom) for monomial in p for atom in monomial):
             return None
@@ -105,12 +105,12 @@ class _Clamps:
         return poly.linear_coefficient(p, self.loop.var)
 
     def is_fixed(self, e: Expr) -> bool:
-        """Whether e is the same for all lanes and throughout the loop."""
+        """True if e is the same for all lanes and throughout the loop."""
         return not any(x is self.loop.var or x in self.inner or isinstance(x, Load) for x in walk_exprs(e))
 
     def holds(self) -> Expr:
-        """No clamp acts on any lane. A slack is linear, so it is least in the first lane or in the last; so with the
-        loops inside."""
+        """The condition that no clamp takes effect in any lane. A slack is linear, so its minimum is in the first or
+        the last lane, and likewise for inner loops."""
         total: Expr = const(True, boolean)
         for p in self.slacks:
             worst = {
@@ -121,7 +121,7 @@ class _Clamps:
         return total
 
     def without(self) -> Callable[[Expr], Expr]:
-        """The map that takes the clamps away, and decides the comparisons that they decide."""
+        """The map that removes the clamps and decides the comparisons implied by them."""
 
         def one(e: Expr) -> Expr | None:
             found = self.slack(e)
@@ -137,7 +137,7 @@ class _Clamps:
 
 
 def _at_least(p: Poly, q: Poly) -> bool:
-    """Whether p is q or q and something more, wherever they are evaluated."""
+    """True if p equals q plus a non-negative constant."""
     more = poly.constant_value(poly.add(p, q, -1))
     return more is not None and more >= 0
 
@@ -148,4 +148,4 @@ AT_LEAST: dict[str, Callable[[Expr, Expr], Expr]] = {
     "le": lambda a, b: b - a,
     "lt": lambda a, b: b - a - 1,
 }
-"""A comparison holds where this is at least zero."""
+"""A comparison holds exactly if this is at least zero."""

@@ -1,4 +1,4 @@
-"""The mappings of a kernel in its note, which is all that a reader of generated code sees of them."""
+"""Mappings recorded in a kernel's note, the only place where readers of generated code see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskmap.ir.visit import walk_stmts
 
 @dataclass(frozen=True, slots=True)
 class NoteMappings(KernelPass):
-    """Each owner of a register tile, each layout of a buffer and each other mapping of a loop becomes a line."""
+    """Each owner of a register tile, each layout of a buffer and each other loop mapping becomes a line of the note."""
 
     name = "note-mappings"
     before = "mappings are written as their author wrote them"

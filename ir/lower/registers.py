@@ -1,4 +1,4 @@
-"""The form that the elements of register buffers take: vectors where specs use them, memory where uses disagree."""
+"""The form of register buffers: vectors where specs use them, memory where uses disagree in width."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from taskmap.ir.visit import fresh, map_body, replace_buffers, stmt_exprs, subst
 
 @dataclass(frozen=True, slots=True)
 class WidenRegisters(KernelPass):
-    """Unrolled loops over the columns of a tile become vector loops of the widths in which specs address the tile.
+    """Unrolled loops over the columns of a tile become vector loops, in the widths in which specs address the tile.
 
     for j in unroll(20): acc[i, j] = 0.0     ->     for l in vector(16): acc[i, l] = 0.0
                                                     for l in vector(4): acc[i, 16 + l] = 0.0
@@ -62,14 +62,14 @@ class WidenRegisters(KernelPass):
 
 
 def _operands(s: Stmt) -> tuple[Buffer, ...]:
-    """The buffers that a spec addresses row by row."""
+    """The buffers that a spec accesses row by row."""
     if isinstance(s, Move):
         return s.dst.buffer, s.src.buffer
     return (s.c.buffer, s.b.buffer) if isinstance(s, MatMul) else ()
 
 
 def _tile_of(s: For, tiles: set[Buffer]) -> Buffer | None:
-    """The tile of whose columns a loop visits each, all alike and independent of each other; or None."""
+    """The tile whose columns a loop visits, all alike and independent of each other; or None."""
     *lets, last = s.body
     if not isinstance(last, Store) or not all(isinstance(x, Let) for x in lets):
         return None
@@ -87,7 +87,7 @@ def _tile_of(s: For, tiles: set[Buffer]) -> Buffer | None:
 
 
 def _is_column(b: Buffer, at: tuple[Expr, ...], s: For) -> bool:
-    """Whether the loop's variable is the column of this access, and runs over all columns."""
+    """True if the loop's variable is the column of this access and runs over all columns."""
     rest = any(e is s.var for i in at[:-1] for e in walk_exprs(i))
     return at[-1] is s.var and not rest and is_addressable(b) and static_size(b.shape[-1]) == constant_value(s.extent)
 
@@ -107,7 +107,7 @@ def _in_pieces(s: For, pieces: tuple[Piece, ...]) -> Iterator[Stmt]:
 
 @dataclass(frozen=True, slots=True)
 class SpillRegisters(KernelPass):
-    """Register buffers whose elements are addressed in different widths live in memory."""
+    """Register buffers with elements accessed in different widths move to local memory."""
 
     name = "spill-registers"
     before = "every index of a register is a constant"
@@ -116,7 +116,7 @@ class SpillRegisters(KernelPass):
     requires = (FLAT, NO_VECTOR_LOOPS, NO_UNROLLED_LOOPS)
 
     def run(self, kernel: Kernel) -> Kernel:
-        """The same kernel, such buffers in local memory."""
+        """The same kernel, with such buffers in local memory."""
         used: dict[Buffer, set[tuple[int, int]]] = {}
 
         def use(b: Buffer, indices: tuple[Expr, ...]) -> None:

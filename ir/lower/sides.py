@@ -1,9 +1,9 @@
-"""Sides: a vector whose lanes all take the same side of a choice between loads computes that side alone.
+"""Sides: a vector with all lanes on the same side of a choice between loads computes only that side.
 
 for l in vector(16): y[l] = select(c + l < n, a[min(c + l, n - 1)], b[max(c + l - n, 0)])     ->
 if c + 15 < n:   for l in vector(16): y[l] = a[min(c + l, n - 1)]       its clamp goes with the interior
 elif c >= n:     for l in vector(16): y[l] = b[max(c + l - n, 0)]
-else:            for l in vector(16): y[l] = select(...)                where the parts meet
+else:            for l in vector(16): y[l] = select(...)                where the two parts join
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskmap.ir.types import boolean, i64
 from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs
 
 _MOST_CHOICES = 8
-"""In all of a loop: each makes a copy of it."""
+"""The limit per loop; each choice makes a copy of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SplitSides(KernelPass):
     requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:
-        """The same kernel, its choosing vector loops under tests."""
+        """The same kernel, with its choosing vector loops under tests."""
 
         def one(s: Stmt) -> Body | None:
             if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
@@ -47,7 +47,7 @@ class SplitSides(KernelPass):
 
 
 def _split(loop: For, most: int) -> tuple[Body, int]:
-    """The loop, or tests around copies of it; how many of the ``most`` choices that might be taken are left."""
+    """The loop, or tests around copies of it; and how many of the ``most`` allowed choices remain."""
     choice = next(_choices(loop), None) if most else None
     if choice is None:
         return (loop,), most
@@ -63,7 +63,7 @@ def _split(loop: For, most: int) -> tuple[Body, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A comparison that holds where a value is at least 0: that value's least and greatest over the lanes."""
+    """A comparison that holds if a value is at least 0, with that value's minimum and maximum over the lanes."""
 
     condition: Compare
     least: Expr
@@ -73,7 +73,7 @@ class _Choice:
 
 @dataclass(slots=True)
 class _Flat:
-    """A vector loop of Lets and stores: which of its names are, or depend on, loads; what changes from lane to lane."""
+    """A vector loop of Lets and stores. loading: names that depend on loads. own: names that vary from lane to lane."""
 
     loop: For
     loading: set[Var] = field(default_factory=set)
@@ -114,7 +114,7 @@ def _choices(loop: For) -> Iterator[_Choice]:
 
 
 def _decided(loop: For, choice: _Choice, side: bool) -> For:
-    """The loop where the comparison has this value, without what only the other side needs."""
+    """The loop with the comparison decided, and without code that only the other side needs."""
     known = const(side, boolean)
     rewrite = expr_map(lambda e: known if e == choice.condition else None)
     (made,) = fresh((replace(loop, body=_needed(map_body(loop.body, expr=rewrite))),))
@@ -123,7 +123,7 @@ def _decided(loop: For, choice: _Choice, side: bool) -> For:
 
 
 def _needed(body: Body) -> Body:
-    """The body without names that nothing uses."""
+    """The body without unused names."""
     used: set[Expr] = set()
     kept: list[Stmt] = []
     for s in reversed(body):

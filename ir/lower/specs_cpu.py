@@ -37,10 +37,10 @@ from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.visit import map_body
 
 _ROWS, _VECTORS = 4, 2
-"""The register tile of a product whose result is in memory: it leaves room for operands among 16 registers."""
+"""The register tile of a product with its result in memory; it leaves room for operands among 16 registers."""
 
 PORTABLE = cpu_target("generic", 1)
-"""The target of a kernel that is lowered for none."""
+"""The target of a kernel that is lowered without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LowerSpecs(KernelPass):
     ensures = (NO_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:
-        """The same kernel without specs. Raises LoweringError for regions that do not fit together."""
+        """The same kernel without specs. Raises LoweringError for regions of different shapes."""
         lowering = _Lowering(Columns(self.target, self.table))
         body = map_body(kernel.body, lowering.stmt)
         return kernel if body is kernel.body else replace(kernel, body=body)
@@ -90,7 +90,7 @@ class _Lowering:
         return b.body()
 
     def vectors(self, b: Builder, name: str, extent: Dim, s: Move) -> Iterator[tuple[Expr]]:
-        """The last dimension's elements, vector by vector; where the extent is symbolic, inside loops."""
+        """The last dimension's elements, vector by vector; inside loops if the extent is symbolic."""
         dtypes = (s.dst.buffer.dtype, s.src.buffer.dtype)
         n = static_size(extent)
         if n is None:
@@ -105,7 +105,7 @@ class _Lowering:
                     yield (_vector(j * piece.lanes + piece.start, piece.lanes),)
 
     def is_wide(self, s: Move, to: int, from_: int) -> bool:
-        """Whether the last dimension is copied in vectors: of neighbours, or in memory, beside registers, gathered."""
+        """True if the last dimension is copied in vectors: contiguous, or, next to registers, gathered from memory."""
         if not (is_addressable(s.dst.buffer) and is_addressable(s.src.buffer)):
             return False
         sides = [(s.dst.buffer, to), (s.src.buffer, from_)]
@@ -124,7 +124,7 @@ class _Lowering:
         return b.body()
 
     def tile(self, b: Builder, c: Region, a: Region, right: Region, sizes: tuple[Dim, Dim, Dim], s: MatMul) -> None:
-        """c in registers: its elements are written out."""
+        """c in registers: its elements are unrolled."""
         m, n, k = sizes
         rows, columns = static_size(m), static_size(n)
         if rows is None or columns is None:
@@ -145,7 +145,7 @@ class _Lowering:
                     b.emit(_store(c, (i, j), Intrinsic(piece.by, args, dtype, total.lanes)))
 
     def cut(self, n: int, c: Buffer, a: Buffer, right: Buffer) -> tuple[Piece, ...]:
-        """The columns of a tile in vectors, by instructions for these types, or else for operands converted to c's."""
+        """The columns of a tile in vectors, by instructions for these types, else for operands converted to c's."""
         wide = is_addressable(c) and is_addressable(right) and _is_contiguous(c, c.rank - 1)
         if _in_registers(right):
             wide = wide and _is_contiguous(right, right.rank - 1)
@@ -155,7 +155,7 @@ class _Lowering:
         return pieces if pieces[0].by else self.columns.of_matmul(n, c.dtype, c.dtype, c.dtype)
 
     def blocks(self, b: Builder, c: Region, a: Region, right: Region, sizes: tuple[Dim, Dim, Dim], s: MatMul) -> None:
-        """c in memory: tiles of it in registers, and smaller ones at the edges."""
+        """c in memory: computed in register tiles, smaller ones at the edges."""
         m, n, k = sizes
         widths = [piece.lanes for piece in self.cut(_MANY - 1, c.buffer, a.buffer, right.buffer)]
         lanes = widths[0]
@@ -172,15 +172,15 @@ class _Lowering:
 
 
 _MANY = 1 << 12
-"""Enough columns for the widest instruction."""
+"""A number of columns that is enough for the widest instruction."""
 
 _NARROW = 4
-"""The narrowest vectors that a symbolic number of columns ends with; what is left is done one by one."""
+"""The narrowest vector at the end of a symbolic number of columns; the remaining columns are scalar."""
 
 
 def _blocks(b: Builder, name: str, extent: Dim, sizes: Sequence[int]) -> Iterator[tuple[Expr, int]]:
-    """(start, size) of blocks that cover ``extent``, each inside its loop: of the first size as many as fit, and so on;
-    a known rest is one block. A size of 1 comes last."""
+    """(start, size) of blocks that cover ``extent``, each inside its loop: as many of the first size as fit, then of
+    the next; a known remainder is one block. A size of 1 comes last."""
     start: Dim = 0
     for size in dict.fromkeys(sizes):
         known = static_size(extent)
@@ -197,14 +197,14 @@ def _blocks(b: Builder, name: str, extent: Dim, sizes: Sequence[int]) -> Iterato
 
 
 def _each(pieces: Sequence[Piece]) -> Iterator[tuple[Expr, Instruction | None]]:
-    """The columns of each vector, a ramp, or one column; and what computes on it."""
+    """The columns of each vector (a ramp) or one column, and the instruction that computes on it."""
     for piece in pieces:
         for start in range(piece.start, piece.start + piece.count * piece.lanes, piece.lanes):
             yield _vector(index(start), piece.lanes), piece.by
 
 
 def _vector(start: Expr, lanes: int) -> Expr:
-    """The indices from ``start`` on of a vector, or of one element."""
+    """The indices of a vector, or of one element, from ``start`` on."""
     return ramp(start, 1, lanes) if lanes > 1 else start
 
 
@@ -223,12 +223,12 @@ def _is_contiguous(buffer: Buffer, d: int) -> bool:
 
 
 def _long(r: Region) -> list[int]:
-    """The dimensions of a region in which it has more than one element, or may have."""
+    """The dimensions of a region that have, or may have, more than one element."""
     return [d for d, n in enumerate(r.shape) if static_size(n) != 1]
 
 
 def _matrix(r: Region, batch: Sequence[Expr], s: MatMul) -> Region:
-    """One matrix of a region, at the indices ``batch`` of the leading dimensions of c; a single one serves all."""
+    """One matrix of a region, at indices ``batch`` of c's leading dimensions; a single matrix is broadcast."""
     lead = r.shape[:-2]
     at = list(batch[len(batch) - len(lead) :]) if len(lead) <= len(batch) else [index(0)] * (len(lead) - len(batch))
     at += list(batch) if len(lead) > len(batch) else []
@@ -249,7 +249,7 @@ def _part(r: Region, start: tuple[Dim | Expr, Dim | Expr], shape: tuple[Dim, Dim
 
 
 def _at(r: Region, offsets: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The indices of an element, or of a vector of them, by offsets along the last dimensions of a region."""
+    """The indices of an element or a vector, from offsets along the last dimensions of a region."""
     lead = len(r.start) - len(offsets)
     return (*r.start[:lead], *map(_plus, r.start[lead:], offsets))
 

@@ -1,13 +1,13 @@
-"""Specs of a GPU's threads become loops of instructions.
+"""Specs across GPU threads become loops of instructions.
 
-Move with a mapping        each worker's chunks, in one vector access each, or by cp.async
-Move of register tiles     ldmatrix or stmatrix where the tile is held as they hold it, else vectors of what a thread
-                           holds side by side
-MatMul into register tiles by a tensor instruction that holds its result as the tile is held: the operands' fragments
-                           are loaded from shared memory once for each step along k; or else one multiply-add after the
-                           other for the elements that a thread holds
+Move with a mapping        each worker copies its chunks, with one vector access each or with cp.async
+Move of register tiles     ldmatrix or stmatrix if the tile is held the way they hold it, else vectors of elements that
+                           a thread holds contiguously
+MatMul into register tiles a tensor instruction, if it holds its result the way the tile is held: the operands'
+                           fragments are loaded from shared memory once per k-step; else one multiply-add per element
+                           that a thread holds
 
-Specs of what a thread has for itself are left to LowerSpecs.
+Specs local to one thread are left to LowerSpecs.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from taskmap.ir.workers import THREAD
 
 _WARP = 32
 _WIDEST = 16
-"""Bytes that one thread can load or store at once."""
+"""The largest load or store of one thread, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LowerGpuSpecs(KernelPass):
-    """Move and MatMul that threads carry out together become instructions of the target."""
+    """Move and MatMul carried out by several threads together become instructions of the target."""
 
     target: Target
     table: tuple[Instruction, ...] = INSTRUCTIONS
@@ -63,7 +63,7 @@ class LowerGpuSpecs(KernelPass):
     ensures = (NO_SHARED_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:
-        """The same kernel. Raises LoweringError for what no instruction, and no loop of threads, can do."""
+        """The same kernel. Raises LoweringError for specs that no instruction, and no loop of threads, implements."""
         if not kernel.threads:
             return kernel
         lowering = _Lowering(self.target, self.table, kernel.threads)
@@ -88,14 +88,14 @@ class _Lowering:
         return None
 
     def worker(self, count: int, size: int = 1) -> Expr:
-        """The number of this thread's group of ``size`` threads, among ``count`` that a mapping has."""
+        """The number of this thread's group of ``size`` threads, among the ``count`` of a mapping."""
         group = THREAD if size == 1 else THREAD // size
         return group if count * size >= self.threads else group % count
 
     # Copies
 
     def shared_out(self, s: Move, mapping: TaskMapping) -> Body:
-        """Each task of the mapping is a chunk of the regions."""
+        """A copy in which each task of the mapping is a chunk of the regions."""
         b = Builder(s.source)
         shape = _shape(s.dst)
         long = [d for d, n in enumerate(shape) if n != 1]
@@ -104,7 +104,7 @@ class _Lowering:
             raise LoweringError(
                 f"{mapping} cannot share out a copy of {list(shape)}",
                 where=s.source,
-                why=f"its {list(tasks)} tasks are no whole chunks of it.",
+                why=f"its {list(tasks)} tasks are not whole chunks of it.",
             )
         chunk = {d: shape[d] // t for d, t in zip(long, tasks, strict=True)}
         worker = as_index(s.worker) if s.worker is not None else self.worker(mapping.num_workers)
@@ -119,7 +119,7 @@ class _Lowering:
         return b.body()
 
     def chunk(self, b: Builder, s: Move, starts: dict[int, Expr], long: Sequence[int], count: int) -> None:
-        """``count`` neighbours along the last long dimension."""
+        """Copy ``count`` neighbours along the last long dimension."""
         size = s.dst.buffer.dtype.bytes
         if s.asynchronous and self.target.capability >= 80:
             instruction = self.async_copy(s, count * size)
@@ -160,7 +160,7 @@ class _Lowering:
         )
 
     def distributed(self, s: Move) -> Body:
-        """Each thread moves what it holds."""
+        """Each thread moves the elements that it holds."""
         held = s.dst if _owner(s.dst) is not None else s.src
         owner = _owner(held)
         assert owner is not None
@@ -173,7 +173,7 @@ class _Lowering:
             raise LoweringError(
                 f"a part of {held.buffer!r} cannot be moved",
                 where=s.source,
-                why="which thread holds which element is told for the whole tile.",
+                why="the owner of each element is known only for the whole tile.",
                 hint="Move the whole tile, or loop over owner.on(thread).",
             )
         b = Builder(s.source)
@@ -188,7 +188,7 @@ class _Lowering:
         return b.body()
 
     def neighbours(self, s: Move, held: Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
-        """How many elements that a thread holds side by side are side by side in memory too, and whose they are."""
+        """The number of elements contiguous both in a thread and in memory, and the owner of such vectors."""
         other = s.src if held is s.dst else s.dst
         size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
         lanes = _WIDEST // size
@@ -203,7 +203,7 @@ class _Lowering:
         return 1, owner
 
     def matrices(self, s: Move, held: Region, owner: TaskMapping) -> Body | None:
-        """ldmatrix or stmatrix, a tile of matrices after the other."""
+        """ldmatrix or stmatrix, one tile of matrices after another; None if they do not apply."""
         other = s.src if held is s.dst else s.dst
         if other.buffer.scope is not Scope.SHARED or other.buffer.dtype != held.buffer.dtype:
             return None
@@ -229,7 +229,7 @@ class _Lowering:
     def matrix_move(
         self, held: Region, owner: TaskMapping, memory: Region, store: bool
     ) -> tuple[Instruction, tuple[int, ...]] | None:
-        """The instruction that moves most matrices of a register tile at once, and the tile that it moves."""
+        """The instruction that moves the most matrices of a register tile at once, and the tile that it moves."""
         size = held.buffer.dtype.bytes
         specs = [i for i in self.table if isinstance(i.spec, MatrixMoveSpec) and i.targets(self.target)]
         fitting = [i for i in specs if i.spec.bytes == size and i.spec.store == store]  # type: ignore[union-attr]
@@ -266,7 +266,7 @@ class _Lowering:
             raise LoweringError(
                 f"a product cannot be added to a part of {s.c.buffer!r}",
                 where=s.source,
-                why="which thread computes which element is told for the whole tile.",
+                why="the owner of each element is known only for the whole tile.",
             )
         reasons: list[str] = []
         m, n = _shape(s.c)[-2:]
@@ -292,7 +292,7 @@ class _Lowering:
         return self.one_by_one(s, owner)
 
     def one_by_one(self, s: MatMul, owner: TaskMapping) -> Body:
-        """Every thread adds up the elements that it holds."""
+        """Every thread accumulates the elements that it holds, without a tensor instruction."""
         b = Builder(s.source)
         dtype = s.c.buffer.dtype
         with b.loop("k", as_index(s.a.shape[-1])) as k:
@@ -304,7 +304,7 @@ class _Lowering:
         return b.body()
 
     def by_warps(self, s: MatMul, instruction: Instruction, reasons: list[str]) -> Body | None:
-        """Tiles of c by a warp's instruction; None, with a reason, where c is not held as its result is."""
+        """Tiles of c by a warp-level instruction; None, with a reason, if c is not held the way its result is."""
         spec, owner = instruction.spec, _owner(s.c)
         assert isinstance(spec, MatMulSpec)
         assert owner is not None
@@ -347,7 +347,7 @@ class _Lowering:
         return b.body()
 
     def fragments(self, b: Builder, operand: _Operand, warp: Expr, step: Expr) -> Callable[[Expr], Region]:
-        """The fragments of an operand for one step along k: where they are, after what loads them."""
+        """The fragments of an operand for one k-step: emits their loads, and returns their regions by slot."""
         r, shape = operand.region, operand.shape
         k_dim = 1 - operand.dim
         if _owner(r) is not None:
@@ -413,7 +413,7 @@ class _Lowering:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A factor: its region, how its fragments are held, and which tiles along ``dim`` each warp needs, in order."""
+    """An operand: its region, its fragments' owner, and the tiles along ``dim`` that each warp needs, in order."""
 
     region: Region
     dtype: DType
@@ -423,7 +423,7 @@ class _Operand:
     dim: int
 
     def is_ready(self, reasons: list[str]) -> bool:
-        """Whether fragments can be had: of registers, only if they are held as the instruction wants them."""
+        """True if fragments can be obtained: from registers only if they are held as the instruction expects."""
         owner = _owner(self.region)
         if owner is None or self.owner is None:
             return self.owner is not None
@@ -434,7 +434,7 @@ class _Operand:
         return False
 
     def neighbours(self, count: int) -> bool:
-        """Whether ``count`` tiles that follow each other in a warp's order are neighbours."""
+        """True if ``count`` successive tiles of a warp are neighbours."""
         if count == 1:
             return True
         part = self.tiles.parts[0]
@@ -449,12 +449,12 @@ def _at(r: Region, i: Expr, j: Expr) -> tuple[Expr, ...]:
 
 
 def _multiply_add(x: Expr, y: Expr, total: Expr) -> Expr:
-    """x * y + total, rounded once where it is a float that a GPU computes with."""
+    """x * y + total, rounded once for a float type that GPUs compute in."""
     return call("fma", x, y, total) if total.dtype in (f32, f64) else total + x * y
 
 
 def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
-    """The task of a worker in a slot, both symbolic."""
+    """The task of a worker at a slot, both symbolic."""
     part = mapping.parts[0]
     assert isinstance(part, DigitMap)
     digits = radix.split(slot, [d.extent for d in part.slots])
@@ -462,7 +462,7 @@ def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
 
 
 def _tiles_of(owner: TaskMapping, shape: tuple[int, ...]) -> TaskMapping | None:
-    """Which warp holds which tiles, in the order of its slots."""
+    """The mapping from warps to tiles, in the order of their slots."""
     count = 1
     for n in shape:
         count *= n
@@ -474,7 +474,7 @@ def _tiles_of(owner: TaskMapping, shape: tuple[int, ...]) -> TaskMapping | None:
 
 
 def _inner_mappings(owner: TaskMapping, shape: tuple[int, ...]) -> list[TaskMapping]:
-    """What a mapping does inside a tile of ``shape``: its digits whose strides lie inside it."""
+    """The restriction of a mapping to a tile of ``shape``: the digits whose strides lie inside it."""
     part = owner.parts[0] if len(owner.parts) == 1 else None
     if not isinstance(part, DigitMap):
         return []
@@ -493,7 +493,7 @@ def _inside(digits: tuple, shape: tuple[int, ...]) -> tuple:  # type: ignore[typ
 
 
 def _tile_shapes(whole: tuple[int, ...], count: int, columns: int) -> list[tuple[int, ...]]:
-    """Tiles of ``count`` matrices of 8 by ``columns`` elements, or turned, along the two long dimensions."""
+    """Tiles of ``count`` matrices of 8 by ``columns`` elements, or transposed ones, along the two long dimensions."""
     long = [d for d, n in enumerate(whole) if n != 1]
     if len(long) != 2:
         return []
@@ -525,7 +525,7 @@ def _part(r: Region, offsets: dict[int, Expr], extents: Sequence[int]) -> Region
 
 
 def _renamed(of: Region, to: Region, offsets: dict[int, Expr]) -> dict[int, Expr]:
-    """Offsets along the dimensions of one region as offsets along those of another of the same shape."""
+    """Offsets along the dimensions of one region, as offsets along those of another with the same shape."""
     here = [d for d, n in enumerate(of.shape) if static_size(n) != 1]
     there = [d for d, n in enumerate(to.shape) if static_size(n) != 1]
     return {t: offsets[h] for h, t in zip(here, there, strict=True) if h in offsets}

@@ -1,8 +1,8 @@
-"""Tidy: simplify every expression under the ranges that its loops give.
+"""Tidy: simplify every expression under the ranges of its loops' variables.
 
 Index arithmetic named by a Let is substituted into its uses, where it can cancel; values stay named. Loops that run
-once and branches that are decided disappear. The last run also marks quotients of operands that are not negative,
-which C divides directly.
+once and decided branches disappear. The last run also marks quotients of non-negative operands, which C divides
+directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taskmap.ir.workers import worker_extents
 class Tidy(KernelPass):
     """Simplification of all expressions; ``divisions`` turns floordiv and mod of non-negative operands into C's own.
 
-    names: the Lets of index arithmetic stay, though nothing uses them any more, for NameIndices.
+    names: keep the Lets of index arithmetic, though nothing uses them any more, for NameIndices.
     """
 
     divisions: bool = False
@@ -97,7 +97,7 @@ def _plain_divisions(body: Body, simplifier: Simplifier) -> Body:
 
 @dataclass(frozen=True, slots=True)
 class Unroll(KernelPass):
-    """Unrolled loops written out: for i in unroll(2): S(i)  ->  S(0); S(1)."""
+    """Unrolled loops are written out: for i in unroll(2): S(i)  ->  S(0); S(1)."""
 
     name = "unroll"
     before = "vector loops are gone"

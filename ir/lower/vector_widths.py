@@ -1,4 +1,4 @@
-"""How a row of registers is cut into vectors: by the instructions that a target has for its element type."""
+"""The division of a row of registers into vectors, by the instructions that a target has for its element type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from taskmap.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """``count`` neighbouring vectors of ``lanes`` columns from column ``start`` on; ``by`` is what computes on each.
+    """``count`` neighbouring vectors of ``lanes`` columns from column ``start``; ``by`` is the instruction for each.
 
     The last piece may have one lane and no instruction: plain scalar code.
     """
@@ -29,22 +29,22 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The instructions of a target that work on one row of registers."""
+    """The instructions of a target for one row of registers."""
 
     target: Target
     table: tuple[Instruction, ...]
 
     def of_move(self, n: int, *dtypes: DType) -> tuple[Piece, ...]:
-        """``n`` columns cut for copying, with a conversion when there are two types."""
+        """``n`` columns divided for copying, with a conversion if there are two types."""
         return _cut_moves(self, n, dtypes)
 
     def of_matmul(self, n: int, a: DType, b: DType, c: DType) -> tuple[Piece, ...]:
-        """``n`` columns cut for an outer product added to c, by instructions that take a and b as they are."""
+        """``n`` columns divided for an outer product added to c, by instructions that take a and b unconverted."""
         return _cut(n, _rows(self, MatMulSpec(1, n, 1, a, b, c)))
 
 
 def is_addressable(buffer: Buffer) -> bool:
-    """Whether neighbours in a buffer can be addressed together: not when a layout, or an owner, puts them elsewhere."""
+    """True if neighbours in a buffer can be accessed together: no layout or owner separates them."""
     return buffer.layout is None and (buffer.owner is None or is_in_order(buffer.owner))
 
 
@@ -58,7 +58,7 @@ def _cut_moves(columns: Columns, n: int, dtypes: tuple[DType, ...]) -> tuple[Pie
 
 @lru_cache(maxsize=4096)
 def _rows(columns: Columns, spec: MatMulSpec) -> tuple[Instruction, ...]:
-    """The instructions for outer products whose operands are a row of c, one element of a and a row of b."""
+    """The instructions for outer products with a row of c, one element of a and a row of b as operands."""
     found = instructions_for(columns.target, spec, columns.table).instructions
     return tuple(i for i in found if i.workers == 1 and i.alignment <= spec.c.bytes and _is_row(i))
 
@@ -69,7 +69,7 @@ def _is_row(i: Instruction) -> bool:
 
 
 def _cut(n: int, instructions: Iterable[Instruction]) -> tuple[Piece, ...]:
-    """``n`` columns by the widest that fits, again and again."""
+    """``n`` columns in pieces: the widest instruction that fits, repeatedly."""
     pieces: list[Piece] = []
     start = 0
     for instruction in instructions:

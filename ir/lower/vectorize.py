@@ -2,8 +2,8 @@
 
     for l in vector(16): y[i*16 + l] = x[i*16 + l] * s     ->     y[ramp(i*16, 1)] = x[ramp(i*16, 1)] * broadcast(s)
 
-Inner loops stay loops and work on vectors. A load whose address is linear in the lane becomes a contiguous or strided
-vector load, any other a gather. Register buffers allocated inside get one copy per lane.
+Inner loops remain loops and work on vectors. A load with an address that is linear in the lane becomes a contiguous or
+strided vector load, any other a gather. Register buffers allocated inside get one copy per lane.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Vectorize(KernelPass):
     ensures = (NO_VECTOR_LOOPS,)
 
     def run(self, kernel: Kernel) -> Kernel:
-        """The same kernel without vector loops. Raises LoweringError when a loop cannot be vectorised."""
+        """The same kernel without vector loops. Raises LoweringError for a loop that cannot be vectorised."""
 
         def one(s: Stmt) -> Body | None:
             if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
@@ -68,7 +68,7 @@ class Vectorize(KernelPass):
 
 @dataclass(slots=True)
 class _Lanes:
-    """One vector loop being written out."""
+    """The vectorisation of one loop."""
 
     lane: Var
     count: int
@@ -100,7 +100,7 @@ class _Lanes:
             (size,) = s.buffer.shape
             wide = self.buffers[s.buffer] = replace(s.buffer, shape=(size * self.count,))
             return replace(s, buffer=wide)
-        raise LoweringError(f"{type(s).__name__} cannot stand inside vector loop {self.lane.name!r}", where=s.source)  # type: ignore[attr-defined]  # every statement that reaches here has one
+        raise LoweringError(f"{type(s).__name__} is not allowed inside vector loop {self.lane.name!r}", where=s.source)  # type: ignore[attr-defined]  # every statement that reaches here has one
 
     def uniform(self, e: Expr, s: For | If) -> Expr:
         value = self.expr(e)
@@ -108,7 +108,7 @@ class _Lanes:
             return value
         raise LoweringError(
             f"inside vector loop {self.lane.name!r}, a loop extent or condition differs from lane to lane",
-            where=s.source, hint="Use select(), or take the statement out of the vector loop.",
+            where=s.source, hint="Use select(), or move the statement out of the vector loop.",
         )  # fmt: skip
 
     def store(self, s: Store) -> Stmt:
@@ -124,7 +124,7 @@ class _Lanes:
             return Store(s.buffer, (where,), value, s.source)
         raise LoweringError(
             f"every lane of vector loop {self.lane.name!r} stores to the same element of {s.buffer.name!r}",
-            where=s.source, hint="Give each lane its own element and fold the lanes after the loop.",
+            where=s.source, hint="Give each lane its own element and reduce over the lanes after the loop.",
         )  # fmt: skip
 
     def private(self, position: Expr) -> Expr:
@@ -138,7 +138,7 @@ class _Lanes:
         return private
 
     def address(self, position: Expr) -> Expr:
-        """The address for all lanes: a scalar, a ramp when it is linear in the lane, else a vector."""
+        """The address for all lanes: a scalar, a ramp if it is linear in the lane, else a vector."""
         known = self.addresses.get(position)
         if known is None:
             known = self.addresses[position] = self._address(position)
@@ -169,7 +169,7 @@ class _Lanes:
         return self.expr(position)
 
     def _mixed(self, position: Expr) -> Expr | None:
-        """A swizzled address: neighbours stay neighbours where only bits above them are mixed."""
+        """A swizzled address: neighbours stay neighbours if only bits above them are mixed."""
         p = self.simplifier.poly(position)
         swizzled = [m[0] for m, c in p.items() if c == 1 and len(m) == 1 and self._is_mixed(m[0])]
         rest = {m: c for m, c in p.items() if m != tuple(swizzled)}

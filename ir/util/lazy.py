@@ -1,4 +1,4 @@
-"""Functions whose modules load when they are first called, so that a start waits only for what it uses."""
+"""Functions whose modules load at the first call, so that startup pays only for the modules it uses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 def lazily(module: str, name: str) -> Callable[..., Any]:
     """The function ``name`` of ``module``, which is imported at the first call.
 
-    For a part that most processes never need, such as the schedules of a device that is not there; an ordinary import
-    serves everything else.
+    For parts that most processes never need, such as the schedules of a device that is absent; everything else uses
+    ordinary imports.
     """
     found: list[Callable[..., Any]] = []
 

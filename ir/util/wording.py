@@ -1,4 +1,4 @@
-"""How shapes and lists of numbers read in messages."""
+"""The wording of shapes and lists of numbers in messages."""
 
 from __future__ import annotations
 

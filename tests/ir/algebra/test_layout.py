@@ -140,7 +140,7 @@ def test_composition_of_swizzles() -> None:
     assert swizzled_tiles(3, 9) == tile(3, 2) * 4 + 1
     with pytest.raises(LayoutError, match="mixed with each other"):
         _ = row_major(2, 2) * row_major(6, 8).swizzled(3, 0, 3)
-    with pytest.raises(LayoutError, match="no power of two"):
+    with pytest.raises(LayoutError, match="not a power of two"):
         _ = tile * row_major(1, 3)
 
 

@@ -242,7 +242,7 @@ def test_waiting_for_what_nobody_completes_is_an_error() -> None:
         wait(full, 0)
         y[thread] = 0.0
 
-    with pytest.raises(VerifyError, match="waits for ever"):
+    with pytest.raises(VerifyError, match="waits forever"):
         interpret(stuck, {})
 
 
