@@ -83,7 +83,7 @@ def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> It
                     yield Violation(f"{e.name} is used where it is not defined.", stmt)
         for b in _buffers_of(stmt):
             if b not in visible:
-                yield Violation(f"{b!r} is used where it is not allocated.", stmt)
+                yield Violation(f"{b!r} is used outside the scope of its allocation.", stmt)
         new: tuple[Var | Buffer, ...] = defined_vars(stmt)
         new += (stmt.buffer,) if isinstance(stmt, Allocate) else ()
         for item in new:

@@ -372,7 +372,7 @@ WRONG: list[tuple[str, Callable[[Builder], None], dict[str, Any], str]] = [
     ("sum in parallel", parallel_sum, {}, r"race on y\[0\]"),
     ("neighbours in parallel", neighbours, {}, "race on y"),
     ("out of scope", use_outside_scope, {}, "'t' has no value here"),
-    ("not allocated", unallocated, {}, "used where it is not allocated"),
+    ("not allocated", unallocated, {}, "used outside the scope of its allocation"),
     ("division by zero", put(cast(cast(X[0], i64) // (cast(X[1], i64) - 1), f32)), {}, "division by zero"),
     ("tdiv of a negative", put(cast(binary("tdiv", cast(-X[0], i64), index(4)), f32)), {}, "only for a >= 0"),
     ("reduction", put(reduce("sum", [(Var("r"), 2)], X[0])), {}, "kernels reduce by loops"),

@@ -245,7 +245,7 @@ def test_votes() -> None:
     assert [bool(int(ballot[5]) >> lane & 1) for lane in range(32)] == votes.tolist()
     assert execute(instruction_named("ballot"), ~votes)[0] < 0
     assert execute(instruction_named("elect")).sum() == 1
-    with pytest.raises(InputError, match="takes a vote"):
+    with pytest.raises(InputError, match="needs a vote"):
         execute(instruction_named("vote_any"))
 
 
