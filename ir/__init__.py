@@ -1,6 +1,20 @@
 """The foundation: task mappings, layouts, types, the tensor IR and its passes. Imports nothing else of taskmap.
 
-The names a kernel author needs are here; each loads its module on first use (PEP 562).
+In reading order: ``nodes`` and ``types`` are the language itself; ``construct``, ``builder`` and ``script`` write it,
+``visit`` and ``printer`` read it. Then
+
+    algebra      task mappings and layouts: the distribution of work and data
+    task         compute definitions, and the fused groups that schedules turn into kernels
+    recurrence, functions, workers    a node for loops with state, the functions of ``Call``, thread and block
+    target, isa  processors and their instructions, as data
+    analysis     facts about expressions, tasks and kernels
+    script       a Python function read into IR
+    lower        the passes that make a kernel printable
+    interp       the meaning of a kernel, executed
+    verify       the rules that every kernel obeys
+    errors, source, util    errors, source locations, small helpers
+
+The names that a kernel author needs are available here; each loads its module on first use (PEP 562).
 """
 
 from importlib import import_module

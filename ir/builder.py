@@ -1,4 +1,4 @@
-"""An immediate-mode builder of statements: what schedules write kernels with when script is too rigid.
+"""An immediate-mode builder of statements, with which schedules write kernels where script is too rigid.
 
 b = Builder()
 with b.loop("i", rows, LoopKind.PARALLEL) as i:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _When:
-    """Where the last ``when`` ended, and its condition's value if that was known."""
+    """The place where the last ``when`` ended, and the value of its condition if that was known."""
 
     body: list[Stmt]
     length: int
@@ -62,7 +62,7 @@ class _When:
 class Builder:
     """Collects statements in program order; ``with`` opens the body of a loop or a branch.
 
-    ``source`` is stamped on each statement made while it is set.
+    ``source`` becomes the location of each statement made while it is set.
     """
 
     def __init__(self, source: SourceLocation | None = None) -> None:
@@ -73,7 +73,7 @@ class Builder:
     def body(self) -> Body:
         """The finished statements. Raises LoweringError while a loop or a branch is still open."""
         if len(self._bodies) != 1:
-            raise LoweringError("the body is asked for while a loop or a branch is still open")
+            raise LoweringError("body() is called while a loop or a branch is still open")
         return tuple(self._bodies[0])
 
     def emit(self, *stmts: Stmt) -> None:
@@ -92,7 +92,7 @@ class Builder:
 
     @contextmanager
     def loop(self, name: str, extent: ExprLike, kind: LoopKind = LoopKind.SERIAL, *, unroll: int = 0) -> Iterator[Expr]:
-        """for name in range(extent). Extent 1 leaves only the body, with index 0; extent 0 leaves nothing."""
+        """for name in range(extent). Extent 1 emits only the body, with index 0; extent 0 emits nothing."""
         count = as_index(extent)
         known = constant_value(count)
         source = self.source
@@ -117,7 +117,7 @@ class Builder:
 
     @contextmanager
     def mapped(self, names: Sequence[str], mapping: TaskMapping, worker: ExprLike) -> Iterator[tuple[Var, ...]]:
-        """for names in mapping.on(worker); the statement stays a MappedFor until it is lowered."""
+        """for names in mapping.on(worker); the statement remains a MappedFor until it is lowered."""
         variables = tuple(Var(n) for n in names)
         source = self.source
         with self._open() as inner:
@@ -126,7 +126,7 @@ class Builder:
             self.emit(MappedFor(variables, mapping, as_index(worker), tuple(inner), source))
 
     def let(self, name: str, value: ExprLike, dtype: DType | None = None) -> Expr:
-        """Name a value. A constant or a variable needs no name and is returned as it is."""
+        """Name a value. A constant or a variable needs no name and is returned unchanged."""
         expr = as_expr(value, dtype)
         expr = expr if dtype is None else cast(expr, dtype)
         if isinstance(expr, (Const, Var)) or constant_value(expr) is not None:
@@ -145,7 +145,7 @@ class Builder:
 
     @contextmanager
     def when(self, cond: ExprLike) -> Iterator[None]:
-        """if cond. A condition known to hold leaves only its body, one known not to leaves nothing."""
+        """if cond. A condition known to be true emits only its body; one known to be false emits nothing."""
         test = _condition(cond)
         known = constant_value(test)
         source = self.source
@@ -183,7 +183,7 @@ class Builder:
         layout: object | None = None,
         init: ExprLike | None = None,
     ) -> Buffer:
-        """A new buffer, uninitialised, or filled with ``init``."""
+        """A new buffer, uninitialised or filled with ``init``."""
         dims = tuple(_known(d) for d in shape)
         steps = None if strides is None else tuple(strides)
         buffer = Buffer(name, dtype, dims, scope, steps, 0, layout, owner)
@@ -199,7 +199,7 @@ class Builder:
             self.store(buffer, at, value)
 
     def barrier(self) -> None:
-        """All threads of the block meet."""
+        """Synchronise all threads of the block."""
         self.emit(Barrier(self.source))
 
     def evaluate(self, value: ExprLike) -> None:
@@ -219,11 +219,11 @@ class Builder:
         worker: Expr | None = None,
         asynchronous: bool = False,
     ) -> None:
-        """dst = src, element by element; on a GPU shared out by ``mapping``: see ``Move``."""
+        """dst = src, element by element; on a GPU divided among threads by ``mapping``: see ``Move``."""
         self.emit(Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous))
 
     def matmul(self, c: Region | Buffer, a: Region | Buffer, b: Region | Buffer) -> None:
-        """c += a @ b on regions whose last two dimensions are the matrices."""
+        """c += a @ b on regions with the matrices in their last two dimensions."""
         self.emit(MatMul(region_of(c), region_of(a), region_of(b), self.source))
 
 
@@ -247,5 +247,5 @@ def region(buffer: Buffer, start: Sequence[ExprLike], shape: Sequence[Dim]) -> R
 
 
 def region_of(value: Region | Buffer) -> Region:
-    """A region as it is, or the whole of a buffer."""
+    """A region unchanged, or the whole of a buffer."""
     return value if isinstance(value, Region) else region(value, (0,) * value.rank, value.shape)

@@ -1,7 +1,7 @@
 """Constructors that keep expressions small: they convert operands to one type and width and fold constants.
 
-Only local, always-true identities are applied here (x + 0 for integers, x * 1, constants); ``simplify`` does the rest.
-Floating-point identities that change NaN, infinities or signed zero are not applied.
+They apply only local identities that always hold (x + 0 for integers, x * 1, constants); ``simplify`` does the rest.
+Floating-point identities that would change NaN, infinities or signed zero are not applied.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def const(value: Number, dtype: DType) -> Const:
     return _index(int(value)) if dtype is i64 else Const(_wrap(int(value), dtype), dtype)
 
 
-@lru_cache(maxsize=4096)  # indices are made of few constants, each of them many times
+@lru_cache(maxsize=4096)  # indices use few constants, each many times
 def _index(value: int) -> Const:
     return Const(_wrap(value, i64), i64)
 
@@ -57,9 +57,7 @@ def _wrap(value: int, dtype: DType) -> int:
 
 
 def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
-    """``value`` as an expression. A Python number takes the type ``like`` when it can hold it, else i64, f32 or
-    bool.
-    """
+    """``value`` as an expression. A Python number takes the type ``like`` if that holds it, else i64, f32 or bool."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool):
@@ -84,12 +82,12 @@ def constant_value(expr: ExprLike) -> Number | None:
 
 
 def widen(expr: Expr, lanes: int) -> Expr:
-    """``expr`` with ``lanes`` lanes; a scalar is broadcast. Raises TypeMismatchError when two widths meet."""
+    """``expr`` with ``lanes`` lanes; a scalar is broadcast. Raises TypeMismatchError for a vector of another width."""
     if expr.lanes == lanes:
         return expr
     if expr.lanes == 1:
         return Broadcast(expr, lanes, expr.dtype)
-    raise TypeMismatchError(f"a vector of {expr.lanes} lanes meets one of {lanes} lanes in {expr!r}")
+    raise TypeMismatchError(f"a vector of {expr.lanes} lanes is combined with one of {lanes} lanes in {expr!r}")
 
 
 def _operands(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
@@ -125,7 +123,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 
 
 def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """``a op b`` in the promoted type. Raises TypeMismatchError for an operation the type does not have."""
+    """``a op b`` in the promoted type. Raises TypeMismatchError for an operation that the type does not support."""
     x, y = _operands(a, b)
     if op == "div" and not x.dtype.is_float:
         x, y = cast(x, f32), cast(y, f32)
@@ -187,7 +185,7 @@ _COMPARE: dict[str, Callable[[Number, Number], bool]] = {
 
 
 def compare(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """``a op b`` as bool, operands in their promoted type."""
+    """``a op b`` as bool, with the operands in their promoted type."""
     x, y = _operands(a, b)
     p, q = constant_value(x), constant_value(y)
     if p is not None and q is not None:
@@ -224,8 +222,8 @@ def unary(op: str, a: ExprLike) -> Expr:
 
 
 def cast(a: ExprLike, dtype: DType) -> Expr:
-    """``a`` converted to ``dtype`` as Tensor.to(dtype); floats of eight bits by way of f32, which is exact or what
-    PyTorch does."""
+    """``a`` converted to ``dtype`` as Tensor.to(dtype); 8-bit floats by way of f32, which is exact or matches
+    PyTorch."""
     x = as_expr(a)
     if x.dtype == dtype:
         return x
@@ -239,7 +237,7 @@ def cast(a: ExprLike, dtype: DType) -> Expr:
 
 
 def select(cond: ExprLike, a: ExprLike, b: ExprLike) -> Expr:
-    """a where cond, else b, in the promoted type of a and b. Both are evaluated."""
+    """a where cond holds, else b, in the promoted type of a and b. Both are evaluated."""
     test = as_expr(cond)
     if not test.dtype.is_bool:
         test = ne(test, const(0, test.dtype))
@@ -263,8 +261,8 @@ def maximum(a: ExprLike, b: ExprLike) -> Expr:
 
 
 def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
-    """The function ``name`` of its arguments, which are brought to one type; ``dtype`` is the result's (default
-    theirs).
+    """The function ``name`` of its arguments, converted to one type; ``dtype``: the result's type, by default
+    theirs.
     """
     exprs = [as_expr(a) for a in args]
     common = exprs[0].dtype
@@ -276,7 +274,7 @@ def call(name: str, *args: ExprLike, dtype: DType | None = None) -> Expr:
 
 
 def load(buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
-    """buffer[indices]. Raises TypeMismatchError when the number of indices is not the buffer's rank."""
+    """buffer[indices]. Raises TypeMismatchError if the number of indices differs from the buffer's rank."""
     if len(indices) != len(buffer.shape):
         raise TypeMismatchError(f"{buffer!r} has {len(buffer.shape)} dimensions but is indexed with {len(indices)}")
     exprs = tuple(as_expr(i, i64) for i in indices)
@@ -295,19 +293,19 @@ def as_index(value: ExprLike) -> Expr:
 
 
 def lane_reduce(op: str, a: Expr) -> Expr:
-    """All lanes of ``a`` folded by ``op`` into a scalar; a scalar is itself."""
+    """All lanes of ``a`` reduced by ``op`` to a scalar; a scalar is returned unchanged."""
     return a if a.lanes == 1 else LaneReduce(op, a, a.dtype)
 
 
 def reduce(op: str, axes: Sequence[tuple[Var, Dim]], body: ExprLike) -> Expr:
-    """A reduction of ``body`` over ``axes``; argmax and argmin give the i64 index along their one axis."""
+    """A reduction of ``body`` over ``axes``; argmax and argmin give the i64 index along their single axis."""
     value = as_expr(body)
     dtype = i64 if op in ("argmax", "argmin") else boolean if op in ("any", "all") else value.dtype
     return Reduce(op, tuple(axes), value, dtype)
 
 
 def identity(op: str, dtype: DType) -> Const:
-    """What a reduction by ``op`` starts from: x op identity = x."""
+    """The neutral element of a reduction by ``op``: x op identity = x."""
     if op in ("sum", "any"):
         return const(0, dtype)
     if op in ("prod", "all"):
@@ -330,7 +328,7 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
 
 
 def static_size(dim: Dim) -> int | None:
-    """The value of a size when it is known, else None."""
+    """The value of a size if it is known, else None."""
     if isinstance(dim, int):
         return dim
     value = constant_value(dim)
@@ -338,7 +336,7 @@ def static_size(dim: Dim) -> int | None:
 
 
 def product(dims: Sequence[Dim]) -> Dim:
-    """The product of sizes; 1 for none."""
+    """The product of sizes; 1 without sizes."""
     total: Dim = 1
     for d in dims:
         total = total * d

@@ -1,4 +1,4 @@
-"""All errors of taskmap. Each says what failed, where (the user's line), why, and what to do."""
+"""All errors of taskmap. Each says what failed, where (the user's line), why, and how to fix it."""
 
 from typing import TypeVar
 
@@ -10,8 +10,8 @@ _Error = TypeVar("_Error", bound="TaskmapError")
 class TaskmapError(Exception):
     """Base of all errors that taskmap raises on purpose.
 
-    what: what could not be done. where: a source location (shown with a caret) or words. why: the reason. hint: what
-    to do about it. Only `what` is needed. The text has a fixed form, a header and indented parts in that order:
+    what: the action that failed. where: a source location (shown with a caret) or words. why: the reason. hint: a way
+    to fix it. Only `what` is required. The text has a fixed form, a header and indented parts in that order:
 
         taskmap: cannot compile kernel 'copy'
           kernels.py:14:  for i, j in spatial(8, 8).on(thread):
@@ -35,25 +35,25 @@ class TaskmapError(Exception):
         self.hint = hint
 
     def at(self: _Error, where: SourceLocation | str | None) -> _Error:
-        """This error, placed at `where` unless it already has a place: the innermost place is the best one."""
+        """This error, located at `where` unless it already has a location: the innermost location is the best."""
         if self.where is None:
             self.where = where
         return self
 
     def __str__(self) -> str:
         where = self.where.snippet() if isinstance(self.where, SourceLocation) else self.where
-        where = None if where and where in self.what else where  # it is said already
+        where = None if where and where in self.what else where  # `what` names it already
         parts = [part for part in (where, self.why, self.hint) if part]
         body = [f"  {line}" for part in parts for line in part.splitlines()]
         return "\n".join([f"taskmap: {self.what}", *body])
 
 
 class MappingError(TaskmapError):
-    """A task mapping is malformed, or lacks what was asked of it (an inverse, equal task counts, a shape)."""
+    """A task mapping is malformed, or lacks the requested property (an inverse, equal task counts, a shape)."""
 
 
 class LayoutError(TaskmapError):
-    """A layout is malformed or cannot be converted, composed or inverted as asked."""
+    """A layout is malformed, or cannot be converted, composed or inverted as requested."""
 
 
 class TypeMismatchError(TaskmapError):
@@ -65,15 +65,15 @@ class IndexOutOfRangeError(TaskmapError, IndexError):
 
 
 class ScriptError(TaskmapError):
-    """A kernel written in script uses something that script does not have, or uses it wrongly."""
+    """A kernel written in script uses unsupported Python, or uses script incorrectly."""
 
 
 class VerifyError(TaskmapError):
-    """A module of tensor IR breaks a rule of the verifier."""
+    """A kernel violates a rule of the verifier."""
 
 
 class LoweringError(TaskmapError):
-    """A pass from IR to IR met something that it cannot lower."""
+    """A lowering pass cannot lower a construct."""
 
 
 class GraphError(TaskmapError):
@@ -85,7 +85,7 @@ class ImportGraphError(TaskmapError):
 
 
 class FusionError(TaskmapError):
-    """A fused group breaks a rule of fusion."""
+    """A fused group violates a rule of fusion."""
 
 
 class ScheduleError(TaskmapError):
@@ -93,7 +93,7 @@ class ScheduleError(TaskmapError):
 
 
 class CodegenError(TaskmapError):
-    """A lowered module cannot be written as source for the target."""
+    """A lowered kernel cannot be written as source for the target."""
 
 
 class CompilerNotFoundError(TaskmapError):
@@ -101,15 +101,15 @@ class CompilerNotFoundError(TaskmapError):
 
 
 class CompilerFailedError(TaskmapError):
-    """The compiler was found, but it refused the source, crashed, or ran out of time."""
+    """The compiler was found, but it rejected the source, crashed, or ran out of time."""
 
 
 class WrongCompilerError(CompilerFailedError):
-    """The compiler makes wrong code of kernels whose right results are known, with all flags that were tried."""
+    """The compiler miscompiles kernels with known results, with all flags that were tried."""
 
 
 class KernelResourceError(CompilerFailedError):
-    """A kernel compiled, but not as it was meant: its registers spill, or its tensor instructions run one by one."""
+    """A kernel compiled, but badly: its registers spill, or its tensor instructions are serialised."""
 
 
 class DeviceError(TaskmapError):
@@ -117,11 +117,11 @@ class DeviceError(TaskmapError):
 
 
 class NoDeviceError(DeviceError):
-    """There is no driver, no GPU, or none that can run what is asked."""
+    """There is no driver, no GPU, or no GPU that supports the request."""
 
 
 class DeviceMemoryError(DeviceError):
-    """A GPU has no memory left."""
+    """A GPU is out of memory."""
 
 
 class KernelStoreError(TaskmapError):
@@ -133,20 +133,20 @@ class UnsupportedError(TaskmapError):
 
 
 class InvalidOptionError(TaskmapError):
-    """An option or mode that does not exist, or a value that it does not take."""
+    """An option or mode does not exist, or does not take the given value."""
 
 
 class InputError(TaskmapError):
-    """The inputs of a compiled call do not fit what it was compiled for."""
+    """The inputs of a compiled call do not match those it was compiled for."""
 
 
 class ArchiveError(TaskmapError):
-    """A file is no archive of a compiled model, a damaged one, or one for another machine or version."""
+    """The file is not an archive, is damaged, or was built for another machine or version."""
 
 
 class SimulationError(TaskmapError):
-    """A kernel did something in the simulator that no kernel may do on a GPU: a race, an access out of bounds, ..."""
+    """A kernel did something in the simulator that is an error on any GPU: a race, an access out of bounds, ..."""
 
 
 class TuningError(TaskmapError):
-    """The tuning cache cannot be used, or a record that it should take is malformed."""
+    """The tuning cache cannot be used, or a record for it is malformed."""

@@ -1,7 +1,8 @@
 """The functions that ``Call`` may name: arity, result type, and a numpy reference.
 
-The names are fixed here, once; a code generator must have every one for f32 and f64 (half types are computed in f32).
-Arguments share one floating type except in ``checked_index``. Integer division, remainder and powers are expressions.
+The names are defined only here; a code generator must support each of them for f32 and f64 (half types are computed in
+f32). Arguments share one floating type except in ``checked_index``. Integer division, remainder and powers are
+expressions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function: how many arguments it takes, its result's type, and its value by numpy."""
+    """A function: its number of arguments, its result type, and its value in numpy."""
 
     name: str
     arity: int
@@ -47,7 +48,7 @@ class Function:
 
 
 def _slow(scalar: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of the standard library, applied to every element and rounded to the argument's type."""
+    """A function of the standard library, applied to each element and rounded to the argument's type."""
     ufunc = np.frompyfunc(scalar, 1, 1)
     return lambda x: np.asarray(ufunc(x)).astype(x.dtype)
 
@@ -104,7 +105,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _sign(x: Array) -> Array:
-    """sign with sign(NaN) = 0, as torch."""
+    """sign with sign(NaN) = 0, as in torch."""
     return np.asarray((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype))
 
 
@@ -176,7 +177,7 @@ _PREDICATES: dict[str, Callable[..., Any]] = {
 
 
 def _fma(x: Array, y: Array, z: Array) -> Array:
-    """x y + z, in f32 rounded but once (but for double rounding in f64), in f64 twice."""
+    """x y + z, in f32 rounded only once (but for double rounding in f64), in f64 twice."""
     wide = np.multiply(x, y, dtype=np.float64) + z
     return np.asarray(wide).astype(np.asarray(x).dtype)
 
@@ -191,21 +192,21 @@ FUNCTIONS: dict[str, Function] = {
 """Every function by name.
 
 ``remainder`` has the divisor's sign and ``fmod`` the dividend's; ``floor_div`` is floor(a / b) computed exactly, as
-Python's ``//`` on floats; ``round`` goes to even; ``sign`` of NaN is 0; ``fmin`` and ``fmax`` ignore a NaN.
+Python's ``//`` on floats; ``round`` rounds ties to even; ``sign`` of NaN is 0; ``fmin`` and ``fmax`` ignore a NaN.
 ``fma(x, y, z)`` is x y + z, rounded once where the hardware can; nothing else in a kernel is fused into one rounding.
 ``checked_index(i, size)`` wraps a negative index once and reports one that is still out of range.
 """
 
 
 def function_named(name: str) -> Function:
-    """The function called ``name``. Raises TypeMismatchError for a name that is not in the table."""
+    """The function with this name. Raises TypeMismatchError for a name that is not in the table."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     raise TypeMismatchError(f"unknown function {name!r}; taskmap has {', '.join(sorted(FUNCTIONS))}")
 
 
 def check_call(call: Call) -> None:
-    """Raises TypeMismatchError when ``call`` has a wrong name, number or type of arguments, or result type."""
+    """Raises TypeMismatchError if ``call`` has a wrong name, number or type of arguments, or result type."""
     function = function_named(call.name)
     if len(call.args) != function.arity:
         raise TypeMismatchError(f"{call.name} takes {function.arity} arguments, not {len(call.args)}")

@@ -11,8 +11,8 @@ specs         Move MatMul                                               decompos
 the rest      Buffer Region TensorMap Kernel
 
 Every node is frozen. Expressions compare by structure, variables and buffers by identity. ``Let`` and ``Allocate`` are
-visible in the statements that follow them in the same body. Comparison operators build IR (``a < b``); equality does
-not, because structural equality needs it: write ``eq(a, b)``.
+visible in the statements after them in the same body. Comparison operators build IR (``a < b``); equality does not,
+because structural equality needs it: write ``eq(a, b)``.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Unary(Expr):
 class Binary(Expr):
     """op: add sub mul div floordiv mod min max and or xor shl shr; operands share type and lanes.
 
-    floordiv and mod round toward minus infinity. tdiv and tmod are the same for operands proved not negative (a pass
-    makes them). min and max return NaN when either operand is NaN, as torch.minimum and torch.maximum.
+    floordiv and mod round toward minus infinity. tdiv and tmod are the same for operands proved non-negative (a pass
+    introduces them). min and max return NaN if either operand is NaN, as torch.minimum and torch.maximum do.
     """
 
     op: str
@@ -199,7 +199,7 @@ class Compare(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Select(Expr):
-    """a where cond holds, else b. Both sides are evaluated: loads in either must be in bounds."""
+    """a where cond holds, else b. Both sides are evaluated, so loads in either must be in bounds."""
 
     cond: Expr
     a: Expr
@@ -210,7 +210,7 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
-    """Conversion of value, as Tensor.to(dtype)."""
+    """Conversion of a value, as Tensor.to(dtype)."""
 
     a: Expr
     dtype: DType
@@ -219,7 +219,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Load(Expr):
-    """buffer[indices]; a vector when an index is one."""
+    """buffer[indices]; a vector if an index is one."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -258,7 +258,7 @@ class Broadcast(Expr):
 
 @dataclass(frozen=True, slots=True)
 class LaneReduce(Expr):
-    """All lanes of a vector folded into one scalar; op: sum prod max min or and."""
+    """All lanes of a vector reduced to one scalar; op: sum prod max min or and."""
 
     op: str
     a: Expr
@@ -279,11 +279,11 @@ class Reduce(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Scatter(Expr):
-    """The element at ``here`` of a tensor that is ``initial`` and then takes, for every position of ``axes`` in
+    """The element at ``here`` of a tensor that starts as ``initial`` and then takes, for every position of ``axes`` in
     row-major order, ``body`` at ``at``: out[here] = initial; for axes: out[at] = out[at] op body.
 
-    op: sum prod max min any all of Reduce, or last, which replaces. Only as a whole compute definition, whose axes are
-    ``here``; at and body do not depend on them.
+    op: sum prod max min any all as in Reduce, or last, which replaces. Only as a whole compute definition, whose axes
+    are ``here``; at and body do not depend on them.
     """
 
     op: str
@@ -300,9 +300,9 @@ class Scatter(Expr):
 class Intrinsic(Expr):
     """The value of one instruction of the table (``taskmap.ir.isa.table``).
 
-    Of a CPU: the new value of args[0]; args: c, a and b, whole registers, each with a lane for every slot that its
-    owner in the instruction gives to this worker. Of a GPU: the result of one that has a result (a shuffle, a vote, an
-    atomic); args: one for each of its parameters. One in memory is a Load, whose address is meant.
+    On a CPU: the new value of args[0]; args: c, a and b, whole registers, with one lane for every slot that the
+    instruction's owner gives to this worker. On a GPU: the result of an instruction that has one (a shuffle, a vote, an
+    atomic); args: one per parameter. An operand in memory is a Load, which stands for its address.
     """
 
     instruction: Instruction
@@ -312,7 +312,7 @@ class Intrinsic(Expr):
 
 
 class Scope(Enum):
-    """Where a buffer lives: global memory, a core's (or block's) scratch, registers, or an instruction's fragment."""
+    """The memory of a buffer: global, a core's (or block's) scratch, registers, or an instruction's fragment."""
 
     GLOBAL = "global"
     SHARED = "shared"
@@ -323,11 +323,11 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A tensor in memory: logical ``shape``, and the address of each element as offset + sum(index * stride), in
+    """A tensor in memory: its logical ``shape``, and the address of each element as offset + sum(index * stride), in
     elements.
 
-    ``strides`` None means row-major. A buffer whose addresses are not strided has a ``layout``, a callable from indices
-    to address (``taskmap.ir.algebra.layout``). ``owner`` distributes a register buffer over workers.
+    ``strides`` None means row-major. A buffer with addresses that are not strided has a ``layout``, a callable from
+    indices to address (``taskmap.ir.algebra.layout``). ``owner`` distributes a register buffer over workers.
     """
 
     name: str
@@ -352,7 +352,7 @@ class Buffer:
 
 
 class LoopKind(Enum):
-    """How a loop runs."""
+    """The execution of a loop."""
 
     SERIAL = "serial"
     UNROLLED = "unrolled"
@@ -394,7 +394,7 @@ class For(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class MappedFor(Stmt):
-    """for vars in mapping.on(worker): the tasks that the worker does, in order."""
+    """for vars in mapping.on(worker): the worker's tasks, in order."""
 
     vars: tuple[Var, ...]
     mapping: TaskMapping
@@ -424,7 +424,7 @@ class Let(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Allocate(Stmt):
-    """The buffer exists from here to the end of the body; its content is undefined at first."""
+    """The buffer exists from here to the end of the body; its initial content is undefined."""
 
     buffer: Buffer
     source: SourceLocation | None = None
@@ -432,7 +432,7 @@ class Allocate(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Barrier(Stmt):
-    """All threads of the block arrive before any goes on, and see each other's writes."""
+    """All threads of the block arrive before any continues, and then see each other's writes."""
 
     source: SourceLocation | None = None
 
@@ -456,11 +456,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Move(Stmt):
-    """dst = src, element by element; regions of equal shape (dimensions of extent one aside).
+    """dst = src, element by element; regions of equal shape (ignoring dimensions of extent one).
 
-    On a GPU, a region of a distributed register buffer is moved by those who hold it. Else, with a mapping, worker
-    ``worker`` (by default the thread) moves its tasks, each a chunk of the regions: their shape by the mapping's.
-    asynchronous: by cp.async, where there is one; to be committed and waited for.
+    On a GPU, a region of a distributed register buffer is moved by its holders. Otherwise, with a mapping, worker
+    ``worker`` (by default the thread) moves its tasks, each a chunk of the regions: their shape divided by the
+    mapping's. asynchronous: with cp.async, if the target has it; must be committed and waited for.
     """
 
     dst: Region
@@ -473,7 +473,7 @@ class Move(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class MatMul(Stmt):
-    """c[i, j] += sum over k of a[i, k] * b[k, j], on regions whose last two dimensions are the matrices."""
+    """c[i, j] += sum over k of a[i, k] * b[k, j], on regions with the matrices in their last two dimensions."""
 
     c: Region
     a: Region
@@ -502,10 +502,10 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Invoke(Stmt):
-    """One instruction of the table, for its effect, by as many neighbouring threads as it takes.
+    """One instruction of the table, executed for its effect by its number of neighbouring threads.
 
-    operands: one for each of its parameters, a Region of what it reads or writes, an Expr for a value, or a TensorMap.
-    Where several threads execute it together, a region is the whole tile, the same in all of them.
+    operands: one per parameter: a Region that it reads or writes, an Expr for a value, or a TensorMap. If several
+    threads execute it together, a region is the whole tile, the same in all of them.
     """
 
     instruction: Instruction
@@ -514,12 +514,12 @@ class Invoke(Stmt):
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The regions that it reads or writes."""
+        """The regions that the instruction reads or writes."""
         return tuple(o for o in self.operands if isinstance(o, Region))
 
     @property
     def written(self) -> tuple[Region, ...]:
-        """The regions that it writes."""
+        """The regions that the instruction writes."""
         pairs = zip(self.instruction.parameters, self.operands, strict=False)
         return tuple(o for p, o in pairs if isinstance(o, Region) and "w" in p.effect)
 
@@ -528,11 +528,11 @@ class Invoke(Stmt):
 class Kernel:
     """A function on buffers and sizes: ``buffers`` in argument order, then ``dims``, the symbolic sizes, each an i64.
 
-    ``outputs`` are the buffers it writes; ``note`` says how it was made. For a GPU only: ``grid`` and ``threads``;
-    ``cluster``, how many blocks of the grid form a cluster; ``min_blocks``, how many blocks a multiprocessor shall be
-    able to hold (0: no wish), which limits registers; ``maps``, what the copy engine moves; ``workspace``, memory of
-    fixed size that a launch has for itself, its content undefined at first; ``counters``, the same of i32, all 0 at
-    first, which the kernel leaves 0.
+    ``outputs`` are the buffers it writes; ``note`` describes its schedule. For a GPU only: ``grid`` and ``threads``;
+    ``cluster``, the shape of a cluster in blocks; ``min_blocks``, the number of blocks that a multiprocessor should
+    hold (0: unspecified), which limits registers; ``maps``, the tensor maps for TMA; ``workspace``, memory of fixed
+    size private to each launch, initially undefined; ``counters``, the same of i32, initially 0, which the kernel
+    resets to 0.
     """
 
     name: str
@@ -552,7 +552,7 @@ class Kernel:
 
     @property
     def own(self) -> tuple[Buffer, ...]:
-        """The memory that a launch has for itself."""
+        """The memory private to each launch."""
         return (*self.workspace, *self.counters)
 
     __repr__ = lazily("taskmap.ir.printer", "kernel_line")
@@ -560,8 +560,8 @@ class Kernel:
 
 
 def hash_once(kind: type[Expr], *names: str) -> None:
-    """Structural hashes of ``kind`` over the fields ``names``, computed once per node: a hash of a deep expression that
-    walked all of it, at each look-up, would make every memo quadratic."""
+    """Give ``kind`` a structural hash over the fields ``names``, computed once per node: a hash that walked the whole
+    expression at each look-up would make every memo quadratic."""
     fields = attrgetter(*names)
 
     def structural(self: Expr) -> int:

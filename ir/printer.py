@@ -1,6 +1,6 @@
-"""The IR as text: Python-like, close to script, one statement a line.
+"""The IR as text: Python-like, close to script, one statement per line.
 
-Variables and buffers of the same name are told apart by a number (``i``, ``i_1``) in order of first appearance.
+Variables and buffers of the same name are distinguished by a number (``i``, ``i_1``), in order of first appearance.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _LOOP = {
 
 @dataclass(slots=True)
 class _Printer:
-    """Prints nodes and remembers the names given out."""
+    """Prints nodes, and keeps the names it has assigned."""
 
     names: dict[Var | Buffer, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -256,7 +256,7 @@ _STMT: dict[type, Callable[[_Printer, Any], str]] = {
 
 
 def print_expr(expr: Expr) -> str:
-    """An expression on one line, as Python would write it."""
+    """An expression on one line, in Python's syntax."""
     return _Printer().expr(expr)
 
 
@@ -266,7 +266,7 @@ def print_dim(size: Dim) -> str:
 
 
 def print_body(body: Body | Stmt) -> str:
-    """Statements, one a line."""
+    """Statements, one per line."""
     return "\n".join(_Printer().body((body,) if isinstance(body, Stmt) else body, 0))
 
 
@@ -281,5 +281,5 @@ def kernel_html(kernel: Kernel) -> str:
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """A whole kernel: its parameters (``out`` marks what it writes), its note, and its body."""
+    """A whole kernel: its parameters (``out`` marks those it writes), its note, and its body."""
     return "\n".join(_Printer().kernel(kernel)) + "\n"

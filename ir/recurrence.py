@@ -1,4 +1,4 @@
-"""Recurrences: definitions in which each step makes new tensors from those of the step before."""
+"""Recurrences: definitions in which each step computes new tensors from those of the previous step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskmap.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Recurrence(Expr):
-    """Tensors that change from step to step, all of the extents of ``axes``:
+    """Tensors that change from step to step, each with the extents of ``axes``:
 
         states = initial
         for step in range(steps):
@@ -19,9 +19,9 @@ class Recurrence(Expr):
             states[k] = phases[after[k]]
         out[steps + k, axes] = states[k]
 
-    ``initial`` and ``row`` depend on the axes, ``row`` and ``values`` on ``step`` too; for every position on the axes,
-    ``row`` takes each number below ``steps`` once. Only as a whole compute definition, whose axes are ``here``: a row,
-    then a position on the axes. ``states`` and ``phases`` are formal tensors of their own, which only values load.
+    ``initial`` and ``row`` depend on the axes, ``row`` and ``values`` also on ``step``; for every position on the axes,
+    ``row`` takes each number below ``steps`` exactly once. Only as a whole compute definition, whose axes are ``here``:
+    a row, then a position on the axes. ``states`` and ``phases`` are formal tensors that only values load.
     """
 
     here: tuple[Expr, ...]
@@ -44,7 +44,7 @@ class Recurrence(Expr):
 
     @property
     def bound(self) -> tuple[tuple[Var, Dim], ...]:
-        """The variables that it defines, and their extents."""
+        """The variables that it defines, with their extents."""
         return (*self.axes, (self.step, self.steps))
 
 

@@ -1,4 +1,4 @@
-"""Where in the user's program something comes from."""
+"""Source locations: places in the user's program."""
 
 import os
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ class SourceLocation:
     """A span of one line of source.
 
     file: path as Python reports it. line: counted from 1. column, end_column: character offsets into `text`, counted
-    from 0, the end exclusive; without an end the span is one character, and an end that does not lie behind the
-    column (the span goes on in a later line) means the end of the line. text: the whole line, or "" when unknown.
+    from 0, the end exclusive; without an end the span is one character, and an end that is not after the column (the
+    span continues on a later line) means the end of the line. text: the whole line, or "" if unknown.
     """
 
     file: str
@@ -23,7 +23,7 @@ class SourceLocation:
         return f"{os.path.basename(self.file)}:{self.line}"
 
     def snippet(self) -> str:
-        """The line with its place before it and carets beneath the span; only the place when the text is unknown."""
+        """The line preceded by its location, with carets beneath the span; only the location without a text."""
         line = self.text.rstrip()
         if not line.strip():
             return str(self)
@@ -33,6 +33,6 @@ class SourceLocation:
         if end <= start:
             end = len(line)
         place = f"{self}:  "
-        # A tab before the span is repeated beneath, so that the carets stand right at any tab width.
+        # A tab before the span is repeated beneath it, so that the carets align at any tab width.
         padding = "".join("\t" if char == "\t" else " " for char in line[indent:start])
         return f"{place}{line[indent:]}\n{' ' * len(place)}{padding}{'^' * (end - start)}"

@@ -1,4 +1,4 @@
-"""What a schedule needs to know of a processor, as data."""
+"""Processors as data: the facts that a schedule needs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["GPUS", "Target", "cpu_target", "cuda_target", "gpu_named"]
 class Target:
     """A processor. Sizes are bytes, per core; ``l3`` is shared by all cores.
 
-    ``vector_registers`` counts architectural registers of ``vector_bytes`` each. ``cores`` is what schedules plan for;
-    a kernel runs correctly on any number.
+    ``vector_registers`` counts architectural registers of ``vector_bytes`` each. Schedules plan for ``cores`` cores; a
+    kernel runs correctly on any number.
 
-    Of a GPU, a core is a streaming multiprocessor (SM), a vector what one thread loads at once, ``vector_registers``
-    the 32-bit registers that one thread may have, and ``l2`` is shared by all SMs. shared_per_block: the most shared
-    memory that a block may have, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate, f16_rate:
-    floating-point operations of one SM in one clock, of f32 without and of f16 with tensor cores. l2_rate: bytes that
-    the copy engine of one SM takes from L2 in a clock; threads take three quarters of that. name: of the
-    product. tf32: products of f32 may round their factors to tf32, which tensor cores multiply.
+    For a GPU, a core is a streaming multiprocessor (SM), a vector is the widest load of one thread,
+    ``vector_registers`` is the limit of 32-bit registers per thread, and ``l2`` is shared by all SMs. shared_per_block:
+    the limit of shared memory per block, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate,
+    f16_rate: floating-point operations of one SM per clock, for f32 without and for f16 with tensor cores. l2_rate:
+    bytes that the TMA of one SM loads from L2 per clock; threads reach three quarters of that. name: of the product.
+    tf32: products of f32 may round their operands to tf32, which tensor cores multiply.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class Target:
         return int(re.sub(r"\D", "", self.isa)) if self.kind == "cuda" else 0
 
     def lanes(self, element_bytes: int) -> int:
-        """How many elements of ``element_bytes`` bytes one vector register holds."""
+        """The number of elements of ``element_bytes`` bytes in one vector register."""
         return max(1, self.vector_bytes // element_bytes)
 
     def __str__(self) -> str:
@@ -79,8 +79,8 @@ def _gpu(
     f32: int,
     f16: int,
 ) -> Target:
-    """A GPU: clock in GHz, bandwidth in GB/s, L2 in MiB, shared memory of an SM in KiB; a block leaves 1 KiB of it to
-    the system, on sm_80 and newer."""
+    """A GPU: clock in GHz, bandwidth in GB/s, L2 in MiB, shared memory of an SM in KiB. On sm_80 and newer the system
+    reserves 1 KiB of it per block."""
     isa_number = int(re.sub(r"\D", "", isa))
     return Target(
         kind="cuda",
@@ -122,7 +122,7 @@ _TYPICAL = {75: "T4", 80: "A100", 86: "RTX 3090", 89: "RTX 4090", 90: "H100", 10
 
 
 def gpu_named(name: str) -> Target:
-    """A GPU by the name of the product: "H200", "rtx-4090". Raises InvalidOptionError for one not in GPUS."""
+    """A GPU by its product name: "H200", "rtx-4090". Raises InvalidOptionError for one not in GPUS."""
     wanted = re.sub(r"[^a-z0-9]", "", name.lower())
     for known, gpu in GPUS.items():
         if re.sub(r"[^a-z0-9]", "", known.lower()) == wanted:
@@ -135,8 +135,8 @@ def gpu_named(name: str) -> Target:
 def cuda_target(isa: str, sms: int | None = None) -> Target:
     """A GPU by its instruction set, "sm_75" to "sm_100a": the data of a typical one, with ``sms`` multiprocessors.
 
-    "sm_90a" has what only Hopper has (wgmma), "sm_90" what later ones have too. Raises InvalidOptionError for an
-    instruction set older than sm_75, or unknown.
+    "sm_90a" includes the features specific to Hopper (wgmma), "sm_90" only those that later GPUs have too. Raises
+    InvalidOptionError for an instruction set older than sm_75, or unknown.
     """
     number = re.fullmatch(r"sm_(\d+)[af]?", isa)
     known = [base for base in _TYPICAL if number and base <= int(number[1])]

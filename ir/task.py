@@ -1,7 +1,7 @@
-"""Compute definitions and tasks: what an operator, and a fused group of operators, computes.
+"""Compute definitions and tasks: the values of an operator, and of a fused group of operators.
 
 A ``Compute`` gives the shape of its output and the value of one element as an expression of its inputs. A ``Task`` is a
-DAG of such definitions over concrete buffers: what a schedule turns into a kernel. Loads in a definition must be in
+DAG of such definitions over concrete buffers, which a schedule turns into a kernel. Loads in a definition must be in
 bounds wherever they are evaluated; a definition that reads beyond an edge clamps its index and selects.
 """
 
@@ -17,7 +17,7 @@ from taskmap.ir.types import DType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute:
-    """out[axes] = body, for axes below shape; ``inputs`` are formal tensors that body loads."""
+    """out[axes] = body, for axes below shape; ``inputs`` are the formal tensors that body loads."""
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -51,7 +51,7 @@ def formal(name: str, shape: Sequence[Dim], dtype: DType) -> Buffer:
 class Stage:
     """One definition of a task: out[axes] = body, where body loads the task's inputs or earlier stages' outputs.
 
-    ``label`` names the operator; ``attrs`` carries what a template needs beyond the expression (a convolution's
+    ``label`` names the operator; ``attrs`` holds facts that a template needs beyond the expression (a convolution's
     strides).
     """
 
@@ -69,7 +69,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """A fused group: its inputs, its stages in order, the stages' buffers that must be written, and symbolic sizes.
+    """A fused group: its inputs, its stages in order, those stages' buffers that must be written, and symbolic sizes.
 
     ``anchor`` is the index of the stage that a template schedules, or None.
     """

@@ -25,7 +25,7 @@ class DType:
     kind: str
 
     def __eq__(self, other: object) -> bool:
-        # Types are compared at every node that is built, and nearly always they are the same object or differ in name.
+        # Types are compared at every node that is built; nearly always they are the same object or differ in name.
         return self is other or (isinstance(other, DType) and self.name == other.name)
 
     def __hash__(self) -> int:
@@ -52,7 +52,7 @@ class DType:
         return self.kind == "b"
 
     def __getitem__(self, shape: Any) -> TensorType:
-        """f32[m, n]: the type of a tensor; f32[()] of one without dimensions."""
+        """f32[m, n]: the type of a tensor; f32[()]: of one without dimensions."""
         return TensorType(self, shape if isinstance(shape, tuple) else (shape,))
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class TensorType:
     strides: tuple[Any, ...] | None = None
 
     def strided(self, *strides: Any) -> TensorType:
-        """The same tensor with other strides, in elements, one for each dimension."""
+        """The same tensor type with other strides, in elements, one per dimension."""
         if len(strides) != len(self.shape):
             raise TypeMismatchError(f"{self} has {len(self.shape)} dimensions, but is given {len(strides)} strides")
         return TensorType(self.dtype, self.shape, strides)
@@ -109,24 +109,24 @@ e5m2 = DType("e5m2", 8, "f")
 """Float of 8 bits: 5 of exponent, 2 of mantissa; torch.float8_e5m2."""
 
 FLOAT8 = (e4m3, e5m2)
-"""Floats of eight bits, named by bits of exponent and mantissa: torch's float8_e4m3fn and float8_e5m2. Tensors may hold
-them; they are converted from and to f32, and otherwise only tensor instructions compute with them."""
+"""8-bit floats, named by their bits of exponent and mantissa: torch's float8_e4m3fn and float8_e5m2. Tensors may hold
+them; they are converted from and to f32, and only tensor instructions compute with them otherwise."""
 
 OPERAND_DTYPES = (tf32, *FLOAT8)
-"""Types that only tensor instructions compute with: f32 with ten bits of mantissa, and floats of eight bits."""
+"""Types that only tensor instructions compute with: f32 with ten bits of mantissa, and 8-bit floats."""
 
 _BY_NAME = {t.name: t for t in (*ALL_DTYPES, *OPERAND_DTYPES)}
 
 
 def dtype_named(name: str) -> DType:
-    """The type called ``name`` ("f32", "bool", ...). Raises TypeMismatchError for an unknown name."""
+    """The type with this name ("f32", "bool", ...). Raises TypeMismatchError for an unknown name."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     raise TypeMismatchError(f"unknown element type {name!r}; taskmap has {', '.join(_BY_NAME)}")
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The type in which two operands of equal rank of abstraction meet, as torch.promote_types(a, b).
+    """The common type of two operands of equal rank of abstraction, as torch.promote_types(a, b).
 
     float beats integer beats bool; f16 with bf16 gives f32; u8 with a signed type gives the next wider signed type.
     """

@@ -1,7 +1,7 @@
 """Generic traversal: the children of every node, rebuilding from new children, substitution.
 
 A new node kind is entered in the four tables here and nowhere else. Rebuilding goes through the constructors, so that
-constants fold as they arrive. Expressions are DAGs in memory: a node that is shared is visited once and stays shared.
+constants fold. Expressions are DAGs in memory: a shared node is visited once and stays shared.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ _REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that ``expr`` is made of, in order; a Reduce gives its body, then its symbolic extents."""
+    """The direct subexpressions of ``expr``, in order; a Reduce gives its body, then its symbolic extents."""
     return _CHILDREN[type(expr)](expr)
 
 
 def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
-    """``expr`` with other children, as the constructors would make it; ``expr`` itself when none differs.
+    """``expr`` with other children, as the constructors would make it; ``expr`` itself if none differs.
 
     A scalar child that became a vector makes the node a vector.
     """
@@ -143,21 +143,21 @@ def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
 
 
 def map_expr(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
-    """``fn`` on every node, children first; ``fn`` sees the rebuilt node and returns its replacement, or None."""
+    """Apply ``fn`` to every node, children first; it sees the rebuilt node and returns its replacement, or None."""
     return _map_expr(expr, fn, {})
 
 
 def expr_map(fn: Callable[[Expr], Expr | None]) -> ExprMap:
-    """``map_expr`` by ``fn`` for many expressions that share parts and outlive the map: each part is visited once.
+    """``map_expr`` with ``fn``, for many expressions that share parts and outlive the map: each part is visited once.
 
-    ``fn`` has to give the same answer for a node wherever it stands.
+    ``fn`` must return the same result for a node wherever it occurs.
     """
     done: dict[int, Expr] = {}
     return lambda expr: _map_expr(expr, fn, done)
 
 
 def _map_expr(expr: Expr, fn: Callable[[Expr], Expr | None], done: dict[int, Expr]) -> Expr:
-    """``done`` holds the results by the identity of their nodes, which must stay alive as long as it does."""
+    """``done`` holds results by the identity of their nodes, which must stay alive as long as it does."""
     stack = [expr]
     while stack:
         node = stack[-1]
@@ -182,7 +182,7 @@ def _map_expr(expr: Expr, fn: Callable[[Expr], Expr | None], done: dict[int, Exp
 def walk_exprs(root: Expr | Stmt | Body) -> Iterator[Expr]:
     """Every expression node under an expression, a statement or a body, parents first, a shared node once.
 
-    Extents, region corners and symbolic sizes are included; the shapes of the buffers that are loaded are not.
+    Extents, region corners and symbolic sizes are included; the shapes of loaded buffers are not.
     """
     if not isinstance(root, Expr):
         seen: set[int] = set()
@@ -266,12 +266,12 @@ _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], Stmt]] = {
 
 
 def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions that stand directly in ``stmt``, not those of the statements inside it."""
+    """The expressions directly in ``stmt``, without those of the statements inside it."""
     return _STMT_EXPRS[type(stmt)](stmt)
 
 
 def stmt_bodies(stmt: Stmt) -> tuple[Body, ...]:
-    """The bodies inside ``stmt``: one for a loop, two for an If, else none."""
+    """The bodies inside ``stmt``: one for a loop, two for an If, zero otherwise."""
     if isinstance(stmt, (For, MappedFor)):
         return (stmt.body,)
     return (stmt.then, stmt.orelse) if isinstance(stmt, If) else ()
@@ -286,7 +286,7 @@ def walk_stmts(root: Stmt | Body) -> Iterator[Stmt]:
 
 
 def map_stmt_exprs(stmt: Stmt, fn: ExprMap) -> Stmt:
-    """``stmt`` with ``fn`` applied to each of its own expressions; the same object when none changed."""
+    """``stmt`` with ``fn`` applied to each of its own expressions; the same object if none changed."""
     old = _STMT_EXPRS[type(stmt)](stmt)
     new = [fn(e) for e in old]
     if all(map(operator.is_, new, old)):
@@ -310,9 +310,10 @@ StmtMap = Callable[[Stmt], "Stmt | Sequence[Stmt] | None"]
 def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = None) -> Body:
     """Rewrite a body, inner statements first.
 
-    expr: applied to each expression that a statement holds, as a whole (use ``map_expr`` in it to reach every node).
+    expr: applied to each expression of a statement as a whole (use ``map_expr`` in it to reach every node).
     stmt: sees the rebuilt statement and returns its replacement: a statement, several, ``()`` to drop it, None to keep.
-    An If whose condition has become constant is replaced by the branch taken. Unchanged, the same object comes back.
+    An If with a condition that has become constant is replaced by the branch taken. Without changes the same object is
+    returned.
     """
     out: list[Stmt] = []
     for old in body:
@@ -340,7 +341,7 @@ def _fold_if(stmt: Stmt) -> Sequence[Stmt]:
 
 
 def substitute(root: Node, values: Mapping[Var, Expr]) -> Node:
-    """``root``, an expression or a body, with each variable replaced by its value; constants fold."""
+    """``root``, an expression or a body, with each variable replaced by its value; constants are folded."""
     if not values:
         return root
 
@@ -380,7 +381,7 @@ def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
 
 
 def fresh(body: Body) -> Body:
-    """A copy of ``body`` with new variables and buffers for all that it defines: both may stand in one kernel."""
+    """A copy of ``body`` with new variables and buffers for all that it defines, so that one kernel can hold both."""
     variables: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
     for stmt in walk_stmts(body):
@@ -409,7 +410,7 @@ def defined_vars(stmt: Stmt) -> tuple[Var, ...]:
 
 
 def free_vars(root: Expr | Body) -> set[Var]:
-    """The variables that ``root`` uses and does not define (a loop's, a Let's, or a reduction's axes)."""
+    """The variables that ``root`` uses without defining them (in a loop, a Let, or a reduction's axes)."""
     used: set[Var] = set()
     bound: set[Var] = set()
     for e in walk_exprs(root):

@@ -1,4 +1,4 @@
-"""The variables that tell a GPU thread which one it is. They are free in a kernel with a grid; nothing defines them.
+"""The variables that identify a GPU thread. They are free in a kernel with a grid; the launch defines them.
 
 THREAD is below Kernel.threads; BLOCKS[d] is below Kernel.grid[d].
 """
@@ -12,7 +12,7 @@ BLOCKS = (Var("block_x"), Var("block_y"), Var("block_z"))
 
 
 def worker_extents(kernel: Kernel) -> dict[Var, Dim]:
-    """The worker variables that ``kernel`` has, each with how many values it takes; none for a CPU kernel."""
+    """The worker variables of ``kernel``, each with its number of values; empty for a CPU kernel."""
     extents: dict[Var, Dim] = dict(zip(BLOCKS, kernel.grid, strict=False))
     if kernel.threads:
         extents[THREAD] = kernel.threads

@@ -1,7 +1,7 @@
-"""The rule that accesses stay inside their buffers, and the list of those that could not be proved to.
+"""The rule that accesses stay inside their buffers, and the list of accesses without a proof.
 
-An access is refused when it is certainly wrong: every value of an index lies outside, or the index is linear in loop
-variables of known extents that nothing conditions, and its largest or smallest value, which it takes, lies outside.
+An access is refused if it is certainly wrong: every value of an index lies outside, or the index is linear in
+unconditioned loop variables of known extents and takes a largest or smallest value that lies outside.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from taskmap.ir.workers import worker_extents
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is known at a statement, and the loop variables that take all their values there."""
+    """The facts known at a statement, and the loop variables that take all their values there."""
 
     facts: Facts
     free: frozenset[Var]
@@ -89,7 +89,7 @@ def accesses(kernel: Kernel) -> Iterator[BufferAccess]:
     place = _Place(facts, frozenset())
     for var, extent in worker_extents(kernel).items():
         place = place.loop(var, extent)
-    # A symbolic size leaves it open whether anything runs at all, but an index may still be wrong whenever it does.
+    # With a symbolic size it is open whether anything runs at all, but an index may still be wrong whenever it does.
     yield from _body(kernel.body, place)
 
 
@@ -120,7 +120,7 @@ def _body(body: Body, place: _Place) -> Iterator[BufferAccess]:
 
 
 def _loads(stmt: Stmt, root: Expr, place: _Place) -> Iterator[BufferAccess]:
-    """Loads of an expression. Both sides of a select are evaluated, so its condition proves nothing."""
+    """The loads of an expression. Both sides of a select are evaluated, so its condition proves nothing."""
     for e in walk_exprs(root):
         if isinstance(e, Load):
             yield from _access(stmt, e.buffer, e.indices, place)
@@ -151,7 +151,7 @@ def _verdict(i: Expr, size: Dim, interval: Interval, place: _Place) -> bool | No
 
 
 def _is_reached(i: Expr, place: _Place) -> bool:
-    """Whether the ends of the interval of ``i`` are values that it takes."""
+    """True if ``i`` takes the values at the ends of its interval."""
     p = place.facts.poly(i)
     linear = all(len(m) <= 1 for m in p)
     return place.certain and linear and all(v in place.free or v in LANES for m in p for v in m)

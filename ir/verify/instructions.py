@@ -1,4 +1,4 @@
-"""Rules about invoked instructions: what they are given, and that all who execute one together reach it together."""
+"""Rules about invoked instructions: their operands, and that the threads that execute one together all reach it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SCOPES = {
 
 
 def operands(kernel: Kernel) -> Iterator[Violation]:
-    """An instruction is given one operand for each of its parameters, of its place and type."""
+    """An instruction has one operand for each of its parameters, with its place and type."""
     for s in walk_stmts(kernel.body):
         if isinstance(s, Invoke):
             yield from (Violation(why, s) for why in _given(s.instruction, s.operands))
@@ -53,7 +53,7 @@ def operands(kernel: Kernel) -> Iterator[Violation]:
 
 def _given(instruction: Instruction, given: tuple[Region | Expr | TensorMap, ...]) -> Iterator[str]:
     if instruction.targets.kind != "cuda":
-        yield f"{instruction.name} is no instruction of a GPU: it is written by lowering, from a product or a copy."
+        yield f"{instruction.name} is not a GPU instruction: lowering makes it from a product or a copy."
         return
     if len(given) != len(instruction.parameters):
         yield f"{instruction.name} takes {len(instruction.parameters)} operands, not {len(given)}."
@@ -73,7 +73,7 @@ def _flaw(parameter: Parameter, operand: Region | Expr | TensorMap) -> str | Non
     if place is Place.CONSTANT:
         known = constant_value(operand) if isinstance(operand, Expr) else None
         if known is None:
-            return "has to be known when compiling"
+            return "must be known at compile time"
         allowed = parameter.choices
         return f"is one of {', '.join(map(str, allowed))}, not {known}" if allowed and known not in allowed else None
     if place is Place.VALUE:
@@ -94,8 +94,8 @@ def _wrong_type(parameter: Parameter, dtype: object) -> str | None:
 
 
 def collectives(kernel: Kernel) -> Iterator[Violation]:
-    """All threads that execute an instruction together reach it together: what decides about it differs between such
-    groups only, not inside one."""
+    """All threads that execute an instruction together reach it together: conditions around it differ only between such
+    groups, never inside one."""
     if not kernel.threads:
         for s in walk_stmts(kernel.body):
             if isinstance(s, Invoke):
@@ -108,7 +108,7 @@ def collectives(kernel: Kernel) -> Iterator[Violation]:
 
 
 def _workers(s: Stmt) -> Iterator[int]:
-    """How many threads execute each instruction of a statement together, where several do."""
+    """The number of threads of each instruction in a statement that several threads execute together."""
     if isinstance(s, Invoke) and s.instruction.workers > 1:
         yield s.instruction.workers
     for root in stmt_exprs(s):
@@ -118,7 +118,7 @@ def _workers(s: Stmt) -> Iterator[int]:
 
 
 class _Groups:
-    """What may differ inside a group of ``size`` neighbouring threads."""
+    """The variables that may differ inside a group of ``size`` neighbouring threads."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -141,8 +141,8 @@ class _Groups:
         return False
 
     def without_lane(self, e: Expr) -> Expr | None:
-        """A comparison with a multiple of the group's size holds for a whole group or for nobody in it:
-        group * 32 + lane < 64 is group * 32 < 64, since a lane is below 32."""
+        """A comparison with a multiple of the group's size holds for all of a group or for none of it:
+        group * 32 + lane < 64 becomes group * 32 < 64, since a lane is below 32."""
         if not isinstance(e, Compare) or e.lanes != 1 or e.a.dtype != i64:
             return None
         gap = poly.add(poly.to_poly(e.a), poly.to_poly(e.b), -1)
@@ -155,7 +155,7 @@ class _Groups:
     def body(self, body: Body, inside: str | None) -> Iterator[Violation]:
         for s in body:
             if inside and self.size in _workers(s):
-                yield Violation(f"{self.size} threads execute it together, and it stands under {inside}.", s)
+                yield Violation(f"{self.size} threads execute it together, and it is inside {inside}.", s)
             if isinstance(s, Let):
                 if self.differs(s.value):
                     self.varying.add(s.var) if not s.value.dtype.is_int else self.name(s)
@@ -174,7 +174,7 @@ class _Groups:
                 yield from self.body(s.body, inside)
 
     def name(self, s: Let) -> None:
-        """What a Let names may differ, but not every expression of it does: thread // 32 of a warp."""
+        """The value of a Let may differ while some expressions of it do not: thread // 32 in a warp."""
         if any(isinstance(x, (Load, Intrinsic)) for x in walk_exprs(s.value)):
             self.varying.add(s.var)
         else:
@@ -182,8 +182,8 @@ class _Groups:
 
 
 def _is_agreed(e: Intrinsic, size: int) -> bool:
-    """Whether every thread of a group gets the same result, where the arguments do not differ: of a vote among all of a
-    warp that the group is part of, or of one lane's value, which is that of all."""
+    """True if every thread of a group gets the same result from equal arguments: from a vote of the whole warp that the
+    group is part of, or from one lane's value, which all receive."""
     spec = e.instruction.spec
     if isinstance(spec, ShuffleSpec):
         return spec.how == "idx"
@@ -191,7 +191,7 @@ def _is_agreed(e: Intrinsic, size: int) -> bool:
 
 
 def maps(kernel: Kernel) -> Iterator[Violation]:
-    """A tensor map is of a parameter in global memory, has an extent for each of its dimensions, and at most five."""
+    """A tensor map describes a parameter in global memory, and has one extent per dimension, at most five."""
     for m in kernel.maps:
         if m.buffer not in kernel.buffers:
             yield Violation(f"the tensor map {m.name} is of {m.buffer!r}, which is not a parameter.")
@@ -200,7 +200,9 @@ def maps(kernel: Kernel) -> Iterator[Violation]:
         if m.swizzle not in (0, 32, 64, 128):
             yield Violation(f"{m.name} is swizzled over {m.swizzle} bytes, not over 0, 32, 64 or 128.")
         elif m.swizzle and (known := static_size(m.box[-1])) and known * m.buffer.dtype.bytes > m.swizzle:
-            yield Violation(f"a row of {m.name} is {known * m.buffer.dtype.bytes} bytes, more than are swizzled.")
+            yield Violation(
+                f"a row of {m.name} is {known * m.buffer.dtype.bytes} bytes, more than the swizzle's {m.swizzle}."
+            )
     known_maps = set(kernel.maps)
     for s in walk_stmts(kernel.body):
         for o in s.operands if isinstance(s, Invoke) else ():

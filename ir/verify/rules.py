@@ -1,4 +1,4 @@
-"""The verifier: a table of rules that every kernel keeps, and one more table for kernels that have been lowered."""
+"""The verifier: a table of rules for every kernel, and a second one for lowered kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from taskmap.ir.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule by name; ``check`` yields a flaw for each place that breaks it. Its docstring says what the rule is."""
+    """A rule by name; ``check`` yields a violation for each place that breaks it, and its docstring states the rule."""
 
     name: str
     check: Callable[[Kernel], Iterable[Violation]]
@@ -43,30 +43,30 @@ RULES = (
     Rule("tensor maps", invoke.maps),
     Rule("bounds", bounds),
 )
-"""What holds of every kernel, before and after every pass. Bounds come last: they rely on the rest."""
+"""Rules for every kernel, before and after every pass. Bounds come last: they rely on the others."""
 
 LOWERED = (
     Rule("lowered", structure.lowered),
     Rule("registers", structure.registers),
 )
-"""What holds besides once lowering is done."""
+"""Additional rules for kernels after lowering."""
 
 
 def flaws(kernel: Kernel, rules: Sequence[Rule] = RULES) -> Iterator[tuple[Rule, Violation]]:
-    """Every place where ``kernel`` breaks a rule, rule by rule."""
+    """Every violation of a rule in ``kernel``, rule by rule."""
     for rule in rules:
         for flaw in rule.check(kernel):
             yield rule, flaw
 
 
 def verify(kernel: Kernel, rules: Sequence[Rule] = RULES) -> None:
-    """Raises VerifyError for the first rule that ``kernel`` breaks, with the statement that breaks it."""
+    """Raises VerifyError for the first rule that ``kernel`` violates, with the statement that violates it."""
     for rule, flaw in flaws(kernel, rules):
         raise _error(kernel, rule, flaw)
 
 
 def verify_lowered(kernel: Kernel) -> None:
-    """Raises VerifyError for the first rule of lowered kernels that ``kernel`` breaks."""
+    """Raises VerifyError for the first rule of lowered kernels that ``kernel`` violates."""
     verify(kernel, LOWERED)
 
 
@@ -74,7 +74,7 @@ def _error(kernel: Kernel, rule: Rule, flaw: Violation) -> VerifyError:
     text = print_body(flaw.stmt).splitlines()[0] if flaw.stmt else None
     source = getattr(flaw.stmt, "source", None) or (None if flaw.stmt else kernel.source)
     why = flaw.why if source is None or text is None else f"in {text}\n{flaw.why}"
-    return VerifyError(f"kernel {kernel.name!r} breaks the rule of {rule.name}", where=source or text, why=why)
+    return VerifyError(f"kernel {kernel.name!r} violates the rule '{rule.name}'", where=source or text, why=why)
 
 
 def unproved(kernel: Kernel) -> list[BufferAccess]:
@@ -83,7 +83,7 @@ def unproved(kernel: Kernel) -> list[BufferAccess]:
 
 
 def verify_each(rules: Sequence[Rule] = RULES) -> Observer[Kernel]:
-    """An observer of a pipeline that verifies what comes out of every pass, and names the pass that broke a rule."""
+    """A pipeline observer that verifies the output of every pass, and names the pass that introduced a violation."""
 
     def observe(step: Step[Kernel]) -> None:
         if not step.changed:
@@ -91,7 +91,7 @@ def verify_each(rules: Sequence[Rule] = RULES) -> Observer[Kernel]:
         try:
             verify(step.after, rules)
         except VerifyError as error:
-            error.hint = f"It was in order before the pass {step.by.name!r}, number {step.place}."
+            error.hint = f"The kernel was valid before the pass {step.by.name!r}, number {step.place}."
             raise
 
     return observe

@@ -1,4 +1,4 @@
-"""Rules about where things stand: definitions and uses, loops, barriers, workers, and what lowering must remove."""
+"""Rules about structure: definitions and uses, loops, barriers, workers, and constructs that lowering must remove."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from taskmap.ir.workers import THREAD, worker_extents
 
 
 def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
-    """The buffers that a statement itself touches."""
+    """The buffers that a statement itself accesses."""
     if isinstance(stmt, Store):
         yield stmt.buffer
     elif isinstance(stmt, Move):
@@ -52,7 +52,7 @@ def _buffers_of(stmt: Stmt) -> Iterator[Buffer]:
 
 
 def definitions(kernel: Kernel) -> Iterator[Violation]:
-    """Every variable and buffer is defined once, before its uses and in a body around them."""
+    """Every variable and buffer is defined once, before its uses and in an enclosing body."""
     seen: set[Var | Buffer] = set()
     parameters: tuple[Var | Buffer, ...] = (*kernel.dims, *kernel.buffers, *kernel.own)
     for item in parameters:
@@ -97,7 +97,7 @@ def _scoped(body: Body, outer: set[Var | Buffer], seen: set[Var | Buffer]) -> It
 
 
 def outputs(kernel: Kernel) -> Iterator[Violation]:
-    """Outputs are parameters; of the parameters only outputs are written."""
+    """Outputs are parameters, and of the parameters only outputs are written."""
     for b in kernel.outputs:
         if b not in kernel.buffers:
             yield Violation(f"the output {b!r} is not a parameter.")
@@ -113,7 +113,7 @@ def outputs(kernel: Kernel) -> Iterator[Violation]:
 
 
 def invoked_writes(stmt: Stmt) -> Iterator[Buffer]:
-    """The buffers that instructions in a statement write."""
+    """The buffers written by instructions in a statement."""
     if isinstance(stmt, Invoke):
         yield from (r.buffer for r in stmt.written)
         pairs = zip(stmt.instruction.parameters, stmt.operands, strict=False)
@@ -126,19 +126,19 @@ def invoked_writes(stmt: Stmt) -> Iterator[Buffer]:
 
 
 def launch(kernel: Kernel) -> Iterator[Violation]:
-    """A kernel with a grid has threads and the reverse; a grid has at most three dimensions."""
+    """A kernel with a grid has threads and vice versa; a grid has at most three dimensions."""
     if bool(kernel.grid) != bool(kernel.threads):
-        yield Violation(f"it has the grid {kernel.grid} and {kernel.threads} threads: both or neither.")
+        yield Violation(f"it has the grid {kernel.grid} and {kernel.threads} threads: it needs both or neither.")
     if kernel.own and not kernel.grid:
-        yield Violation("it has memory of its own, which only launches on a GPU have.")
+        yield Violation("it has workspace or counters, which only GPU launches have.")
     if len(kernel.grid) > 3:
         yield Violation(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
     if kernel.cluster and (len(kernel.cluster) > 3 or min(kernel.cluster) < 1 or math.prod(kernel.cluster) > 16):
-        yield Violation(f"{kernel.cluster} is no cluster: it has up to three dimensions, and up to 16 blocks.")
+        yield Violation(f"{kernel.cluster} is not a cluster: that has up to three dimensions and up to 16 blocks.")
 
 
 def vector_loops(kernel: Kernel) -> Iterator[Violation]:
-    """A vector loop has a constant extent and holds no parallel, vector or task-mapped loop, and no spec."""
+    """A vector loop has a constant extent and contains no parallel, vector or task-mapped loop, and no spec."""
     for stmt in walk_stmts(kernel.body):
         if not isinstance(stmt, For) or stmt.kind is not LoopKind.VECTOR:
             continue
@@ -147,18 +147,18 @@ def vector_loops(kernel: Kernel) -> Iterator[Violation]:
         for inner in walk_stmts(stmt.body):
             nested = isinstance(inner, For) and inner.kind in (LoopKind.VECTOR, LoopKind.PARALLEL)
             if nested or isinstance(inner, (MappedFor, Move, MatMul, Barrier, Invoke)):
-                yield Violation(f"it stands inside the vector loop over {stmt.var.name}.", inner)
+                yield Violation(f"it is not allowed inside the vector loop over {stmt.var.name}.", inner)
 
 
 def parallel_loops(kernel: Kernel) -> Iterator[Violation]:
-    """Parallel loops belong to the CPU: a GPU kernel has a grid and threads instead."""
+    """Parallel loops belong to the CPU; a GPU kernel has a grid and threads instead."""
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL and kernel.threads:
-            yield Violation("a parallel loop stands in a kernel that has threads.", stmt)
+            yield Violation("a kernel with threads contains a parallel loop.", stmt)
 
 
 def barriers(kernel: Kernel) -> Iterator[Violation]:
-    """Every thread of a block reaches every barrier: no condition or extent around one depends on the thread."""
+    """Every thread of a block reaches every barrier: no condition or extent around it depends on the thread."""
     if not kernel.threads:
         yield from (
             Violation("the kernel has no threads.", s) for s in walk_stmts(kernel.body) if isinstance(s, Barrier)
@@ -168,7 +168,7 @@ def barriers(kernel: Kernel) -> Iterator[Violation]:
 
 
 def _varies(e: Expr, varying: set[Var]) -> bool:
-    """Whether an expression may differ between the threads of a block."""
+    """True if an expression may differ between the threads of a block."""
     return any(
         (isinstance(x, Var) and x in varying)
         or (isinstance(x, Load) and x.buffer.scope not in (Scope.GLOBAL, Scope.SHARED))
@@ -179,7 +179,7 @@ def _varies(e: Expr, varying: set[Var]) -> bool:
 def _uniform(body: Body, varying: set[Var], inside: str | None) -> Iterator[Violation]:
     for stmt in body:
         if isinstance(stmt, Barrier) and inside:
-            yield Violation(f"a barrier stands under {inside}, which depends on the thread.", stmt)
+            yield Violation(f"a barrier is inside {inside} that depends on the thread.", stmt)
         depends = any(_varies(e, varying) for e in stmt_exprs(stmt))
         if isinstance(stmt, Let) and depends:
             varying.add(stmt.var)
@@ -196,7 +196,7 @@ def _uniform(body: Body, varying: set[Var], inside: str | None) -> Iterator[Viol
 
 
 def workers(kernel: Kernel) -> Iterator[Violation]:
-    """A task-mapped loop has a variable for each dimension of its tasks, and as many workers as there are."""
+    """A task-mapped loop has one variable per dimension of its tasks, and as many workers as there are threads."""
     for stmt in walk_stmts(kernel.body):
         if not isinstance(stmt, MappedFor):
             continue
@@ -205,7 +205,7 @@ def workers(kernel: Kernel) -> Iterator[Violation]:
         count = stmt.mapping.num_workers
         worker = constant_value(stmt.worker)
         if worker is not None and not 0 <= worker < count:
-            yield Violation(f"{stmt.mapping} has {count} workers, and no worker {worker}.", stmt)
+            yield Violation(f"{stmt.mapping} has {count} workers; worker {worker} does not exist.", stmt)
         if stmt.worker is THREAD and kernel.threads > count:
             yield Violation(f"the mapping has {count} workers, but the block has {kernel.threads} threads.", stmt)
         if stmt.worker is THREAD and kernel.threads < count:
@@ -213,8 +213,8 @@ def workers(kernel: Kernel) -> Iterator[Violation]:
 
 
 def lowered(kernel: Kernel) -> Iterator[Violation]:
-    """After lowering: no specs, no task-mapped, vector or unrolled loops, and no distributed buffers are left. Loops of
-    a kernel for a GPU may be unrolled by its compiler."""
+    """After lowering: no specs, no task-mapped, vector or unrolled loops, and no distributed buffers remain. Loops of a
+    GPU kernel may be unrolled by its compiler."""
     gone = (LoopKind.VECTOR,) if kernel.threads else (LoopKind.VECTOR, LoopKind.UNROLLED)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, (MappedFor, Move, MatMul)):
@@ -226,8 +226,8 @@ def lowered(kernel: Kernel) -> Iterator[Violation]:
 
 
 def registers(kernel: Kernel) -> Iterator[Violation]:
-    """After lowering: register buffers have constant sizes and constant indices, for registers have no addresses. What
-    depends on the variables of unrolled loops alone is as good as a constant."""
+    """After lowering: register buffers have constant sizes and constant indices, for registers have no addresses. An
+    expression of variables of unrolled loops alone counts as constant."""
     known: set[Var] = set()
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
@@ -245,5 +245,5 @@ def registers(kernel: Kernel) -> Iterator[Violation]:
 
 
 def _is_constant(e: Expr, known: Container[Var]) -> bool:
-    """Whether only constants and ``known`` variables make up an index."""
+    """True if an index consists of constants and ``known`` variables only."""
     return not any(isinstance(v, Load) or (isinstance(v, Var) and v not in known) for v in walk_exprs(e))

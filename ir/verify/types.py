@@ -50,7 +50,7 @@ _FOLDS = {"sum", "prod", "max", "min", "and", "or"}
 
 
 def every_expr(kernel: Kernel) -> Iterator[tuple[Stmt, Expr]]:
-    """Each expression node of a kernel with the statement it stands in."""
+    """Each expression node of a kernel, with the statement that contains it."""
     for stmt in walk_stmts(kernel.body):
         for root in stmt_exprs(stmt):
             for e in walk_exprs(root):
@@ -112,7 +112,7 @@ def _broadcast(e: Broadcast) -> str | None:
 
 def _lane_reduce(e: LaneReduce) -> str | None:
     if e.op not in _FOLDS:
-        return f"there is no fold {e.op!r}"
+        return f"there is no lane reduction {e.op!r}"
     return None if e.dtype == e.a.dtype else f"its type is {e.dtype}, its operand's {e.a.dtype}"
 
 
@@ -145,7 +145,7 @@ _TYPES: dict[type, Callable[[Any], str | None]] = {
 
 
 def types(kernel: Kernel) -> Iterator[Violation]:
-    """The type of each node follows from its operands'."""
+    """The type of each node follows from the types of its operands."""
     for stmt, e in every_expr(kernel):
         why = _TYPES[type(e)](e) if type(e) in _TYPES else None
         if why:
@@ -158,7 +158,7 @@ def types(kernel: Kernel) -> Iterator[Violation]:
 
 
 def _operands(e: Expr) -> tuple[Expr, ...]:
-    """The operands whose width must be that of the node."""
+    """The operands whose width must equal that of the node."""
     if isinstance(e, (Unary, Cast)):
         return (e.a,)
     if isinstance(e, (Binary, Compare)):
@@ -179,7 +179,7 @@ def lanes(kernel: Kernel) -> Iterator[Violation]:
         elif isinstance(e, Broadcast) and e.a.lanes != 1:
             yield Violation(f"{print_expr(e)} broadcasts a vector.", stmt)
         elif isinstance(e, LaneReduce) and e.lanes != 1:
-            yield Violation(f"{print_expr(e)} folds lanes, and is not a scalar.", stmt)
+            yield Violation(f"{print_expr(e)} reduces lanes, but is not a scalar.", stmt)
         elif isinstance(e, Load) and {i.lanes for i in e.indices} - {1, e.lanes}:
             yield Violation(f"{print_expr(e)} has {e.lanes} lanes, but an index has another number.", stmt)
     for stmt in walk_stmts(kernel.body):
@@ -192,7 +192,7 @@ def lanes(kernel: Kernel) -> Iterator[Violation]:
 
 
 def ranks(kernel: Kernel) -> Iterator[Violation]:
-    """A buffer is indexed with as many i64 indices as it has dimensions."""
+    """A buffer is indexed with one i64 index per dimension."""
     for stmt, e in every_expr(kernel):
         if isinstance(e, Load):
             yield from _indices(stmt, e.buffer.rank, e.indices, print_expr(e))
@@ -236,7 +236,7 @@ def _extents(region: Region) -> list[object]:
 
 
 def regions(kernel: Kernel) -> Iterator[Violation]:
-    """Regions have their buffer's rank; a move's are of equal shape, and a matmul's fit together."""
+    """Regions have their buffer's rank; those of a move have equal shapes, and those of a matmul fit together."""
     for stmt in walk_stmts(kernel.body):
         parts: tuple[Region, ...] = (stmt.dst, stmt.src) if isinstance(stmt, Move) else ()
         parts = (stmt.c, stmt.a, stmt.b) if isinstance(stmt, MatMul) else parts
@@ -254,12 +254,12 @@ def regions(kernel: Kernel) -> Iterator[Violation]:
 
 
 def buffers(kernel: Kernel) -> Iterator[Violation]:
-    """Strides are as many as dimensions, a layout is one, and an owner has the buffer's shape and covers it."""
+    """There is one stride per dimension, a layout is callable, and an owner has the buffer's shape and covers it."""
     declared = [(None, b) for b in (*kernel.buffers, *kernel.own)]
     allocated = [(s, s.buffer) for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
     for b in kernel.own:
         if any(static_size(n) is None for n in b.shape) or b.scope is not Scope.GLOBAL:
-            yield Violation(f"{b!r}, which a launch has for itself, is not global memory of a fixed size.")
+            yield Violation(f"{b!r}, which is private to a launch, is not global memory of a fixed size.")
     for b in kernel.counters:
         if b.dtype != i32:
             yield Violation(f"the counters {b!r} are not i32.")

@@ -1,4 +1,4 @@
-"""What a rule of the verifier reports."""
+"""The report of a verifier rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskmap.ir.nodes import Stmt
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Why a kernel breaks a rule, and the statement that does it (None: the kernel as a whole)."""
+    """Why a kernel violates a rule, and the statement that does (None: the kernel as a whole)."""
 
     why: str
     stmt: Stmt | None = None

@@ -16,7 +16,7 @@ from tests.following import ROOT
 
 PAGE = ROOT / "docs" / "ir-on-one-screen.md"
 GENERAL = {Expr: ("dtype", "lanes"), Stmt: ("source",)}
-"""The fields that all nodes of a kind have; the table's head says them once."""
+"""The fields that all nodes of a kind have; the table's head lists them once."""
 
 
 def test_the_page_is_what_the_classes_say(request: pytest.FixtureRequest) -> None:
@@ -43,7 +43,7 @@ def test_no_node_is_left_out() -> None:
 
 
 def screen() -> str:
-    """The whole IR: expressions, statements, and what they are made of."""
+    """The whole IR: expressions, statements, and their parts."""
     known: list[object] = [*vars(nodes).values(), recurrence.Recurrence]
     kinds = [kind for kind in known if _is_ours(kind)]
     expressions = [kind for kind in kinds if issubclass(kind, Expr) and kind is not Expr]

@@ -35,7 +35,7 @@ def source_of(kernel: Kernel, isa: str = "sm_80") -> CudaSource:
 def check_kernel(
     case: Case, kernel: Kernel, tolerance: Mapping[str, float] | None = None, isa: str = "sm_80", seed: int = 0
 ) -> CudaSource:
-    """``kernel`` gives what the definitions of the case say, run by the simulator; its source."""
+    """The source of ``kernel``, after its results in the simulator matched the definitions of the case."""
     source = source_of(kernel, isa)
     limits = {**TOLERANCE, **(tolerance or {})}
     for policy in ("late", "early") if {"cp_async", "tma"} & set(source.families) else ("late",):
@@ -52,7 +52,7 @@ def simulated(
     policy: sim.Policy = "late",
     steps: int = 0,
 ) -> list[Array]:
-    """The outputs of a kernel's CUDA C++; SimulationError for what it does wrong, and after ``steps`` steps."""
+    """The outputs of a kernel's CUDA C++. Raises SimulationError for its errors, and after ``steps`` steps."""
     storages = {b: Storage(b, case.dims) for b in kernel.buffers}
     inputs = [b for b in kernel.buffers if b not in kernel.outputs]
     for b, a in zip(inputs, case.arrays, strict=True):
@@ -73,14 +73,14 @@ def simulated(
 
 
 def check_interpreted(case: Case, kernel: Kernel, tolerance: Mapping[str, float] | None = None) -> None:
-    """``kernel`` as it was scheduled gives what the definitions of the case say, in the interpreter."""
+    """``kernel`` as scheduled matches the definitions of the case, in the interpreter."""
     verify(kernel, RULES)
     limits = {**TOLERANCE, **(tolerance or {})}
     compare_outputs(case, interpreted(kernel, kernel, case.arrays, case.dims), limits)
 
 
 def check(case: Case, tolerance: Mapping[str, float] | None = None, isa: str = "sm_80") -> Kernel:
-    """The schedule that a GPU of this architecture would get, checked both ways."""
+    """The schedule for a GPU of this architecture, checked both ways."""
     kernel = schedule(case.task, cuda(isa))
     check_interpreted(case, kernel, tolerance)
     check_kernel(case, kernel, tolerance, isa)

@@ -1,4 +1,4 @@
-"""Tasks from operators of the graph, so that schedules are tested on the definitions that models are made of."""
+"""Tasks from operators of the graph, so that schedules are tested on the definitions found in models."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def fused(
     inputs: Sequence[Node] | None = None,
     name: str = "fused",
 ) -> Task:
-    """One task of everything that ``outputs`` need. ``inputs`` fixes the order of its inputs (default: as they are
-    met); tensors lie row by row unless ``strides`` says otherwise."""
+    """One task of everything that ``outputs`` need. ``inputs`` fixes the order of its inputs (default: the order of
+    first use); tensors are row-major unless ``strides`` says otherwise."""
     nodes = topological(outputs)
     read = [n for n in nodes if not n.is_compute] if inputs is None else list(inputs)
     given = strides or {}
@@ -58,12 +58,12 @@ def packed(node: Node, pack: PackWeights) -> Node:
     assert done is not None
     weight = done.inputs[1]
     if weight.op != "pack":
-        return node  # too small to gain by it
+        return node  # too small to benefit
     return replace(done, inputs=(done.inputs[0], tensor(*weight.shape, dtype=weight.dtype), *done.inputs[2:]))
 
 
 def matrix_product(form: str, m: Dim, n: Dim, k: Dim, dtype: DType, batch: Dim = 3) -> Node:
-    """A product of new matrices: "plain", "left", "right" or "both" with these factors transposed, or "batched"."""
+    """A product of new matrices: "plain", "left", "right" or "both" with these operands transposed, or "batched"."""
     if form == "batched":
         return matmul.bmm(tensor(batch, m, k, dtype=dtype), tensor(batch, k, n, dtype=dtype))
     a = tensor(m, k, dtype=dtype) if form not in ("left", "both") else views.permute(tensor(k, m, dtype=dtype), (1, 0))
@@ -72,7 +72,7 @@ def matrix_product(form: str, m: Dim, n: Dim, k: Dim, dtype: DType, batch: Dim =
 
 
 def layer_norm(x: Node, count: int, statistics: bool = False) -> list[Node]:
-    """A norm over the last ``count`` dimensions, with new weights, and what it finds on the way."""
+    """A norm over the last ``count`` dimensions, with new weights, and its intermediate results."""
     last = x.shape[len(x.shape) - count :]
     w, b = tensor(*last, dtype=x.dtype), tensor(*last, dtype=x.dtype)
     y, mean, rstd = norms.layer_norm(x, last, w, b, 1e-5)

@@ -17,9 +17,9 @@ from tests.schedules.running import Array, Case, compare_outputs, target
 
 
 def check_every_pass(case: Case, tolerance: Mapping[str, float]) -> None:
-    """Every stage of lowering keeps the rules; the first and the last give what the definitions say.
+    """Every stage of lowering passes the verifier; the first and the last match the definitions.
 
-    The interpreter reports what no result shows: accesses out of bounds, races, reads of what nobody wrote.
+    The interpreter reports errors that no result shows: accesses out of bounds, races, uninitialised reads.
     """
     kernel = schedule(case.task, target(case.isa))
     stages = [kernel]
@@ -32,7 +32,7 @@ def check_every_pass(case: Case, tolerance: Mapping[str, float]) -> None:
 
 
 def interpreted(kernel: Kernel, stage: Kernel, arrays: Sequence[Array], dims: Mapping[Var, int]) -> list[Array]:
-    """The outputs of ``stage``, which ``kernel`` became on its way down; its buffers may be flat."""
+    """The outputs of ``stage``, a partly lowered ``kernel``; its buffers may be flat."""
     inputs = [b for b in kernel.buffers if b not in kernel.outputs]
     placed = dict(zip(kernel.buffers, stage.buffers, strict=True))
     known = {placed[b]: _storage(b, dims, a) for b, a in zip(inputs, arrays, strict=True)}

@@ -1,11 +1,11 @@
-"""What holds of every problem that can be tuned, whichever template it is of."""
+"""Properties of every tunable problem, for any template."""
 
 from taskmap.ir.target import Target
 from taskmap.schedules import Problem, problem, read_problem, space_of
 
 
 def check_text(p: Problem, target: Target) -> None:
-    """The problem is what its text says, and what is found in its own task, where sizes are known or hinted at."""
+    """The problem equals the one read from its text, and the one found in its task, with known or hinted sizes."""
     assert read_problem(p.template, p.shapes, p.dtypes, p.layout) == p
     task = p.task()
     assert problem(task, target, dict(zip(task.dims, p.dims(), strict=True))) == p
@@ -13,7 +13,7 @@ def check_text(p: Problem, target: Target) -> None:
 
 
 def check_space(p: Problem, target: Target) -> None:
-    """Its space is no larger than 200, holds the default, is ordered by costs, and all else is read back from text."""
+    """Its space has at most 200 configs, contains the default, is ordered by cost; configs read back from text."""
     found = space_of(p, target)
     assert 1 <= len(found.configs) <= 200
     assert list(found.cycles) == sorted(found.cycles)

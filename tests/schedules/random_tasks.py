@@ -1,7 +1,7 @@
 """Random tasks of element-wise stages over many types, layouts and ways of indexing, with inputs to run them on.
 
-Everything follows from a seed. Comparisons, casts to integers and choices are made only of values that every correct
-evaluation gives exactly, so a result never hangs on a rounding error.
+Everything follows from a seed. Comparisons, casts to integers and choices use only values that every correct
+evaluation gives exactly, so a result never depends on a rounding error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LARGEST = 4096
 
 @dataclass
 class Value:
-    """A tensor that stages may read; ``exact``: every correct evaluation gives the same bits."""
+    """A tensor that stages may read; ``exact``: every correct evaluation yields the same bits."""
 
     buffer: Buffer
     exact: bool
@@ -65,7 +65,7 @@ class Value:
 def random_array(
     chance: random.Random, dtype: DType, shape: Sequence[int], special: bool = False
 ) -> np.ndarray[Any, Any]:
-    """Values of moderate size; of narrow integers any; with ``special`` some NaN and infinities."""
+    """Values of moderate size; for narrow integers, any; with ``special``, some NaN and infinities."""
     rng = np.random.default_rng(chance.randrange(1 << 32))
     if dtype.is_bool:
         return np.asarray(rng.random(shape) < 0.5)
@@ -101,7 +101,7 @@ def random_layout(chance: random.Random, name: str, dtype: DType, shape: Sequenc
 
 @dataclass
 class Maker:
-    """One random task in the making."""
+    """One random task under construction."""
 
     chance: random.Random
     symbolic: bool = False
@@ -300,7 +300,7 @@ def _loaded(stage: Stage) -> set[Buffer]:
 
 
 def elementwise_case(seed: int, isa: str | None = None, **options: Any) -> Case:
-    """The random task of element-wise stages that belongs to ``seed``."""
+    """The random task of element-wise stages for ``seed``."""
     return Maker(random.Random(seed), **options).case(isa)
 
 

@@ -1,7 +1,7 @@
-"""Running tasks on this machine: schedule, lower, generate, compile, call; and what they must give, by definition.
+"""Running tasks on this machine (schedule, lower, generate, compile, call), and the results that definitions require.
 
-Many cases are compiled by one call, which costs less than many. Storage is poisoned before a run and has guards on both
-sides, so an element that is not written shows, and so does a write that goes astray.
+Many cases are compiled by one call, which costs less than many calls. Storage is poisoned before a run and has guards
+on both sides, which reveal unwritten elements and stray writes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Storage:
 
     def __init__(self, buffer: Buffer, dims: Mapping[Var, int]) -> None:
         self.buffer = buffer
-        plain = {"bf16": np.uint16, "bool": np.uint8}  # what numpy does not have, or would not show as it is
+        plain = {"bf16": np.uint16, "bool": np.uint8}  # types that numpy lacks, or would not show unchanged
         self.kind = np.dtype(plain.get(buffer.dtype.name) or NUMPY_TYPES[buffer.dtype.name])
         self.shape = tuple(size_of(d, dims) for d in buffer.shape)
         self.steps = tuple(size_of(s, dims) * self.kind.itemsize for s in strides_of(buffer))
@@ -83,7 +83,7 @@ class Storage:
 
     @property
     def address(self) -> int:
-        """Where the storage begins."""
+        """The address of the storage."""
         return self.raw.ctypes.data + _GUARD * self.kind.itemsize
 
     def view(self) -> Array:
@@ -105,7 +105,7 @@ class Storage:
         return np.array(view)
 
     def untouched(self) -> bool:
-        """Whether everything outside the tensor is still poison. Ends the tensor."""
+        """True if everything outside the tensor is still poison. Ends the tensor."""
         self.view()[...] = np.full(self.kind.itemsize, _POISON, np.uint8).view(self.kind)[0]
         return bool((self.raw == _POISON).all())
 
@@ -113,7 +113,7 @@ class Storage:
 def call_kernel(
     kernel: Kernel, source: KernelSource, address: int, arrays: Sequence[Array], dims: Mapping[Var, int]
 ) -> list[Array]:
-    """Run a compiled kernel on copies of ``arrays``; its outputs. Raises IndexError when it reports a bad index."""
+    """Run a compiled kernel on copies of ``arrays``; returns its outputs. IndexError if it reports a bad index."""
     storages = {b: Storage(b, dims) for b in kernel.buffers}
     inputs = [b for b in kernel.buffers if b not in kernel.outputs]
     for b, a in zip(inputs, arrays, strict=True):
@@ -138,7 +138,7 @@ def call_kernel(
 
 
 def compiled(kernels: Sequence[tuple[Kernel, str]]) -> list[tuple[KernelSource, int]]:
-    """Source and address of each (kernel, instruction set), by one compilation for each instruction set."""
+    """Source and address of each (kernel, instruction set), with one compilation per instruction set."""
     sources = [generate(lower(kernel, target=target(isa)), target(isa).vector_bytes) for kernel, isa in kernels]
     addresses: dict[tuple[str, str], int] = {}
     for isa in dict.fromkeys(isa for _, isa in kernels):
@@ -189,18 +189,18 @@ def expected(task: Task, arrays: Sequence[Array], dims: Mapping[Var, int] | None
 
 
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
-"""How far a result may lie from its definition, relative to it and to 1."""
+"""The tolerated difference from the definition, relative to it and to 1."""
 
 
 def check(cases: Sequence[Case], tolerance: Mapping[str, float] | None = None) -> None:
-    """Every case gives what its definitions say: integers exactly, floats within ``tolerance`` of their type."""
+    """Every case matches its definitions: integers exactly, floats within ``tolerance`` of their type."""
     limits = {**TOLERANCE, **(tolerance or {})}
     for case, results in zip(cases, run_cases(cases), strict=True):
         compare_outputs(case, results, limits)
 
 
 def compare_outputs(case: Case, results: Sequence[Array], limits: Mapping[str, float] = TOLERANCE) -> None:
-    """Raises AssertionError where ``results`` are not what the definitions of the case say."""
+    """Raises AssertionError if ``results`` do not match the definitions of the case."""
     for out, got, want in zip(case.task.outputs, results, expected(case.task, case.arrays, case.dims), strict=True):
         where = f"{case.task.name} on {case.chosen_isa}, output {out.name}, sizes {dict(case.dims)}"
         assert got.shape == want.shape, where

@@ -1,4 +1,4 @@
-"""Random task mappings, and a symbolic integer that has only what lowering may ask for."""
+"""Random task mappings, and a symbolic integer with only the operations that lowering may use."""
 
 from __future__ import annotations
 

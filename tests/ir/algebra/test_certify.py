@@ -1,4 +1,4 @@
-"""Certificates: what they prove, and the counterexamples they give."""
+"""Certificates: their proofs and their counterexamples."""
 
 import itertools
 

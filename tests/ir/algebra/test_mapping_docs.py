@@ -1,4 +1,4 @@
-"""docs/task-mappings.md: its examples are run, and its pictures are what draw() makes."""
+"""docs/task-mappings.md: its examples run, and its pictures are those of draw()."""
 
 import doctest
 from pathlib import Path

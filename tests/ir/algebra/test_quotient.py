@@ -1,4 +1,4 @@
-"""Division of task mappings undoes composition, and refuses what is no composition."""
+"""Division of task mappings undoes composition, and returns None for mappings that are not compositions."""
 
 from __future__ import annotations
 

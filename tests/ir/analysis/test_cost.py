@@ -1,4 +1,4 @@
-"""Operations and bytes against what is known of each operator; what an index or a mask computes is not counted."""
+"""Operations and bytes against the known costs of each operator; index and mask arithmetic does not count."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tensor(*shape: Dim, dtype: DType = f32) -> Node:
 
 
 def task(node: Node) -> Task:
-    """What computes the node from its inputs, as one task."""
+    """One task that computes the node from its inputs."""
     nodes = topological([node])
     inputs = [n for n in nodes if n.op == "input"]
     placements = {n: Placement(n, row_major(n.shape)) for n in (*inputs, node)}

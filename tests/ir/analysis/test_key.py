@@ -1,4 +1,4 @@
-"""Structural keys: what changes the kernel changes the key, and nothing else does."""
+"""Structural keys: a change of the kernel changes the key, and nothing else does."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from taskmap.ir.visit import walk_exprs
 
 @dataclass
 class World:
-    """Variables with what is known of them: two sizes, loops below sizes known and unknown, and one of any value."""
+    """Variables and their known ranges: two sizes, loops below known and unknown sizes, and one unbounded."""
 
     sizes: list[Var]
     loops: dict[Var, Dim]
@@ -116,7 +116,7 @@ def value(e: Expr, values: dict[Var, int]) -> int:
 
 
 def draw_values(data: st.DataObject, w: World) -> dict[Var, int]:
-    """One assignment that keeps what the simplifier was told."""
+    """One assignment that satisfies the simplifier's assumptions."""
     values = {size: data.draw(st.integers(1, 40), label=size.name) for size in w.sizes}
     for var, extent in w.loops.items():
         limit = value(index(extent), values)

@@ -375,7 +375,7 @@ WRONG: list[tuple[str, Callable[[Builder], None], dict[str, Any], str]] = [
     ("not allocated", unallocated, {}, "used outside the scope of its allocation"),
     ("division by zero", put(cast(cast(X[0], i64) // (cast(X[1], i64) - 1), f32)), {}, "division by zero"),
     ("tdiv of a negative", put(cast(binary("tdiv", cast(-X[0], i64), index(4)), f32)), {}, "only for a >= 0"),
-    ("reduction", put(reduce("sum", [(Var("r"), 2)], X[0])), {}, "kernels reduce by loops"),
+    ("reduction", put(reduce("sum", [(Var("r"), 2)], X[0])), {}, "kernels reduce with loops"),
     ("unknown function", put(call("gamma", X[0])), {}, "unknown function 'gamma'"),
     ("barrier on the cpu", lambda b: b.barrier(), {}, "without threads"),
     ("barrier not reached by all", diverging, GPU, "never reaches"),

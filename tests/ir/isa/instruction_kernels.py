@@ -1,4 +1,4 @@
-"""Kernels that do nothing but what one entry of the instruction table does, and the arrays to try them on."""
+"""Kernels that each execute one entry of the instruction table, and arrays to run them on."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lowered_with(entry: Instruction, target: Target) -> Kernel:
 
 
 def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, *, whole: bool = False) -> Array:
-    """Values of a type, in the form that the interpreter has for it; ``whole`` numbers, whose sums are exact."""
+    """Values of a type, in the interpreter's representation; ``whole``: integers, whose sums are exact."""
     if dtype.is_bool:
         return rng.integers(0, 2, shape).astype(np.bool_)
     if whole or not dtype.is_float:
@@ -92,7 +92,7 @@ def arguments(entry: Instruction, rng: np.random.Generator) -> list[Array]:
 
 
 def reference(entry: Instruction, arrays: list[Array]) -> Array:
-    """What the entry's kernel must give; for floats in float64."""
+    """The expected result of the entry's kernel; for floats in float64."""
     if not isinstance(entry.spec, MatMulSpec):
         return arrays[0]
     wide: type[Any] = np.float64 if entry.spec.c.is_float else np.int64

@@ -40,7 +40,7 @@ def test_the_instruction_of_a_gpu_is_checked(followed: Path) -> None:
 
 
 def test_the_page_holds_once_it_was_followed(followed: Path) -> None:
-    """It shows the same in a checkout that has its entries, whose tests then add nothing a second time."""
+    """It shows the same in a checkout that already has its entries; their tests then add nothing twice."""
     assert passed(followed, "test_the_page and not once", "tests/ir/isa/test_add_an_instruction.py") == 1
     changed = [followed / name for name in (TABLE, "ir/isa/mma.py", FRAGMENTS)]
     texts = [path.read_text(encoding="utf-8") for path in changed]
@@ -59,7 +59,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def follow(checkout: Path) -> None:
-    """Put what the page says into the files that it names."""
+    """Write the page's code into the files that it names."""
     entry, device, twin, of_gpu, of_a, of_b = blocks(PAGE, "python entry", "cuda", "c")
     table = checkout / TABLE
     text = table.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which lane holds which element: the owners of the table against the formulas of the PTX ISA, written anew here.
+"""Fragment owners: those of the table against the formulas of the PTX ISA, transcribed here independently.
 
 There groupID = lane / 4 and threadID_in_group = lane mod 4; ``g`` and ``t`` below.
 """

@@ -1,4 +1,4 @@
-"""What instructions other than products mean in numpy: matrices, copies, boxes of tensors, shuffles, votes, atomics."""
+"""The numpy semantics of instructions other than products: matrices, copies, tensor boxes, shuffles, votes, atomics."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_box_of_the_copy_engine_is_an_operand_of_wgmma(swizzle: int, bytes: in
 
 @pytest.mark.parametrize("swizzle", [32, 64, 128])
 def test_a_box_with_m_contiguous_is_a_transposed_operand(swizzle: int) -> None:
-    """Boxes of `swizzle` bytes of m and 16 k, one after the other; the next eight k are eight rows on."""
+    """Boxes of `swizzle` bytes of m and 16 k, one after another; the next eight k are eight rows further on."""
     width, rows, k = swizzle // 2, 128, 16
     tensor = np.arange(k * rows).reshape(k, rows)
     boxes = [load_box(tensor, (k, width), (first, 0), 2, swizzle) for first in range(0, rows, width)]

@@ -1,4 +1,4 @@
-"""The instruction table: every entry does what its spec and owners say, in the interpreter and in C."""
+"""The instruction table: every entry behaves as its spec and owners say, in the interpreter and in C."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.schedules.running import call_kernel, isas
 
 
 def distinct(entries: Iterable[Instruction]) -> list[Instruction]:
-    """The entries without most of wgmma, whose shapes and types one rule combines: every type, and three n."""
+    """The entries without most of wgmma, a plain product of shapes and types: every type, but only three n."""
     shown = ("n24k", "m64n8k16_f16_f32", "m64n256k16_f16_f32")
     return [i for i in entries if "wgmma_m64" not in i.family or any(n in i.family for n in shown)]
 

@@ -1,4 +1,4 @@
-"""Invoked instructions: what script writes, what lowering passes on, what the interpreter does, what is refused."""
+"""Invoked instructions: as written in script, as lowered, as interpreted, and as refused."""
 # mypy: ignore-errors
 # The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
 

@@ -1,4 +1,4 @@
-"""Names of indices: what a kernel calls a part of an address stands in the address; unrolled fills are one loop."""
+"""Index names: addresses use the kernel's names for their parts; unrolled fills become one loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_name_that_nothing_uses_disappears() -> None:
 
 
 def test_values_that_are_read_are_never_named_again() -> None:
-    """A load may give another value later: its name does not stand for it."""
+    """A load may return another value later, so its name does not replace it."""
     x, y = Buffer("x", i64, (8,)), Buffer("y", i64, (2,))
     b = Builder()
     first = b.let("first", x[0])

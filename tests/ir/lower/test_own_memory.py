@@ -1,4 +1,4 @@
-"""Memory that a launch has for itself: workspace, and counters that every kernel leaves 0."""
+"""Memory private to a launch: workspace, and counters that every kernel resets to 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering keeps the meaning of random kernels, pass by pass, and what comes out keeps the rules."""
+"""Lowering preserves the semantics of random kernels, pass by pass, and its results pass the verifier."""
 
 from __future__ import annotations
 

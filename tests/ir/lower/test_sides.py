@@ -20,7 +20,7 @@ LANES = 4
 
 
 def joined(sizes: list[int], turned: bool = False) -> Kernel:
-    """y is the inputs one after the other, read LANES at a time; ``turned``: from the end."""
+    """y is the concatenated inputs, read LANES at a time; ``turned``: from the end."""
     parts = [Buffer(f"x{n}", f32, (size,)) for n, size in enumerate(sizes)]
     total = sum(sizes)
     rows = -(-total // LANES)
@@ -61,7 +61,7 @@ def test_the_kernel_means_the_same(sizes: list[int], turned: bool) -> None:
 
 
 def plain(sizes: list[int]) -> Kernel:
-    """The same of two parts whose lanes are the position itself."""
+    """The same with two parts, where the lanes are the position itself."""
     a, c = (Buffer(f"x{n}", f32, (size,)) for n, size in enumerate(sizes))
     y = Buffer("y", f32, (sum(sizes),))
     b = Builder()
@@ -95,7 +95,7 @@ def test_a_choice_of_a_value_that_is_not_loaded_stays() -> None:
 
 
 def summed(count: int, total: int = 240) -> Kernel:
-    """y is the sum of so many pairs of inputs, each joined at another place."""
+    """y is the sum of that many pairs of inputs, each concatenated at a different position."""
     pairs = [(Buffer(f"a{n}", f32, (100 + 7 * n,)), Buffer(f"b{n}", f32, (total - 100 - 7 * n,))) for n in range(count)]
     y = Buffer("y", f32, (total,))
     b = Builder()

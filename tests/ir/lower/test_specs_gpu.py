@@ -179,7 +179,7 @@ def test_a_copy_that_its_mapping_does_not_divide_is_refused() -> None:
 
     with pytest.raises(LoweringError, match="cannot share out a copy") as caught:
         lower(odd, target=SM80)
-    assert "test_gpu_specs.py" in str(caught.value)
+    assert "test_specs_gpu.py" in str(caught.value)
 
 
 @pytest.mark.parametrize(("rows", "reason"), [(2, "chunks of 64 bytes"), (32, "chunks of 4 bytes")])

@@ -1,4 +1,4 @@
-"""Programs that script refuses. test_script_refused.py reads each, and compares what is said with a golden file.
+"""Programs that script refuses. test_script_refused.py reads each, and compares the messages with a golden file.
 
 A name beginning with ``gpu_`` is read as a kernel with one block of 32 threads.
 """

@@ -1,4 +1,4 @@
-"""Script: what it accepts, what it means, and how it prints."""
+"""Script: accepted programs, their semantics, and their printed form."""
 # mypy: ignore-errors
 # The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
 
@@ -57,7 +57,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def run(kernel: Kernel, *inputs: np.ndarray, **sizes: int) -> np.ndarray:
-    """The first output of a kernel whose inputs come before its outputs."""
+    """The first output of a kernel that takes its inputs before its outputs."""
     dims = {var: sizes[var.name] for var in kernel.dims}
     arrays = dict(zip(kernel.buffers, inputs, strict=False))
     return interpret(kernel, arrays, dims)[kernel.outputs[0]]

@@ -1,4 +1,4 @@
-"""What script refuses, and what it says: every message shows the user's line with a caret, and most say what to do."""
+"""Programs that script refuses: every message shows the user's line with a caret, and most say how to fix it."""
 
 from __future__ import annotations
 

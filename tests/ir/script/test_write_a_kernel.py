@@ -1,4 +1,4 @@
-"""docs/write-a-kernel.md: its code is run, and what it prints is what the page says."""
+"""docs/write-a-kernel.md: its code runs and prints the page's output."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ BROKEN: list[tuple[str, str, Kernel]] = [
 def test_a_broken_rule_is_found_by_its_rule(rule: str, title: str, kernel: Kernel) -> None:
     found = [r.name for r, _ in flaws(kernel)]
     assert rule in found
-    with pytest.raises(VerifyError, match=rf"kernel 'k' breaks the rule of {found[0]}"):
+    with pytest.raises(VerifyError, match=rf"kernel 'k' violates the rule '{found[0]}'"):
         verify(kernel)
 
 
@@ -309,7 +309,7 @@ def test_the_error_shows_the_statement_or_the_users_line() -> None:
     with pytest.raises(VerifyError) as error:
         verify(cpu(loop(store(X[0, P]), extent=index(9))))
     assert str(error.value) == (
-        "taskmap: kernel 'k' breaks the rule of bounds\n"
+        "taskmap: kernel 'k' violates the rule 'bounds'\n"
         "  y[0, 0] = x[0, i]\n"
         "  index i of dimension 1 of x lies in [0, 8], and the extent is 8."
     )
@@ -317,7 +317,7 @@ def test_the_error_shows_the_statement_or_the_users_line() -> None:
     with pytest.raises(VerifyError) as error:
         verify(cpu(replace(store(X[0, 9]), source=place)))  # type: ignore[type-var]  # a Store has a source
     assert str(error.value) == (
-        "taskmap: kernel 'k' breaks the rule of bounds\n"
+        "taskmap: kernel 'k' violates the rule 'bounds'\n"
         "  k.py:3:  y[0, 0] = x[0, 9]\n"
         "           ^^^^\n"
         "  in y[0, 0] = x[0, 9]\n"

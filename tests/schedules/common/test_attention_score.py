@@ -48,7 +48,7 @@ def test_a_mask_in_memory_is_read_for_every_tile() -> None:
 
 
 def windowed(a: Attention, before: int) -> Attention:
-    """Scores of keys up to the query, and at most so many before it."""
+    """Scores of keys up to the query, within a window before it."""
     query = a.stage.axes[2]
     inside = compare("le", query, a.key + before)
     return replace(a, score=select(compare("lt", query, a.key), NEVER, select(inside, a.dot * const(2.0, f32), NEVER)))

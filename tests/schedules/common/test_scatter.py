@@ -25,7 +25,7 @@ from tests.schedules.running import ISAS, TOLERANCE, Array, Case, check, isas, r
 
 
 def random_case(seed: int, isa: str | None = None) -> Case:
-    """Some scatter into a tensor of rank 1 to 3; positions meet often, or are few."""
+    """Some scatter into a tensor of rank 1 to 3; positions collide often, or are few."""
     chance = random.Random(seed)
     dims: dict[Var, int] = {}
     rank = chance.choice((1, 2, 2, 3))
@@ -55,7 +55,7 @@ def random_case(seed: int, isa: str | None = None) -> Case:
         indices = tensor(length, dtype=i64)
         source = tensor(length, dtype=dtype)
         y = scatter.index_put(x, [indices] * rank, source, chance.random() < 0.5)
-    y = y.inputs[0] if y.op == "to" else y  # 16 bits are converted by a kernel of its own
+    y = y.inputs[0] if y.op == "to" else y  # 16-bit results are converted by a separate kernel
     order = chance.sample(range(rank), rank)
     strides = {y: permuted_strides(y.shape, order)} if chance.random() < 0.4 else {}
     task = fused([y], None, strides, [x, indices, source])

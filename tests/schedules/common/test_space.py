@@ -1,4 +1,4 @@
-"""Operators as tuning sees them: found in tasks, written as text, read back, and ordered by the cost model."""
+"""Tunable operators: found in tasks, written as text, read back, and ordered by the cost model."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Local buffers fit a thread's stack, whatever the sizes."""
+"""Local buffers fit a thread's stack at any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention: causal, masked, grouped queries, head sizes, lengths known and symbolic, types, layouts."""
+"""Attention: causal, masked, grouped queries, head sizes, known and symbolic lengths, types, layouts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_random_attention_on_the_machine() -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_random_attention_in_the_interpreter(isa: str) -> None:
-    for seed in (102, 104, 108):  # sizes are known: a block of an unknown number of keys takes the interpreter long
+    for seed in (102, 104, 108):  # known sizes: the interpreter is slow on symbolic key blocks
         check_every_pass(random_case(seed, isa, (1, 5), (3, 8)), LOOSE)
 
 
@@ -108,7 +108,7 @@ def test_one_kernel_serves_all_lengths() -> None:
 
 
 def test_keys_that_are_columns_in_memory_are_copied_along_them() -> None:
-    """An unknown number of keys, side by side: no strided access, and none of a block's keys beyond the last."""
+    """A symbolic number of contiguous keys: no strided access, and no access beyond the last key."""
     t, cases = Var("t"), []
     for causal in (False, True):
         q, k, v = tensor(1, 2, t, 16), tensor(1, 2, t, 16), tensor(1, 2, t, 16)

@@ -1,4 +1,4 @@
-"""Attention as tuning sees it: as text, in tasks; its configurations, valid or refused with reasons."""
+"""Tunable attention: as text, in tasks; its configurations, valid or refused with reasons."""
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ places = st.sampled_from(["heads", "rows"])
 
 @st.composite
 def problems(draw: st.DrawFn) -> AttentionProblem:
-    """Attention of all kinds that the template takes."""
+    """Every kind of attention that the template takes."""
     shared, group = draw(st.integers(1, 2)), draw(st.integers(2, 3))
     free = tuple(name for name in ("batch", "queries", "keys") if draw(st.booleans()))
     return AttentionProblem(

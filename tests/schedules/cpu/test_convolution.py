@@ -161,7 +161,7 @@ def test_the_tile_runs_along_the_dimension_that_has_positions() -> None:
 
 
 def test_a_batch_of_unknown_size_may_be_one() -> None:
-    """Then the channels must be shared out, or only one core works."""
+    """Then the channels must be divided among the cores, or only one core works."""
     n = Var("n")
     y = convolution(tensor(n, 64, 60), tensor(256, 64, 3), [1], [1], [1])
     two = replace(target(), cores=2)

@@ -1,4 +1,4 @@
-"""Convolutions as tuning sees them: as text, in tasks; their configurations, valid or refused with reasons."""
+"""Tunable convolutions: as text, in tasks; their configurations, valid or refused with reasons."""
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ DEPTHWISE = ConvolutionProblem((1, 96, 28, 28), (96, 1, 3, 3), (1, 1), (1, 1), (
 
 @st.composite
 def problems(draw: st.DrawFn) -> ConvolutionProblem:
-    """Convolutions of all kinds that the template takes."""
+    """Every kind of convolution that the template takes."""
     rank, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 8]))
     each = st.integers(1, 4 if rank == 3 else 20)
     per_group, of_group = draw(st.integers(1, 5)), draw(st.integers(1, 70 // groups))

@@ -29,7 +29,7 @@ from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.running import Array, Case, check, expected, isas, run_cases, target
 
-SIZE = 37  # vectors and a rest for every width
+SIZE = 37  # vectors and a remainder for every width
 FLOATS = [t for t in ALL_DTYPES if t.is_float]
 INTEGERS = (i64, i32, i16, i8, u8)
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -97,7 +97,7 @@ def test_quotients_round_down_and_division_by_zero_ends_well(dtype: DType) -> No
     ]  # fmt: skip
     task = task_of(vectors(dtype, dtype), bodies)
     check(on_all(task, [x, y]))
-    run_cases(on_all(task, [x, np.zeros_like(y)]))  # torch raises; a kernel cannot, but the process lives on
+    run_cases(on_all(task, [x, np.zeros_like(y)]))  # torch raises; a kernel cannot, but must not crash the process
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -115,7 +115,7 @@ def test_nan_infinity_and_signed_zero(dtype: DType) -> None:
         for got, want in zip(results, expected(case.task, case.arrays), strict=True):
             np.testing.assert_array_equal(got, want)
         for got, want in list(zip(results, expected(case.task, case.arrays), strict=True))[2:]:
-            if want.dtype.kind == "f":  # which zero is the larger of two is nobody's promise
+            if want.dtype.kind == "f":  # the larger of two zeros is unspecified
                 whole = ~np.isnan(want)
                 np.testing.assert_array_equal(np.signbit(got)[whole], np.signbit(want)[whole])
 
@@ -138,7 +138,7 @@ def test_casts(source: DType) -> None:
     given = x != 3 if source.is_bool else x + (0.75 if source.is_float else 0)
     kind = {"bf16": np.float32}.get(source.name) or np.dtype({"f": "float", "i": "int", "u": "uint", "b": "bool"}[source.kind] + ("" if source.is_bool else str(source.bits)))  # fmt: skip  # noqa: E501
     task = task_of(vectors(source), [lambda a, t=t: cast(a, t) for t in ALL_DTYPES])
-    if source.is_float:  # the value of a negative float as an unsigned integer is nobody's promise
+    if source.is_float:  # a negative float as an unsigned integer is unspecified
         given = np.abs(given)
     check(on_all(task, [given.astype(kind)]), {"f16": 0, "bf16": 0})
 

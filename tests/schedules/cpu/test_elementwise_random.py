@@ -17,7 +17,7 @@ _LOOSER = {**TOLERANCE, "f32": 1e-4}
 
 
 def tolerance(task: Task) -> dict[str, float]:
-    """A result is as exact as the narrowest float on the way to it."""
+    """A result is as accurate as its narrowest intermediate float."""
     met = {e.dtype.name for s in task.stages for e in walk_exprs(s.body) if _is_rounded(e)}
     worst = max((_LOOSER[name] for name in met), default=_LOOSER["f64"])
     return {t.name: max(worst, _LOOSER[t.name]) for t in ALL_DTYPES if t.is_float}
@@ -35,7 +35,7 @@ def test_random_tasks_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [random_case(seed, isas()[seed % len(isas())], 4096) for seed in range(75)]
     for case, results in zip(cases, run_cases(cases), strict=True):
         compare_outputs(case, results, tolerance(case.task))
-    monkeypatch.setattr(transpose, "_SMALLEST", 16)  # small tensors go through tiles as large ones do
+    monkeypatch.setattr(transpose, "_SMALLEST", 16)  # small tensors use tiles as large ones do
     monkeypatch.setattr(transpose, "_NARROWEST", 2)
     monkeypatch.setattr(transpose, "_LINE_BYTES", 64)
     cases = [random_case(seed, isas()[seed % len(isas())], 2048) for seed in range(100, 145)]

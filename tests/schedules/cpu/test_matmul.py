@@ -151,7 +151,7 @@ def test_the_template_is_used_and_refuses_what_is_no_epilogue() -> None:
 
 
 def test_rows_of_two_unknown_sizes_are_loaded_and_stored_whole() -> None:
-    """The flat row of a batch of sequences finds its place without a division for every element."""
+    """The address of a flat row in a batch of sequences takes no division per element."""
     n, length = Var("n"), Var("length")
     x, shortcut = tensor(n, length, 64), tensor(n, length, 48)
     made = matmul.mm(views.reshape(x, (n * length, 64)), tensor(64, 48))
@@ -168,7 +168,7 @@ def test_rows_of_two_unknown_sizes_are_loaded_and_stored_whole() -> None:
 
 
 def test_the_last_rows_of_an_unknown_number_are_one_tile() -> None:
-    """All but a single row: not one row after the other, each of which would read all of B."""
+    """All but a single row are computed in tiles: row by row, each would read all of B."""
     m = Var("m")
     y = matmul.mm(tensor(m, 40), tensor(40, 64))
     kernel = schedule(fused([y], y), target("avx512"))

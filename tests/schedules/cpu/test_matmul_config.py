@@ -1,4 +1,4 @@
-"""The space of the CPU's matrix products: sized by the hardware, valid throughout, right wherever it is valid."""
+"""The space of the CPU's matrix products: sized by the hardware, and correct wherever a configuration is valid."""
 
 import numpy as np
 import pytest

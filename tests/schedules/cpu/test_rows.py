@@ -31,7 +31,7 @@ def rms_norm(x: Node, count: int) -> list[Node]:
 
 
 def centred(x: Node, axes: Sequence[int]) -> list[Node]:
-    """A chain of two reductions with outputs of both widths."""
+    """A chain of two reductions with per-element and per-row outputs."""
     y = arithmetic.sub(x, reductions.mean(x, axes, True))
     top = reductions.amax(y, axes, True)
     return [arithmetic.add(arithmetic.mul(y, 2.0), top), top]
@@ -99,7 +99,7 @@ def random_case(seed: int, isa: str, largest: int = 20000) -> Case:
 
 
 def schedulable(cases: Sequence[Case]) -> list[Case]:
-    """The cases that a schedule takes whole; what it refuses is taken apart, and is tested as its parts."""
+    """The cases that a schedule takes whole; refused ones are split, and tested as their parts."""
     taken = []
     for case in cases:
         try:
@@ -154,7 +154,7 @@ def test_group_norm_and_rows_of_channels() -> None:
         arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, (shape[1],), (shape[1],))]
         cases.append(Case(fused(outputs, inputs=[x, w, b]), arrays))
         cases.append(Case(fused(outputs[:1], inputs=[x, w, b]), arrays, isa=isas()[-1]))
-        soft = softmax.softmax(x, 1)  # the channels lie together
+        soft = softmax.softmax(x, 1)  # the channels are contiguous
         task = fused([soft], strides={x: channels_last(*shape), soft: channels_last(*shape)})
         assert schedule(task, target()).note.startswith("cpu.rows")
         cases.append(Case(task, arrays[:1]))
@@ -174,7 +174,7 @@ def test_long_rows_are_exact_and_shared_out() -> None:
     np.testing.assert_allclose(soft, powers / powers.sum(), rtol=3e-6)
     assert place == x.argmax()
     again = [r[0] for r in run_cases([Case(t, [x]) for t in tasks])]
-    assert again[0] == total  # the same bits, whichever core did which part
+    assert again[0] == total  # the same bits, for any assignment of parts to cores
     np.testing.assert_array_equal(again[1], soft)
 
 

@@ -1,4 +1,4 @@
-"""Attention on a GPU: causal, masked, grouped queries, head sizes, lengths known and symbolic, types, layouts."""
+"""Attention on a GPU: causal, masked, grouped queries, head sizes, known and symbolic lengths, types, layouts."""
 
 from __future__ import annotations
 

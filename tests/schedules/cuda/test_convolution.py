@@ -25,7 +25,7 @@ def test_random_convolutions(seed: int) -> None:
 
 
 def image(dtype: DType, channels: int, filters: int, *, stride: int = 1, kernel: int = 3) -> str:
-    """The text of the kernel of a convolution with a bias and an activation, which gave the right result."""
+    """The text of the kernel of a convolution with bias and activation, after its result was checked."""
     x, w = tensor(2, channels, 7, 6, dtype=dtype), tensor(filters, channels, kernel, kernel, dtype=dtype)
     y = convolution(x, w, [stride], [kernel // 2], [1])
     y = activations.relu(add_channel_bias(y, tensor(filters, dtype=dtype)))

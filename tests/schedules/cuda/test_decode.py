@@ -1,4 +1,4 @@
-"""Attention of few queries on a GPU: several blocks share the keys, heads that share keys are rows of one product."""
+"""Attention of few queries on a GPU: several blocks divide the keys, heads with common keys are rows of one product."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def decode(
     dtype: DType = f16, heads: int = 8, shared: int = 2, queries: int = 1, keys: int = 88, *, mask: DType | None = None,
     causal: bool = False,
 ) -> Case:  # fmt: skip
-    """Of a batch of two; a mask forbids the second head's first query all keys."""
+    """Attention of a batch of two; a mask excludes all keys for the second head's first query."""
     q, k, v = (tensor(2, h, n, 16, dtype=dtype) for h, n in ((heads, queries), (shared, keys), (shared, keys)))
     m: Node | None = None if mask is None else tensor(2, heads, queries, keys, dtype=mask)
     out = arithmetic.mul(attention(q, k, v, m, causal), 2.0)
@@ -106,7 +106,7 @@ def test_a_block_without_keys_is_refused() -> None:
 
 
 def test_decoding_fills_the_gpu_and_reads_keys_once() -> None:
-    """One query of 32 heads, 4096 keys of 8: two blocks or more to a multiprocessor, which share 8 times 4096 keys."""
+    """One query of 32 heads, 4096 keys of 8: two or more blocks per multiprocessor divide 8 times 4096 keys."""
     q, k, v = (tensor(1, h, n, 128, dtype=f16) for h, n in ((32, 1), (8, 4096), (8, 4096)))
     target = cuda_target("sm_90a")
     t = find_attention_task(fused([attention(q, k, v)]))

@@ -1,4 +1,4 @@
-"""Products on Hopper: the copy engine, a ring of barriers, warpgroups; transpositions, types, edges, refusals."""
+"""Products on Hopper: TMA, a ring of mbarriers, warpgroups; transpositions, types, edges, refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIGS = (
 
 
 def run(nodes: Sequence[Node], config: HopperConfig, dims: dict[Var, int] | None = None) -> str:
-    """The text of the kernel, which ran in the simulator and gave what the definition says."""
+    """The text of the kernel, after its result in the simulator matched the definition."""
     task = fused(nodes)
     p = find_product(task)
     assert p is not None

@@ -38,7 +38,7 @@ def heads(
     causal: bool = False,
     mask: DType | None = None,
 ) -> Node:
-    """Attention of one batch; ``shared`` neighbouring heads have the same keys."""
+    """Attention of one batch; ``shared`` neighbouring heads use the same keys."""
     q = tensor(1, count, queries, depth, dtype=dtype)
     k = tensor(1, count // shared, keys, depth, dtype=dtype)
     v = tensor(1, count // shared, keys, width or depth, dtype=dtype)
@@ -47,7 +47,7 @@ def heads(
 
 
 def run(y: Node, config: HopperAttentionConfig, dims: dict[Var, int] | None = None) -> str:
-    """The text of the kernel, which the simulator found right."""
+    """The text of the kernel, after the simulator has checked it."""
     task = fused([y])
     kernel = schedule_attention(task, cuda("sm_90a"), config)
     assert kernel is not None

@@ -1,5 +1,4 @@
-"""Factors on Hopper that no box of the copy engine fetches: they come to their stage through threads, by asynchronous
-copies or computed on the way."""
+"""Operands on Hopper that TMA cannot load: threads load them, with cp.async or through registers."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def ways(
     strides: dict[Node, Strides] | None = None,
     f32_error: float = 1e-4,
 ) -> tuple[LoadPath, LoadPath]:
-    """How the factors came to their stages, in a kernel that the simulator found right."""
+    """The load paths of the operands, in a kernel that the simulator has checked."""
     task = fused(nodes, anchor, strides)
     p = find_product(task)
     assert p is not None

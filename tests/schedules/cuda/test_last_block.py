@@ -1,4 +1,4 @@
-"""Rows that several blocks of a GPU share: the same bits in every run, counters left at 0, and when blocks share."""
+"""Rows divided among several blocks of a GPU: the same bits in every run, counters reset to 0, and when rows divide."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(*shape: int, dtype: type = np.float32) -> Array:
 
 @pytest.fixture(autouse=True)
 def _short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks share rows that a simulator walks fast."""
+    """Let blocks divide rows that are short enough for the simulator."""
     monkeypatch.setattr("taskmap.schedules.cuda.rows._LEAST_STEPS", 1)
 
 

@@ -1,4 +1,4 @@
-"""Matrix products on a GPU: every engine, transposition and type, edges, prologues, epilogues, refusals."""
+"""Matrix products on a GPU: SIMT and tensor cores, transpositions, types, edges, prologues, epilogues, refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def case_of(task: Task, dims: dict[Var, int] | None = None, seed: int = 0) -> Ca
 
 
 def run(nodes: Sequence[Node], config: MatmulConfig, dims: dict[Var, int] | None = None, isa: str = "sm_80") -> str:
-    """The text of the kernel, which ran in the simulator and gave what the definition says."""
+    """The text of the kernel, after its result in the simulator matched the definition."""
     task = fused(nodes)
     p = find_product(task)
     assert p is not None
@@ -100,7 +100,7 @@ def tensor_config(c: MatmulConfig, dtype: DType) -> MatmulConfig:
 @pytest.mark.parametrize("config", TENSOR, ids=str)
 @pytest.mark.parametrize("form", ["plain", "left", "right", "batched", "several"])
 def test_tensor_cores(config: MatmulConfig, form: str) -> None:
-    stages = 2 if form == "several" else config.stages  # its factors are gathered, and go through registers
+    stages = 2 if form == "several" else config.stages  # its operands are gathered, through registers
     text = run([product(form, 64, 48, 32, f16, "generic", 2)], tensor_config(replace(config, stages=stages), f16))
     assert "tm_mma_m16n8k16_f16_f32" in text
     assert ("cp_async" in text) == (form != "several")
@@ -290,7 +290,7 @@ SWIZZLED = (
 
 
 def conflicts(form: str, dtype: DType, config: MatmulConfig) -> tuple[CudaSource, int]:
-    """The source of a product, and the steps of shared memory that conflicts of banks add to it."""
+    """The source of a product, and the extra shared-memory cycles of its bank conflicts."""
     node = integers(64, 64, 128, i8, i8) if dtype == i8 else product(form, 64, 64, 64, dtype, "generic")
     task = fused([node])
     p = find_product(task)
@@ -308,7 +308,7 @@ def conflicts(form: str, dtype: DType, config: MatmulConfig) -> tuple[CudaSource
 @pytest.mark.parametrize(("form", "dtype", "config"), SWIZZLED, ids=str)
 def test_tiles_meet_no_bank_conflicts(form: str, dtype: DType, config: MatmulConfig) -> None:
     source, more = conflicts(form, dtype, config)
-    assert "tm_cp_async_16" in source.text  # of every type
+    assert "tm_cp_async_16" in source.text  # for every type
     assert "tm_cp_async_8" not in source.text
     assert more == 0
     tiles = (config.block_m + config.block_n) * config.block_k * dtype.bytes * config.stages
@@ -338,7 +338,7 @@ def test_warpgroups_round_to_tf32_only_where_that_is_allowed() -> None:
 
 
 def integers(m: int, n: int, k: int, a: DType, b: DType) -> Node:
-    """A product of bytes summed in i32, its second factor contiguous along k."""
+    """A product of bytes summed in i32, its second operand contiguous along k."""
 
     def element(x: Buffer, w: Buffer) -> Callable[..., ExprLike]:
         r = Var("r")

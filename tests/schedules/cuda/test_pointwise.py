@@ -1,4 +1,4 @@
-"""The rule for element-wise work on a GPU: random tasks, vectors where memory allows them, sizes known only later."""
+"""The rule for element-wise work on a GPU: random tasks, vectors where memory allows them, symbolic sizes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_bytes_travel_sixteen_at_once() -> None:
     assert lanes_of(case) == [16]
     assert "tm_load<16>" in check_kernel(case, schedule(case.task, cuda())).text
     wide = Case(fused([arithmetic.add(x, tensor(6, 64, dtype=f32))]), [arrays[0], np.ones((6, 64), np.float32)])
-    assert lanes_of(wide) == [4]  # the widest type says how many
+    assert lanes_of(wide) == [4]  # the widest type determines the number
 
 
 def test_an_odd_size_of_flat_memory_has_vectors_and_a_tail() -> None:
@@ -114,7 +114,7 @@ def test_transposes_of_narrow_elements_are_vectors(
         return
     arrays = [np.zeros(np.prod(shape), np.uint16) for _ in range(2)]
     counters = sim.run(source, arrays, outputs=[1]).counters
-    assert counters["shared wavefronts"] == counters["shared ideal"]  # no two lanes want the same bank
+    assert counters["shared wavefronts"] == counters["shared ideal"]  # no two lanes access the same bank
 
 
 def test_a_transpose_of_any_size() -> None:

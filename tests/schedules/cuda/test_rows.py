@@ -21,7 +21,7 @@ _LOOSE = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 
 
 def schedulable(seed: int) -> Case | None:
-    """A random task, unless no schedule takes it whole (its parts are tested as such) or no operator is defined so."""
+    """A random task; None if no schedule takes it whole (its parts are tested instead) or no operator has this form."""
     try:
         case = random_case(seed, "generic", 120)
         schedule(case.task, cuda())
@@ -121,7 +121,7 @@ def test_group_norm_and_rows_of_channels() -> None:
     outputs = norms.group_norm(x, w, b, groups, 1e-5)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in (shape, (shape[1],), (shape[1],))]
     check(Case(fused(outputs, inputs=[x, w, b]), arrays), _LOOSE)
-    soft = softmax.softmax(x, 1)  # the channels lie together
+    soft = softmax.softmax(x, 1)  # the channels are contiguous
     check(Case(fused([soft], strides={x: channels_last(*shape), soft: channels_last(*shape)}), arrays[:1]), _LOOSE)
 
 
@@ -144,7 +144,7 @@ LONG: dict[str, tuple[tuple[Dim, ...], RowConfig, int]] = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_long_sums_are_exact(name: str) -> None:
-    """Of positive numbers, whose rounding errors cannot hide."""
+    """Sums of positive numbers, in which rounding errors cannot cancel."""
     shape, config, axis = LONG[name]
     dims = {LENGTH: 1 << 16}
     x = np.random.default_rng(0).random([size_of(d, dims) for d in shape]).astype(np.float32)
