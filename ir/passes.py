@@ -1,20 +1,20 @@
 """Passes and pipelines, for kernels and graphs alike. The pipelines themselves are lists, each in one file of its own.
 
-A pass is a frozen dataclass. Its options are its fields. Its texts document what it does and why it stands where it
-stands; its conditions are checks that run under the option ``verify_passes``.
+A pass is a frozen dataclass. Its options are its fields. Its texts document its purpose and the reason for its
+place; its conditions are checks that run under the option ``verify_passes``.
 
     @dataclass(frozen=True, slots=True)
     class LowerMappedLoops(Pass[Kernel]):
         name = "lower-mapped-loops"
         before = "every worker is below its mapping's number of workers"
         after = "no task-mapped loop is left"
-        why_here = "after registers are distributed; before anything that looks at addresses"
+        why_here = "after registers are distributed; before the passes that work on addresses"
         requires = (NO_DISTRIBUTED_REGISTERS,)
         ensures = (NO_MAPPED_LOOPS,)
 
         def run(self, program: Kernel) -> Kernel: ...
 
-Dumping, timing and the verifier hang on a pipeline from outside, as observers.
+Dumping, timing and the verifier are attached to a pipeline from outside, as observers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Condition(Generic[T]):
-    """A property of a program. ``breach(program)`` returns the reason why it does not hold, or None where it holds."""
+    """A property of a program. ``breach(program)`` returns the reason why it does not hold, or None if it holds."""
 
     text: str
     breach: Callable[[T], str | None]
@@ -47,28 +47,28 @@ class Invariant(Generic[T]):
 
 
 class Pass(ABC, Generic[T]):
-    """A rewrite of a program, a kernel or a graph. It never changes the program that it is given."""
+    """A rewrite of a program, a kernel or a graph. It never modifies its input."""
 
     __slots__ = ()
 
     name: ClassVar[str]
     """The name in dumps and messages, in kebab-case."""
     before: ClassVar[str] = ""
-    """What must hold of the program that comes in, in words; "" for nothing."""
+    """The property required of the input program, in words; "" if there is none."""
     after: ClassVar[str] = ""
-    """What holds of the program that goes out, in words."""
+    """The property ensured for the output program, in words."""
     why_here: ClassVar[str] = ""
-    """The reason why it stands after the passes before it and before those after it."""
+    """The reason for its place among the passes."""
     requires: ClassVar[tuple[Condition, ...]] = ()  # type: ignore[type-arg]  # a class variable cannot name T
-    """The checks of the program that comes in."""
+    """The checks of the input program."""
     ensures: ClassVar[tuple[Condition, ...]] = ()  # type: ignore[type-arg]  # a class variable cannot name T
-    """The checks of the program that goes out."""
+    """The checks of the output program."""
     keeps: ClassVar[tuple[Invariant, ...]] = ()  # type: ignore[type-arg]  # a class variable cannot name T
     """The checks of both together."""
 
     @abstractmethod
     def run(self, program: T, /) -> T:
-        """The rewritten program; the same object when there was nothing to do."""
+        """The rewritten program; the same object if nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Step(Generic[T]):
 
     @property
     def changed(self) -> bool:
-        """Whether the pass returned another program."""
+        """True if the pass returned another program."""
         return self.after is not self.before
 
 
@@ -93,10 +93,10 @@ Observer = Callable[[Step[T]], None]
 def run_pipeline(
     passes: Iterable[Pass[T]], program: T, observe: Observer[T] | None = None, *, verify: bool = False
 ) -> T:
-    """Run ``passes`` in order. ``observe`` sees each step after its pass; what it raises ends the pipeline.
+    """Run ``passes`` in order. ``observe`` sees each step after its pass; an exception in it ends the pipeline.
 
     ``verify``: the conditions of every pass are checked. Raises VerifyError, which names the pass and the condition. An
-    error of a pass is placed at the kernel's source unless the pass knew better.
+    error of a pass is located at the kernel's source unless it already has a location.
     """
     for place, step in enumerate(passes, 1):
         try:
@@ -107,7 +107,7 @@ def run_pipeline(
             seconds = time.perf_counter() - start
             if observe:
                 observe(Step(place, step, program, result, seconds))
-            if verify:  # what breaks a promise has been dumped
+            if verify:  # after the dump, so that it includes a result that fails
                 _check_after(place, step, program, result)
         except TaskmapError as error:
             error.at(getattr(program, "source", None))
@@ -136,7 +136,7 @@ def _check_after(place: int, step: Pass[T], given: T, made: T) -> None:
 
 
 def both(*observers: Observer[T] | None) -> Observer[T] | None:
-    """One observer that calls each of ``observers`` in turn; None where there is none."""
+    """One observer that calls each of ``observers`` in turn; None without observers."""
     present = [observer for observer in observers if observer is not None]
     if not present:
         return None

@@ -2,8 +2,8 @@
 
 In reading order:
 
-    passes            the pass protocol and the pipeline runner
     pipeline, gpu     the two lists of passes, for CPUs and for GPUs
+    conditions        the checks that passes require and ensure
     provenance        mappings recorded in the kernel's note
     specs_gpu         Move and MatMul across threads become instructions
     specs_cpu         the other Move and MatMul become loops around instructions

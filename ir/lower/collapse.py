@@ -18,12 +18,12 @@ from taskmap.ir.visit import map_body, walk_exprs
 
 @dataclass(frozen=True, slots=True)
 class CollapseLoops(KernelPass):
-    """A nest whose body depends on its variables only as the number of the iteration is one loop."""
+    """A nest with a body that depends on the variables only through the iteration number becomes one loop."""
 
     name = "collapse-loops"
     before = "indices are polynomials"
     after = "a fill of a register tile is one loop"
-    why_here = "after tidy, which shows that a slot is the number of the iteration"
+    why_here = "after tidy, which shows that a slot is the iteration number"
     requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:

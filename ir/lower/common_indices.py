@@ -26,7 +26,7 @@ class NameIndices(KernelPass):
     """Index arithmetic in terms of the Lets around it. Unused Lets are removed."""
 
     name = "name-indices"
-    before = "index arithmetic names no Let: Tidy has substituted all, and kept the statements"
+    before = "index arithmetic uses no Let: Tidy has substituted all of them, and kept the statements"
     after = "no expression holds the value of a Let that is visible"
     why_here = "last: it undoes what simplification had to do"
     requires = (FLAT, NO_VECTOR_LOOPS)

@@ -13,7 +13,7 @@ from taskmap.ir.visit import walk_stmts
 
 
 def is_flat(buffer: Buffer) -> bool:
-    """Whether the indices of a buffer are addresses: one dimension, stride 1, offset 0, and no owner or layout."""
+    """True if the indices of a buffer are addresses: one dimension, stride 1, offset 0, and no owner or layout."""
     plain = buffer.strides is None and buffer.layout is None and buffer.owner is None
     return plain and buffer.rank == 1 and static_size(buffer.offset) == 0
 
@@ -37,7 +37,7 @@ class KernelPass(Pass[Kernel]):
 
 
 def _no_statement(text: str, wrong: Callable[[Stmt], bool]) -> Condition[Kernel]:
-    """The condition that ``wrong`` holds of no statement; a breach names the first one."""
+    """The condition that ``wrong`` is false for every statement; a breach names the first one."""
 
     def breach(kernel: Kernel) -> str | None:
         found = next(filter(wrong, walk_stmts(kernel.body)), None)
@@ -51,7 +51,7 @@ def _is_loop(*kinds: LoopKind) -> Callable[[Stmt], bool]:
 
 
 def _is_shared_spec(s: Stmt) -> bool:
-    """Whether several threads carry out a spec together."""
+    """True if several threads carry out a spec together."""
     if isinstance(s, Move):
         return s.mapping is not None or _is_distributed(s.dst) or _is_distributed(s.src)
     return isinstance(s, MatMul) and _is_distributed(s.c)
@@ -78,7 +78,7 @@ def _not_flat(kernel: Kernel) -> str | None:
 
 
 NO_SPECS = _no_statement("no spec (Move, MatMul) is left", lambda s: isinstance(s, (Move, MatMul)))
-_ALONE = _no_statement("every spec that is left is one thread's own", _is_shared_spec)
+_ALONE = _no_statement("every remaining spec is local to one thread", _is_shared_spec)
 NO_SHARED_SPECS: Condition[Kernel] = Condition(
     _ALONE.text, lambda kernel: _ALONE.breach(kernel) if kernel.threads else None
 )

@@ -40,8 +40,8 @@ class LowerInvokes(KernelPass):
 
     name = "lower-invokes"
     before = "an operand in memory is the whole tile of all workers of the instruction"
-    after = "it is what lies behind the address that this worker passes"
-    why_here = "before registers are distributed: how a tile is held says where its parts are in memory"
+    after = "the operand is the memory behind the address that this worker passes"
+    why_here = "before registers are distributed: the owner of a tile determines where its parts are in memory"
     requires = (NO_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:

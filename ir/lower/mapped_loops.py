@@ -49,8 +49,8 @@ class DistributeRegisters(KernelPass):
     """
 
     name = "distribute-registers"
-    before = "each worker touches only the elements that it holds"
-    after = "no buffer has an owner, other than one that holds all of it in order"
+    before = "each worker accesses only the elements that it holds"
+    after = "no buffer has an owner, except one that holds the whole buffer in order"
     why_here = "before task-mapped loops are lowered, while indices are still the loop's own variables"
     requires = (NO_SPECS,)
     ensures = (NO_DISTRIBUTED_REGISTERS,)
@@ -103,7 +103,7 @@ class LowerMappedLoops(KernelPass):
     name = "lower-mapped-loops"
     before = "every worker is below its mapping's number of workers"
     after = "no task-mapped loop is left"
-    why_here = "after registers are distributed; before anything that looks at addresses"
+    why_here = "after registers are distributed; before the passes that work on addresses"
     requires = (NO_DISTRIBUTED_REGISTERS,)
     ensures = (NO_MAPPED_LOOPS,)
 

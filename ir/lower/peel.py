@@ -28,9 +28,9 @@ class SplitInterior(KernelPass):
     """Vector loops with clamped addresses get a copy without clamps, which runs when no clamp would take effect."""
 
     name = "split-interior"
-    before = "clamps that can never act are gone"
-    after = "a vector loop with few clamps has a copy without them, under a test that none acts"
-    why_here = "after tidy, which leaves the clamps that can act; before vectorise, which gathers through them"
+    before = "clamps that never take effect are gone"
+    after = "a vector loop with few clamps has a copy without them, under a test that none takes effect"
+    why_here = "after tidy, which leaves only effective clamps; before vectorise, which gathers through them"
     requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:

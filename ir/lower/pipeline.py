@@ -65,7 +65,7 @@ def lower(
     """The kernel after every pass of the pipeline; ``observe`` sees each step.
 
     ``verify``: the conditions of every pass and the rules of the verifier are checked, before and after every pass.
-    Raises LoweringError when a pass cannot keep the kernel's meaning, and VerifyError.
+    Raises LoweringError if a pass cannot preserve the kernel's semantics, and VerifyError.
     """
     passes = pipeline(target, table)
     if not verify:

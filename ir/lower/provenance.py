@@ -14,8 +14,8 @@ class NoteMappings(KernelPass):
     """Each owner of a register tile, each layout of a buffer and each other loop mapping becomes a line of the note."""
 
     name = "note-mappings"
-    before = "mappings are written as their author wrote them"
-    after = "the note says which worker does what"
+    before = "mappings are those that their author wrote"
+    after = "the note lists the mappings"
     why_here = "first: lowering turns mappings into arithmetic"
 
     def run(self, kernel: Kernel) -> Kernel:

@@ -41,9 +41,9 @@ class WidenRegisters(KernelPass):
     target: Target
     table: tuple[Instruction, ...] = CPU_INSTRUCTIONS
     name = "widen-registers"
-    before = "specs show in which widths they address each register tile"
+    before = "specs show the widths in which they address each register tile"
     after = "loops over the columns of a tile use the same widths"
-    why_here = "before specs are lowered, which shows which buffers they use; registers are addressed in one width"
+    why_here = "before specs are lowered, while their buffers are known; registers are addressed in one width"
 
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with vector loops."""

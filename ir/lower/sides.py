@@ -31,7 +31,7 @@ class SplitSides(KernelPass):
     name = "split-sides"
     before = "conditions are simplified"
     after = "a vector loop that chooses between loads has a copy for each side, under a test"
-    why_here = "before split-interior, which takes the clamps of the side that is left"
+    why_here = "before split-interior, which removes the clamps of the remaining side"
     requires = (FLAT,)
 
     def run(self, kernel: Kernel) -> Kernel:

@@ -50,9 +50,9 @@ class LowerSpecs(KernelPass):
     target: Target = PORTABLE
     table: tuple[Instruction, ...] = CPU_INSTRUCTIONS
     name = "lower-specs"
-    before = "each spec is one worker's own"
+    before = "each spec is local to one worker"
     after = "no Move and no MatMul is left"
-    why_here = "before addresses replace indices, in which regions are given"
+    why_here = "before addresses replace indices, because regions are given in indices"
     ensures = (NO_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:

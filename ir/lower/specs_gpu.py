@@ -57,9 +57,9 @@ class LowerGpuSpecs(KernelPass):
     target: Target
     table: tuple[Instruction, ...] = INSTRUCTIONS
     name = "lower-gpu-specs"
-    before = "specs say which worker does what by a mapping, or by the owners of register tiles"
-    after = "the specs that are left are each thread's own"
-    why_here = "before registers are distributed and addresses replace indices, in which regions are given"
+    before = "specs assign their work to threads by a mapping, or by the owners of register tiles"
+    after = "the remaining specs are local to each thread"
+    why_here = "before registers are distributed and addresses replace indices, because regions are given in indices"
     ensures = (NO_SHARED_SPECS,)
 
     def run(self, kernel: Kernel) -> Kernel:

@@ -31,8 +31,8 @@ class Tidy(KernelPass):
     names: bool = False
     name = "tidy"
     before = "indices are addresses"
-    after = "expressions are in normal form, what is constant is folded"
-    why_here = "after flatten, where addresses cancel, and after unrolling, which makes constants"
+    after = "expressions are in normal form, with constants folded"
+    why_here = "after flatten, so that addresses cancel, and after unrolling, which introduces constants"
     ensures = (NOTHING_DECIDED,)
 
     def run(self, kernel: Kernel) -> Kernel:
@@ -101,8 +101,8 @@ class Unroll(KernelPass):
 
     name = "unroll"
     before = "vector loops are gone"
-    after = "no unrolled loop is left; one of unknown extent is serial"
-    why_here = "after vectorise, which works on one copy; before the last tidy, which folds what it makes"
+    after = "no unrolled loop is left; one of unknown extent becomes serial"
+    why_here = "after vectorise, which works on one copy; before the last tidy, which folds the results"
     requires = (NO_VECTOR_LOOPS,)
     ensures = (NO_UNROLLED_LOOPS,)
 

@@ -9,6 +9,6 @@ In reading order:
     instructions    operands of invoked instructions, and the threads that execute one together
     bounds          accesses inside their buffers, by interval analysis
 
-May import: the nodes, the printer and the visitors of ``ir``, ``ir.analysis``, ``ir.isa``, ``ir.lower.passes`` (for
-the type of a step), ``ir.errors``.
+May import: the nodes, the printer and the visitors of ``ir``, ``ir.analysis``, ``ir.isa``, ``ir.passes``
+(for the type of a step), ``ir.errors``.
 """
