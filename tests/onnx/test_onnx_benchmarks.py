@@ -20,7 +20,7 @@ def facts(**found: float | None) -> dict[str, dict[str, Any]]:
     return {name: {} if error is None else {"relative_error": error} for name, error in found.items()}
 
 
-def test_errors_are_told_beside_the_rivals() -> None:
+def test_errors_are_reported_beside_the_rivals() -> None:
     error, times, value = errors(facts(taskmap=6e-7, onnxruntime=3e-7))
     assert (error, times) == ("6.00e-07", "2.00")
     assert value == pytest.approx(2.0)
@@ -67,7 +67,7 @@ def test_the_archive_is_made_from_what_the_first_run_left(tmp_path: Path, monkey
     assert notes == ["it failed"]
 
 
-def test_a_process_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_end_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_first_result, "LONGEST", 0.2)
     with pytest.raises(RuntimeError, match="did not end"):
         onnx_first_result.measured(["sleep", "20"], 1, tmp_path)

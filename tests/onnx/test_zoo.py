@@ -46,7 +46,7 @@ def test_an_entry_is_measured(encoder: Entry) -> None:
     assert facts["on_host"] == []
 
 
-def test_what_is_wrong_is_seen() -> None:
+def test_wrong_results_are_detected() -> None:
     right = [np.array([1.0, 2.0], np.float32)]
     assert distance(right, right) == 0
     assert distance([np.array([1.0, 2.5], np.float32)], right) == 0.25

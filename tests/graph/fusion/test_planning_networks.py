@@ -98,7 +98,7 @@ def test_batch_norm_of_weights_that_change_stays_behind_its_convolution() -> Non
         lambda x: (x * torch.sigmoid(x)).sum(-1),
     ],
 )
-def test_what_runs_along_rows_is_one_kernel(function: Callable[..., Any]) -> None:
+def test_operators_along_the_same_rows_are_one_kernel(function: Callable[..., Any]) -> None:
     made = plan_of(function, torch.randn(4, 6, 32))
     assert [g.kind for g in groups(made)] == ["row"]
 
@@ -144,7 +144,7 @@ def test_a_value_used_elsewhere_is_a_further_output() -> None:
     assert len(group.outputs) == 2
 
 
-def test_what_needs_the_result_of_another_kernel_stays_outside() -> None:
+def test_a_reader_of_another_kernels_result_stays_outside() -> None:
     def function(x: Tensor, w: Tensor) -> Tensor:
         y = torch.relu(x)
         return y * 2 + (y @ w)
@@ -178,7 +178,7 @@ def test_two_reductions_of_the_same_rows_share_a_kernel() -> None:
     assert [g.kind for g in groups(made)] == ["row"]
 
 
-def test_a_squeeze_and_excite_gate_is_no_cycle() -> None:
+def test_a_squeeze_and_excite_gate_forms_no_cycle() -> None:
     def function(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
         y = torch.relu(nn.functional.conv2d(x, w))
         gate = torch.sigmoid(nn.functional.conv2d(y.mean((2, 3), keepdim=True), v))

@@ -322,7 +322,7 @@ def guarded_by_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("function", [guarded_by_one, guarded_by_scores, guarded_by_infinities])
-def test_other_guards_are_no_attention(function: Form) -> None:
+def test_other_guards_are_not_attention(function: Form) -> None:
     assert count(forms_of(function, qkv(2, 3, 37, 67, 16))[1]) == 0
 
 

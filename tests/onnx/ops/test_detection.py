@@ -83,7 +83,7 @@ def test_equals_the_reference(name: str, compiled: bool) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-def test_positions_that_are_no_numbers_read_nothing_outside(value: float, mode: str, padding: str) -> None:
+def test_nan_positions_read_nothing_outside(value: float, mode: str, padding: str) -> None:
     given = {"x": draw(1, 1, 3, 4), "g": np.full((1, 2, 2, 2), value, np.float32)}
     proto = single("GridSample", given, mode=mode, padding_mode=padding)
     assert load_model(proto, engine=by_definition)(given)[0].shape == (1, 1, 2, 2)

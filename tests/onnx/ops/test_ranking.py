@@ -70,7 +70,7 @@ def test_rows_of_any_length() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [WALKED, RANKED, SORTED])
 @pytest.mark.parametrize("largest", [0, 1])
-def test_what_is_no_number_counts_as_infinite(count: int, size: int, largest: int) -> None:
+def test_nan_counts_as_infinite(count: int, size: int, largest: int) -> None:
     x = drawn((1, size), np.float32)
     x[0, [1, 4, 5]] = np.nan
     finite = np.where(np.isnan(x), np.inf, x)

@@ -66,7 +66,7 @@ def test_lengths_of_any_batch() -> None:
     assert len(kernels(loaded)) == 1
 
 
-def test_many_steps_are_no_more_nodes() -> None:
+def test_more_steps_add_no_nodes() -> None:
     counts = []
     for steps in (5, 2000):
         proto, given = Case("LSTM", steps=steps, batch=1, attributes=BOTH).model()

@@ -75,7 +75,7 @@ def test_results_go_to_the_device() -> None:
     assert results_on(torch.device("cpu"), lambda tensors, values: tensors[0])([x], []) is x
 
 
-def test_loops_are_told() -> None:
+def test_loops_are_reported() -> None:
     proto, inputs = loop()
     loaded = load_model(proto, engine=by_definition)
     loaded(inputs)
@@ -85,7 +85,7 @@ def test_loops_are_told() -> None:
     assert loaded.host_operators == 1
 
 
-def test_an_operator_in_two_graphs_is_told_once() -> None:
+def test_an_operator_in_two_graphs_is_reported_once() -> None:
     node = helper.make_node("Pow", ["x", "y"], ["z"], name="power")
     loaded = load_model(model([node], {"x": (INT64, [None]), "y": (INT64, [None])}, ["z"]), engine=by_definition)
     for size in (2, 3):
