@@ -47,7 +47,7 @@ class Accesses:
     _positions: dict[Node, Position] = field(default_factory=dict)
 
     def of(self, node: Node) -> list[GraphRead]:
-        """The reads of ``node``; each source is a node with memory of its own."""
+        """The reads of ``node``; no source is an inlined node."""
         if node not in self._reads:
             self._reads[node] = self._collect(node)
         return self._reads[node]

@@ -69,7 +69,7 @@ def _is_cheap(node: Node, before: int) -> bool:
 
 
 def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
-    """True if ``node`` needs at most one value, and that value is an input of the graph or a constant."""
+    """True if ``node`` needs at most one value, and one that no kernel computes."""
     behind = _values_behind(node, inlined)
     return not behind or (len(behind) == 1 and not behind[0].is_compute and node not in once)
 

@@ -18,13 +18,13 @@ Finally, values that only one later kernel reads move into that kernel if this s
 
 A cluster accepts nodes according to its kind, because the kind determines its kernel's loops:
 
-        contraction   element-wise nodes at the anchor's own positions: they run while the tile is in registers
+    contraction   element-wise nodes at the anchor's own positions: they run while the tile is in registers
     attention     the same
-        row           nodes over the same rows (of ``length`` elements) or with one element per row: softmax, layer norm
+    row           nodes over the same rows (of ``length`` elements) or with one element per row: softmax, layer norm
     reduce        element-wise nodes at the positions of the reduced result
-        scatter       nothing: no element is final before the kernel ends; but it absorbs the producers of its inputs
-        recurrence    nothing: its steps run in sequence, and each reads its inputs from memory
-        pointwise     element-wise nodes at the same positions; a row reduction of them turns it into a row cluster
+    scatter       nothing: no element is final before the kernel ends; but it absorbs the producers of its inputs
+    recurrence    nothing: its steps run in sequence, and each reads its inputs from memory
+    pointwise     element-wise nodes at the same positions; a row reduction of them turns it into a row cluster
 
 "The same position" means the same row-major number, so reshapes in between do not matter (``graph.analysis.access``).
 Values that other kernels also read become further outputs of the kernel. Nodes without memory

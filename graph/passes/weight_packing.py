@@ -1,6 +1,6 @@
 """Weight packing: the second operand of a contraction, stored in the order in which its template reads it.
 
-        w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
+    w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
 
 A template multiplies ``width`` columns at once, so it reads the packed operand sequentially. Packing is an ordinary
 operator: for a constant weight it runs once, together with the other operators applied to the weight.
