@@ -276,7 +276,7 @@ def test_part_of_an_input_is_read_by_pytorch() -> None:
 
 def test_the_reference_refuses_what_it_cannot_run() -> None:
     graph = imported(lambda x: torch.sort(x)[0], draw(3))
-    with pytest.raises(GraphError, match="nothing that runs it"):
+    with pytest.raises(GraphError, match="no function was given that runs it"):
         run(graph, [draw(3).numpy()])
     with pytest.raises(InputError, match="takes 1 inputs"):
         run(graph, [])
