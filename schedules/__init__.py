@@ -22,6 +22,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.ir.util.lazy import lazily
 from taskmap.schedules.common.row_domain import find_rows
+from taskmap.schedules.common.scheduled import Scheduled
 from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.template import schedule_attention
@@ -52,17 +53,17 @@ _find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cud
 _read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
     "taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul"
 )
-_schedule_cuda: Callable[[Task, Target, int], Kernel] = lazily("taskmap.schedules.cuda.dispatch", "schedule_cuda")
+_schedule_cuda: Callable[[Task, Target, int], Scheduled] = lazily("taskmap.schedules.cuda.dispatch", "schedule_cuda")
 
 
-_TEMPLATES = (
-    schedule_attention,
-    schedule_convolution,
-    schedule_correlation,
-    schedule_matmul,
-    schedule_recurrence,
-    schedule_scan,
-    schedule_scatter,
+_TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
+    ("cpu.attention", schedule_attention),
+    ("cpu.convolution", schedule_convolution),
+    ("cpu.correlation", schedule_correlation),
+    ("cpu.matmul", schedule_matmul),
+    ("cpu.recurrence", schedule_recurrence),
+    ("cpu.scan", schedule_scan),
+    ("cpu.scatter", schedule_scatter),
 )
 """The CPU's templates, in the order in which they are asked."""
 _TUNABLE = {
@@ -80,6 +81,11 @@ _ANY_SIZE = 64
 
 
 def schedule(task: Task, target: Target, config: Config | None = None, attempt: int = 0) -> Kernel:
+    """The kernel of ``scheduled``, without the choices that led to it."""
+    return scheduled(task, target, config, attempt).kernel
+
+
+def scheduled(task: Task, target: Target, config: Config | None = None, attempt: int = 0) -> Scheduled:
     """The kernel of ``task`` on ``target``; its buffers are the task's inputs, then its outputs. A ``config`` comes
     from the space of the task's problem. ``attempt``: how many earlier kernels of this task spilled registers on a GPU.
 
@@ -91,17 +97,17 @@ def schedule(task: Task, target: Target, config: Config | None = None, attempt: 
         kernel = found.kernel(task, config, target)
         if local_bytes(kernel) > STACK_BYTES:
             raise ScheduleError(f"{task.name!r} with {config} does not fit a thread's stack")
-        return kernel
+        return Scheduled(kernel, found.template, config)
     if target.kind == "cuda":
         return _schedule_cuda(task, target, attempt)
-    for template in _TEMPLATES:
+    for name, template in _TEMPLATES:
         made = template(task, target)
         if made is not None and local_bytes(made) <= STACK_BYTES:
-            return made
+            return Scheduled(made, name)
     rows = find_rows(task)
     if rows is not None:
-        return schedule_rows(task, rows, target)
-    return schedule_pointwise(task, target)
+        return Scheduled(schedule_rows(task, rows, target), "cpu.rows")
+    return Scheduled(schedule_pointwise(task, target), "cpu.pointwise")
 
 
 def problem(task: Task, target: Target, hints: Mapping[Var, int] = _NO_HINTS) -> Problem | None:
@@ -129,4 +135,16 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
     return panel_width(m, n, target, dtype)
 
 
-__all__ = ["Config", "Problem", "Space", "packed_width", "problem", "read_problem", "schedule", "space", "space_of"]
+__all__ = [
+    "Config",
+    "Problem",
+    "Scheduled",
+    "Space",
+    "packed_width",
+    "problem",
+    "read_problem",
+    "schedule",
+    "scheduled",
+    "space",
+    "space_of",
+]

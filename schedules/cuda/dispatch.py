@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from taskmap.ir.construct import static_size
-from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import same_count
 from taskmap.schedules.common.row_domain import Rows, find_frame, find_rows, reductions_of, row_length
+from taskmap.schedules.common.scheduled import Scheduled
 from taskmap.schedules.cuda.attention.template import schedule_attention
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
@@ -18,40 +20,35 @@ from taskmap.schedules.cuda.scatter import schedule_scatter
 from taskmap.schedules.cuda.select_matmul import choose, schedule_config
 
 _DEEP = 64
-_WITH_OTHERS = ("cuda.matmul", "cuda.hopper")
-"""Templates, by the prefix of their notes, that choose among configurations here."""
+_TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
+    ("cuda.attention", schedule_attention),
+    ("cuda.scatter", schedule_scatter),
+    ("cuda.recurrence", schedule_recurrence),
+)
+"""The templates of one configuration, in the order in which they are asked."""
 
 
-def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> Kernel:
+def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> Scheduled:
     """The kernel of ``task`` on the GPU ``target``. Each ``attempt`` that ran out of registers moves on to the next
     configuration that needs fewer. Raises ScheduleError if no template or rule takes the task, or no configuration is
     left."""
-    kernel = _schedule(task, target, attempt)
-    if attempt and not kernel.note.startswith(_WITH_OTHERS):
-        raise ScheduleError(f"{kernel.note} is the only configuration of {kernel.name!r}")
-    return kernel
+    return _schedule(task, target, attempt).for_attempt(attempt)
 
 
-def _schedule(task: Task, target: Target, attempt: int) -> Kernel:
-    attention = schedule_attention(task, target)
-    if attention is not None:
-        return attention
-    scatter = schedule_scatter(task, target)
-    if scatter is not None:
-        return scatter
-    recurrence = schedule_recurrence(task, target)
-    if recurrence is not None:
-        return recurrence
+def _schedule(task: Task, target: Target, attempt: int) -> Scheduled:
+    for name, template in _TEMPLATES:
+        kernel = template(task, target)
+        if kernel is not None:
+            return Scheduled(kernel, name)
     rows = find_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):
-        return schedule_config(product, choose(product, target, attempt), target)
-    if rows is not None:
-        return schedule_rows(task, rows, target)
-    columns = find_frame(task)
-    if columns is not None and (is_deep(columns) or not each_alone(task)):
-        return schedule_rows(task, columns, target)
-    return schedule_pointwise(task, target)
+        config = choose(product, target, attempt)
+        return Scheduled(schedule_config(product, config, target), "cuda.matmul", config, attempt + 1)
+    columns = find_frame(task) if rows is None else rows
+    if columns is not None and (rows is not None or is_deep(columns) or not each_alone(task)):
+        return Scheduled(schedule_rows(task, columns, target), "cuda.rows")
+    return Scheduled(schedule_pointwise(task, target), "cuda.pointwise")
 
 
 def is_deep(rows: Rows) -> bool:

@@ -38,7 +38,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
-from taskmap.schedules import Config, schedule
+from taskmap.schedules import Config, Scheduled, scheduled
 from taskmap.targets.cpu import cpu_platform
 from taskmap.targets.devices import CPU, chosen_target
 from taskmap.targets.platform import LoadedPrograms, Platform, ProgramBuilder, Show
@@ -269,13 +269,12 @@ def _made_otherwise(
 ) -> TaskKernel:
     """The kernel of a group whose previous kernel was refused; its note says so."""
     why = " ".join(str(error.why).split())
-    tried = kernel.schedule.partition(": ")[0]  # without the reasons of earlier refusals
     try:
         made = _make_kernel(group, key, None, session, dump, attempt)
     except (ScheduleError, LoweringError, CodegenError):
         assert isinstance(kernel.source, CudaSource)
-        return TaskKernel(replace(kernel.source, allow=ALLOWANCES), f"{tried}: {why}")
-    return replace(made, schedule=f"{made.schedule} instead of {tried}: {why}")
+        return replace(kernel, source=replace(kernel.source, allow=ALLOWANCES), refusal=why)
+    return kernel.replaced_by(made, why)
 
 
 def _kernel_of(group: Group, session: Session, dump: Dump) -> TaskKernel:
@@ -330,7 +329,7 @@ def _make_kernel(
     task = group.task
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     dump.write(f"task_{task.name}_{digest}.txt", key)
-    kernel = _scheduled(task, config, session.target, attempt)
+    kernel = _scheduled(task, config, session.target, attempt).kernel
 
     def write(step: str, module: Kernel) -> None:
         dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))
@@ -346,11 +345,11 @@ def _make_kernel(
     return TaskKernel(source, kernel.note)
 
 
-def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> Kernel:
+def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> Scheduled:
     if config is not None:
         with suppress(ScheduleError):  # the fused nodes may not fit beside the configuration's needs
-            return schedule(task, target, config)
-    return schedule(task, target, attempt=attempt)
+            return scheduled(task, target, config)
+    return scheduled(task, target, attempt=attempt)
 
 
 def _place(group: Group) -> str:

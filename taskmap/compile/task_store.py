@@ -13,7 +13,7 @@ import logging
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,33 @@ from taskmap.ir.target import Target
 from taskmap.ir.util.atomic_write import atomic_write
 
 _log = logging.getLogger(__name__)
-_FORMAT = 1
+_FORMAT = 2
 _LOADED = time.time()
 _EDITING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskKernel:
-    """A scheduled task: its source, and its schedule (the template or rule, with its config)."""
+    """The compiled form of a task: its source, and ``note``, the template or rule with its configuration.
+
+    ``instead_of``: the notes of the kernels that it replaces, the latest first, and ``refusal``, the reason why the
+    latest was refused (its own, where no other was left).
+    """
 
     source: Source
-    schedule: str
+    note: str
+    instead_of: tuple[str, ...] = ()
+    refusal: str = ""
+
+    @property
+    def schedule(self) -> str:
+        """How the task was scheduled, for people."""
+        text = " instead of ".join((self.note, *self.instead_of))
+        return f"{text}: {self.refusal}" if self.refusal else text
+
+    def replaced_by(self, other: TaskKernel, refusal: str) -> TaskKernel:
+        """``other``, made because this kernel was refused."""
+        return replace(other, instead_of=(self.note, *self.instead_of), refusal=refusal)
 
 
 def entry_key(task_key: str, target: Target, compiler: str, config: str = "") -> str:
@@ -94,7 +110,12 @@ class TaskStore:
     def add(self, key: str, kernel: TaskKernel) -> None:
         """Keep ``kernel`` under ``key``, if the folder is writable."""
         try:
-            content = {**record_of(kernel.source), "schedule": kernel.schedule}
+            content = {
+                **record_of(kernel.source),
+                "note": kernel.note,
+                "instead_of": list(kernel.instead_of),
+                "refusal": kernel.refusal,
+            }
         except ValueError as error:
             _log.debug("cannot keep %s: %s", key, error)
             return
@@ -118,4 +139,4 @@ def _check(content: Any) -> str:
 
 
 def _read(content: dict[str, Any]) -> TaskKernel:
-    return TaskKernel(source_from(content), content["schedule"])
+    return TaskKernel(source_from(content), content["note"], tuple(content["instead_of"]), content["refusal"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.target import Target
 from taskmap.schedules.common.attention_match import Attention
+from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tiles
@@ -22,7 +22,6 @@ _STATE_BYTES = 512 << 10
 _IDLE = 1.1
 """Split queries further only while the busiest core's work exceeds the average by this factor; each split transposes
 the keys again."""
-_TEXT = re.compile(r"queries=(\d{1,9}), keys=(\d{1,9}), tile=(\d{1,4})x(\d{1,4})v")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,14 @@ class AttentionConfig:
     tile: Tile
 
     def __str__(self) -> str:
-        return f"queries={self.queries}, keys={self.keys}, tile={self.tile.rows}x{self.tile.vectors}v"
+        return _TEXT.write(self)
+
+
+_TEXT = ConfigText(
+    AttentionConfig, "queries={queries:9}, keys={keys:9}, tile={tile.rows:4}x{tile.vectors:4}v", {"tile": Tile}
+)
+read_config = _TEXT.read
+"""The configuration with a given text, or None."""
 
 
 def default(a: Attention, target: Target) -> AttentionConfig:
@@ -60,15 +66,6 @@ def _queries(a: Attention, queries: int, target: Target) -> int:
         if -(-tasks // target.cores) * target.cores <= tasks * _IDLE:
             break
     return rows
-
-
-def read_config(text: str) -> AttentionConfig | None:
-    """The configuration whose ``str`` is ``text``, or None."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
-        return None
-    queries, keys, rows, vectors = (int(digits) for digits in found.groups())
-    return AttentionConfig(queries, keys, Tile(rows, vectors))
 
 
 def validity(config: AttentionConfig, a: Attention, target: Target) -> str | None:

@@ -7,7 +7,6 @@ image of 57 columns has the space of one of 56.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Binary, Cast, Dim, Load
 from taskmap.ir.target import Target
 from taskmap.ir.types import compute_type
+from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution, is_matrix_product
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
@@ -32,9 +32,6 @@ _SUMS_WRITTEN_OUT = 16
 _SAMPLES = (8, 28, 100)
 """Extents assumed for a symbolic one when block sizes are chosen; for a batch, 1 and the number of cores."""
 _LONGEST_ROW = 64
-_TEXT = re.compile(
-    r"tile=(\d{1,4})x(\d{1,4})v, block=(\d{1,6})x(\d{1,6}), panels=(\d{1,6}), neighbours=(image|weights)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +51,17 @@ class ConvolutionConfig:
         return self.tile.vectors * lanes
 
     def __str__(self) -> str:
-        tile = f"tile={self.tile.rows}x{self.tile.vectors}v"
-        return f"{tile}, block={self.rows}x{self.columns}, panels={self.panels}, neighbours={self.neighbours}"
+        return _TEXT.write(self)
 
 
-def read_config(text: str) -> ConvolutionConfig | None:
-    """The configuration whose ``str`` is ``text``, or None."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
-        return None
-    height, vectors, rows, columns, panels = (int(digits) for digits in found.groups()[:5])
-    return ConvolutionConfig(Tile(height, vectors), rows, columns, panels, found[6])
+_TEXT = ConfigText(
+    ConvolutionConfig,
+    "tile={tile.rows:4}x{tile.vectors:4}v, block={rows:6}x{columns:6}, panels={panels:6}, "
+    "neighbours={neighbours:image|weights}",
+    {"tile": Tile},
+)
+read_config = _TEXT.read
+"""The configuration with a given text, or None."""
 
 
 def element_bytes(c: Convolution) -> int:

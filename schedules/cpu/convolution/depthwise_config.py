@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.target import Target
+from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
@@ -17,7 +17,6 @@ _MOST = 200
 _COLUMNS = 64
 _ROWS = 8
 _HEIGHTS = (2, 4, 6, 8, 12)
-_TEXT = re.compile(r"columns=(\d{1,4}), block=(\d{1,6})x(\d{1,6}), channels=(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +30,12 @@ class DepthwiseConfig:
     channels: int
 
     def __str__(self) -> str:
-        return f"columns={self.height}, block={self.rows}x{self.columns}, channels={self.channels}"
+        return _TEXT.write(self)
 
 
-def read_depthwise(text: str) -> DepthwiseConfig | None:
-    """The configuration whose ``str`` is ``text``, or None."""
-    found = _TEXT.fullmatch(text)
-    return None if found is None else DepthwiseConfig(*(int(digits) for digits in found.groups()))
+_TEXT = ConfigText(DepthwiseConfig, "columns={height:4}, block={rows:6}x{columns:6}, channels={channels:9}")
+read_depthwise = _TEXT.read
+"""The configuration with a given text, or None."""
 
 
 def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) -> str | None:

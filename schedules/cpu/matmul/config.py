@@ -6,13 +6,13 @@ has the space of one of 2048.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
 from taskmap.ir.target import Target
+from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tiles
 from taskmap.schedules.cpu.support.balance import blocks, makespan
@@ -29,7 +29,6 @@ _PANELS_FIRST_BELOW = 0.98
 """Iterate panels first only if that cuts the busiest core's load below this fraction."""
 _OTHER_CORE_SLOWDOWN = 1.03
 """Slowdown of iterating panels first: the next operator needs these rows on another core."""
-_TEXT = re.compile(r"tile=(\d{1,4})x(\d{1,4})v, rows=(\d{1,9}), k_blocks=(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +68,14 @@ class MatmulConfig:
         return self.tile.vectors * lanes
 
     def __str__(self) -> str:
-        return f"tile={self.tile.rows}x{self.tile.vectors}v, rows={self.rows}, k_blocks={self.k_blocks}"
+        return _TEXT.write(self)
 
 
-def read_config(text: str) -> MatmulConfig | None:
-    """The configuration whose ``str`` is ``text``, or None."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
-        return None
-    height, vectors, rows, parts = (int(digits) for digits in found.groups())
-    return MatmulConfig(Tile(height, vectors), rows, parts)
+_TEXT = ConfigText(
+    MatmulConfig, "tile={tile.rows:4}x{tile.vectors:4}v, rows={rows:9}, k_blocks={k_blocks:9}", {"tile": Tile}
+)
+read_config = _TEXT.read
+"""The configuration with a given text, or None."""
 
 
 def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:

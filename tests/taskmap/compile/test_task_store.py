@@ -104,3 +104,16 @@ def test_a_second_compilation_schedules_nothing(monkeypatch: pytest.MonkeyPatch)
     assert counts[0].tasks_scheduled > 0
     assert counts[0].tasks_found == counts[1].tasks_scheduled == 0
     assert counts[1].tasks_found == counts[0].tasks_scheduled
+
+
+def test_a_kernel_tells_which_ones_it_replaces(tmp_path: Path) -> None:
+    first, second, third = (TaskKernel(KernelSource(name, ""), f"cuda.matmul({name}: 2)") for name in "abc")
+    made = first.replaced_by(second, "it spills")
+    last = made.replaced_by(third, "it spills too")
+    assert made.schedule == "cuda.matmul(b: 2) instead of cuda.matmul(a: 2): it spills"
+    assert last.schedule == (
+        "cuda.matmul(c: 2) instead of cuda.matmul(b: 2) instead of cuda.matmul(a: 2): it spills too"
+    )
+    store = TaskStore(tmp_path)
+    store.add("cd34", last)
+    assert store.find("cd34") == last

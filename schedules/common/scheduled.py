@@ -1,0 +1,29 @@
+"""The result of scheduling: a kernel with the choices that led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.nodes import Kernel
+from taskmap.schedules.common.space import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """``kernel`` as ``template`` made it, a template or a rule. ``config``: the configuration, if it was chosen among
+    several. ``next_attempt``: the attempt that asks for a configuration with fewer registers, or None if this template
+    has no other.
+    """
+
+    kernel: Kernel
+    template: str
+    config: Config | None = None
+    next_attempt: int | None = None
+
+    def for_attempt(self, attempt: int) -> Scheduled:
+        """This result, if it answers ``attempt``. Raises ScheduleError if the template has no other configuration than
+        the one of attempt 0."""
+        if attempt and self.next_attempt is None:
+            raise ScheduleError(f"{self.kernel.note} is the only configuration of {self.kernel.name!r}")
+        return self
