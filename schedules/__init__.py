@@ -22,7 +22,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.ir.util.lazy import lazily
 from taskmap.schedules.common.row_domain import find_rows
-from taskmap.schedules.common.scheduled import Scheduled
+from taskmap.schedules.common.scheduled import ScheduledKernel
 from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.template import schedule_attention
@@ -53,7 +53,9 @@ _find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cud
 _read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
     "taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul"
 )
-_schedule_cuda: Callable[[Task, Target, int], Scheduled] = lazily("taskmap.schedules.cuda.dispatch", "schedule_cuda")
+_schedule_cuda: Callable[[Task, Target, int], ScheduledKernel] = lazily(
+    "taskmap.schedules.cuda.dispatch", "schedule_cuda"
+)
 
 
 _TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
@@ -85,7 +87,7 @@ def schedule(task: Task, target: Target, config: Config | None = None, attempt: 
     return scheduled(task, target, config, attempt).kernel
 
 
-def scheduled(task: Task, target: Target, config: Config | None = None, attempt: int = 0) -> Scheduled:
+def scheduled(task: Task, target: Target, config: Config | None = None, attempt: int = 0) -> ScheduledKernel:
     """The kernel of ``task`` on ``target``; its buffers are the task's inputs, then its outputs. A ``config`` comes
     from the space of the task's problem. ``attempt``: how many earlier kernels of this task spilled registers on a GPU.
 
@@ -97,17 +99,17 @@ def scheduled(task: Task, target: Target, config: Config | None = None, attempt:
         kernel = found.kernel(task, config, target)
         if local_bytes(kernel) > STACK_BYTES:
             raise ScheduleError(f"{task.name!r} with {config} does not fit a thread's stack")
-        return Scheduled(kernel, found.template, config)
+        return ScheduledKernel(kernel, found.template, config)
     if target.kind == "cuda":
         return _schedule_cuda(task, target, attempt)
     for name, template in _TEMPLATES:
         made = template(task, target)
         if made is not None and local_bytes(made) <= STACK_BYTES:
-            return Scheduled(made, name)
+            return ScheduledKernel(made, name)
     rows = find_rows(task)
     if rows is not None:
-        return Scheduled(schedule_rows(task, rows, target), "cpu.rows")
-    return Scheduled(schedule_pointwise(task, target), "cpu.pointwise")
+        return ScheduledKernel(schedule_rows(task, rows, target), "cpu.rows")
+    return ScheduledKernel(schedule_pointwise(task, target), "cpu.pointwise")
 
 
 def problem(task: Task, target: Target, hints: Mapping[Var, int] = _NO_HINTS) -> Problem | None:
@@ -138,7 +140,7 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
 __all__ = [
     "Config",
     "Problem",
-    "Scheduled",
+    "ScheduledKernel",
     "Space",
     "packed_width",
     "problem",

@@ -10,7 +10,7 @@ from taskmap.schedules.common.space import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Scheduled:
+class ScheduledKernel:
     """``kernel`` as ``template`` made it, a template or a rule. ``config``: the configuration, if it was chosen among
     several. ``next_attempt``: the attempt that asks for a configuration with fewer registers, or None if this template
     has no other.
@@ -21,7 +21,7 @@ class Scheduled:
     config: Config | None = None
     next_attempt: int | None = None
 
-    def for_attempt(self, attempt: int) -> Scheduled:
+    def for_attempt(self, attempt: int) -> ScheduledKernel:
         """This result, if it answers ``attempt``. Raises ScheduleError if the template has no other configuration than
         the one of attempt 0."""
         if attempt and self.next_attempt is None:

@@ -10,7 +10,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import same_count
 from taskmap.schedules.common.row_domain import Rows, find_frame, find_rows, reductions_of, row_length
-from taskmap.schedules.common.scheduled import Scheduled
+from taskmap.schedules.common.scheduled import ScheduledKernel
 from taskmap.schedules.cuda.attention.template import schedule_attention
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
@@ -28,27 +28,27 @@ _TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
 """The templates of one configuration, in the order in which they are asked."""
 
 
-def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> Scheduled:
+def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
     """The kernel of ``task`` on the GPU ``target``. Each ``attempt`` that ran out of registers moves on to the next
     configuration that needs fewer. Raises ScheduleError if no template or rule takes the task, or no configuration is
     left."""
     return _schedule(task, target, attempt).for_attempt(attempt)
 
 
-def _schedule(task: Task, target: Target, attempt: int) -> Scheduled:
+def _schedule(task: Task, target: Target, attempt: int) -> ScheduledKernel:
     for name, template in _TEMPLATES:
         kernel = template(task, target)
         if kernel is not None:
-            return Scheduled(kernel, name)
+            return ScheduledKernel(kernel, name)
     rows = find_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):
         config = choose(product, target, attempt)
-        return Scheduled(schedule_config(product, config, target), "cuda.matmul", config, attempt + 1)
+        return ScheduledKernel(schedule_config(product, config, target), "cuda.matmul", config, attempt + 1)
     columns = find_frame(task) if rows is None else rows
     if columns is not None and (rows is not None or is_deep(columns) or not each_alone(task)):
-        return Scheduled(schedule_rows(task, columns, target), "cuda.rows")
-    return Scheduled(schedule_pointwise(task, target), "cuda.pointwise")
+        return ScheduledKernel(schedule_rows(task, columns, target), "cuda.rows")
+    return ScheduledKernel(schedule_pointwise(task, target), "cuda.pointwise")
 
 
 def is_deep(rows: Rows) -> bool:

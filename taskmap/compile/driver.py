@@ -38,7 +38,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
-from taskmap.schedules import Config, Scheduled, scheduled
+from taskmap.schedules import Config, ScheduledKernel, scheduled
 from taskmap.targets.cpu import cpu_platform
 from taskmap.targets.devices import CPU, chosen_target
 from taskmap.targets.platform import LoadedPrograms, Platform, ProgramBuilder, Show
@@ -345,7 +345,7 @@ def _make_kernel(
     return TaskKernel(source, kernel.note)
 
 
-def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> Scheduled:
+def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> ScheduledKernel:
     if config is not None:
         with suppress(ScheduleError):  # the fused nodes may not fit beside the configuration's needs
             return scheduled(task, target, config)
