@@ -4,6 +4,7 @@ Both are built from mixed-radix digits, so one normal form decides equality, inv
 reading order:
 
     mapping         task mappings: repeat, spatial, replicate, from_function and their composition
+    assignment      the data of a task mapping
     radix           mixed-radix arithmetic on ints and on symbolic expressions
     digits          the normal form of compositions of repeat, spatial and replicate
     table           the form of a mapping given by a function
@@ -14,6 +15,7 @@ reading order:
     modes           the digits of one dimension of a layout, each with its stride
     swizzle         xor of address bits
     shape_stride    CuTe's shape:stride notation
+    thread_value    a mapping on a layout, in that notation
     register_tile   a logical tile spread over the registers of many workers
     certify         proofs: coverage, bounds, bank conflicts, coalescing
     draw, grid_picture    pictures as text and SVG

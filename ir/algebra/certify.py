@@ -15,17 +15,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.assignment import Assignment
 from taskmap.ir.algebra.digits import DigitMap
 from taskmap.ir.algebra.inverse import flaw
 from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.errors import MappingError
 from taskmap.ir.util.wording import by, listed
-
-if TYPE_CHECKING:
-    from taskmap.ir.algebra.mapping import TaskMapping
 
 WARP = 32
 BANKS = 32
@@ -90,7 +87,7 @@ class WorkerAccess:
     lanes: tuple[tuple[int, int], ...]  # (worker, address)
 
 
-def certify(mapping: TaskMapping, *, layout: Layout | None, scope: str, target: str, bytes: int) -> Certificate:
+def certify(mapping: Assignment, *, layout: Layout | None, scope: str, target: str, bytes: int) -> Certificate:
     """Certify that the mapping does each task once and, given a layout, how it accesses a buffer with that layout.
 
     scope: global, shared or register. target: banks and sectors are claimed for "cuda..." only. bytes: the size of an
@@ -120,7 +117,7 @@ def _check_arguments(scope: str, bytes: int) -> None:
         )
 
 
-def _coverage(mapping: TaskMapping) -> Claim:
+def _coverage(mapping: Assignment) -> Claim:
     if mapping.is_partition:
         reason = (
             f"the digits of the {mapping.num_workers} workers and {mapping.num_slots} slots are those of the "
@@ -132,7 +129,7 @@ def _coverage(mapping: TaskMapping) -> Claim:
     return Claim("coverage", False, "not every task once", flaw(mapping))
 
 
-def _bounds(mapping: TaskMapping, layout: Layout) -> Claim:
+def _bounds(mapping: Assignment, layout: Layout) -> Claim:
     """Every task is an element of the layout, and its address lies within the layout's span."""
     shape = mapping.task_shape
     if len(shape) != layout.rank:
@@ -153,7 +150,7 @@ def _bounds(mapping: TaskMapping, layout: Layout) -> Claim:
     return Claim("bounds", True, "in bounds", f"all {len(reached)} addresses lie below {layout.size}")
 
 
-def _check_size(mapping: TaskMapping) -> None:
+def _check_size(mapping: Assignment) -> None:
     if mapping.num_workers * mapping.num_slots > radix.LARGEST:
         raise MappingError(
             f"{mapping} is too large to certify its accesses",
@@ -162,7 +159,7 @@ def _check_size(mapping: TaskMapping) -> None:
         )
 
 
-def _accesses(mapping: TaskMapping, layout: Layout) -> Iterator[WorkerAccess]:
+def _accesses(mapping: Assignment, layout: Layout) -> Iterator[WorkerAccess]:
     for first in range(0, mapping.num_workers, WARP):
         workers = range(first, min(first + WARP, mapping.num_workers))
         lists = {worker: mapping(worker) for worker in workers}

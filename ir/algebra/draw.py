@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from taskmap.ir.algebra.assignment import Assignment
 from taskmap.ir.algebra.digits import Task
 from taskmap.ir.algebra.grid_picture import Cell, Drawing, picture
-
-if TYPE_CHECKING:
-    from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.algebra.inverse import holders_of
 
 
-def draw(mapping: TaskMapping, *, slots: bool, limit: int) -> Drawing:
+def draw(mapping: Assignment, *, slots: bool, limit: int) -> Drawing:
     """One cell per task: its worker, or ``worker:slot``. "4+3": worker 4 and three more. "·": no worker.
 
     A mapping of more than two dimensions is drawn as one grid per index of the leading ones. At most `limit` cells per
     axis, and about as many grids, are drawn; only those are computed.
     """
-    holders_of = mapping.holders()
+    lookup = holders_of(mapping)
 
     def cell(task: Task) -> Cell:
-        holders = holders_of.all(*task)
+        holders = lookup.all(*task)
         if not holders:
             return Cell("·")
         worker, slot = holders[0]

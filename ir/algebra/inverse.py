@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.assignment import Assignment
 from taskmap.ir.algebra.digits import DigitMap, Holder
 from taskmap.ir.algebra.radix import Number
 from taskmap.ir.algebra.table import TableFinder
 from taskmap.ir.errors import IndexOutOfRangeError
 from taskmap.ir.util.wording import by, listed
-
-if TYPE_CHECKING:
-    from taskmap.ir.algebra.mapping import TaskMapping
 
 Finder = DigitMap | TableFinder
 
@@ -27,7 +24,7 @@ class Inverse:
     is slot_f · len(g(worker_g)) + slot_g.
     """
 
-    mapping: TaskMapping
+    mapping: Assignment
     finders: tuple[Finder, ...] = field(repr=False)
 
     def __call__(self, *task: Number) -> tuple[Number, Number]:
@@ -76,7 +73,12 @@ class Inverse:
         return [tuple(digits) for digits in zip(*along, strict=True)] or [()] * len(self.finders)
 
 
-def flaw(mapping: TaskMapping) -> str:
+def holders_of(mapping: Assignment) -> Inverse:
+    """The (worker, slot) pairs of each task, in any mapping."""
+    return Inverse(mapping, tuple(part.finder() for part in mapping.parts))
+
+
+def flaw(mapping: Assignment) -> str:
     """A counterexample to the partition: a task not done exactly once, and its workers. Empty for a partition."""
     witnesses = [part.witness() for part in mapping.parts]
     if all(witness is None for witness in witnesses):
@@ -85,7 +87,7 @@ def flaw(mapping: TaskMapping) -> str:
     for part, witness in zip(mapping.parts, witnesses, strict=True):
         inner = witness or (0,) * len(task)
         task = tuple(t * d + i for t, d, i in zip(task, part.task_shape, inner, strict=True))
-    return f"task {task} is done by {_who(mapping.holders().all(*task))}"
+    return f"task {task} is done by {_who(holders_of(mapping).all(*task))}"
 
 
 def _who(holders: list[Holder]) -> str:

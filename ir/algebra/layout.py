@@ -26,7 +26,7 @@ from taskmap.ir.algebra import radix
 from taskmap.ir.algebra.grid_picture import Cell, Drawing, picture
 from taskmap.ir.algebra.modes import Mode, flat, mode_address, normal_mode, same
 from taskmap.ir.algebra.radix import Number
-from taskmap.ir.algebra.shape_stride import ShapeStride, of_layout
+from taskmap.ir.algebra.shape_stride import ShapeStride
 from taskmap.ir.algebra.swizzle import Swizzle
 from taskmap.ir.errors import IndexOutOfRangeError, LayoutError
 from taskmap.ir.util.wording import by
@@ -150,7 +150,7 @@ class Layout:
 
     def shape_stride(self) -> ShapeStride:
         """The layout in shape:stride notation. LayoutError for swizzles and partly filled blocks."""
-        return of_layout(self)
+        return _in_strides(self)
 
     def draw(self, *, limit: int = 32) -> Drawing:
         """A picture: the address of each element. LayoutError for a symbolic layout."""
@@ -334,3 +334,26 @@ def _operand(layout: Layout) -> str:
 
 def _arguments(shape: Sequence[Number]) -> str:
     return f"({', '.join(map(str, shape))})"
+
+
+def _in_strides(layout: Layout) -> ShapeStride:
+    """The layout in shape:stride notation. LayoutError for a swizzle, and for a partly filled block."""
+    refuse_swizzle(layout)
+    for dim, (extent, mode) in enumerate(zip(layout.shape, layout.modes, strict=True)):
+        covered = radix.product(digit for digit, _ in mode)
+        if len(mode) > 1 and isinstance(extent, int) and covered != extent:
+            raise LayoutError(
+                f"{layout} has no shape:stride notation",
+                why=f"dimension {dim} has {extent} elements in blocks that hold {covered}.",
+            )
+    return ShapeStride(layout.modes)
+
+
+def refuse_swizzle(layout: Layout) -> None:
+    """Raises LayoutError for a swizzled layout, which shape:stride notation cannot express."""
+    if layout.swizzle:
+        raise LayoutError(
+            f"{layout} has no shape:stride notation",
+            why="a swizzle combines address bits by xor, and strides only add.",
+            hint="Convert the layout before it is swizzled.",
+        )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.assignment import Assignment
 from taskmap.ir.algebra.digits import Task
 from taskmap.ir.algebra.radix import Number
 from taskmap.ir.errors import MappingError
 
-if TYPE_CHECKING:
-    from taskmap.ir.algebra.mapping import TaskMapping
+M = TypeVar("M", bound=Assignment)
 
 
 class Lowered(NamedTuple):
@@ -23,7 +23,7 @@ class Lowered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OnWorker:
+class OnWorker(Generic[M]):
     """The tasks of `worker`: iterate over them if it is an int, lower them if it is an expression.
 
     (repeat(4, 1) * spatial(16, 8)).on(w) lowers to
@@ -32,7 +32,7 @@ class OnWorker:
             task = (r * 16 + w // 8, w % 8)
     """
 
-    mapping: TaskMapping
+    mapping: M
     worker: Any
 
     def __iter__(self) -> Iterator[Task]:

@@ -24,70 +24,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskmap.ir.algebra import radix
+from taskmap.ir.algebra.assignment import Assignment, Part
 from taskmap.ir.algebra.certify import Certificate, certify
-from taskmap.ir.algebra.digits import Digit, DigitMap, Task, coalesce
+from taskmap.ir.algebra.digits import Digit, DigitMap, coalesce
 from taskmap.ir.algebra.draw import draw
 from taskmap.ir.algebra.grid_picture import Drawing
-from taskmap.ir.algebra.inverse import Inverse, flaw
+from taskmap.ir.algebra.inverse import Inverse, flaw, holders_of
 from taskmap.ir.algebra.layout import Layout, column_major
 from taskmap.ir.algebra.loops import OnWorker
-from taskmap.ir.algebra.shape_stride import ShapeStride, of_mapping
-from taskmap.ir.algebra.table import TableMap, tabulate
-from taskmap.ir.errors import IndexOutOfRangeError, MappingError
-from taskmap.ir.util.wording import by
+from taskmap.ir.algebra.shape_stride import ShapeStride
+from taskmap.ir.algebra.table import tabulate
+from taskmap.ir.algebra.thread_value import of_mapping
+from taskmap.ir.errors import MappingError
 
 __all__ = ["TaskMapping", "from_function", "repeat", "replicate", "spatial"]
 
-Part = DigitMap | TableMap
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TaskMapping:
+class TaskMapping(Assignment):
     """A task mapping. Made by repeat, spatial, replicate, from_function and ``*``; immutable, equal by meaning.
 
-    parts: the mapping as a composition, slowest first, in normal form: no two neighbours are both DigitMaps.
-    text: the expression it was written as.
+    Its data, and what follows from them alone, are those of an Assignment.
     """
-
-    task_shape: tuple[int, ...]
-    parts: tuple[Part, ...]
-    text: str
-
-    @property
-    def num_workers(self) -> int:
-        """n; the workers are numbered 0 .. n-1."""
-        return math.prod(part.num_workers for part in self.parts)
-
-    @property
-    def num_slots(self) -> int:
-        """The length of the longest list of tasks."""
-        return math.prod(part.num_slots for part in self.parts)
-
-    @property
-    def tasks_per_worker(self) -> int:
-        """The number of tasks of each worker. MappingError if the lists differ in length, as from_function allows."""
-        if not self._is_even:
-            raise MappingError(
-                f"{self.text} has no single number of tasks per worker",
-                why="its workers have lists of different lengths.",
-                hint="Ask for num_slots, the longest, or for len(mapping(worker)).",
-            )
-        return self.num_slots
-
-    def __call__(self, worker: int) -> list[Task]:
-        """The tasks of the worker, in order. IndexOutOfRangeError for a number outside [0, num_workers)."""
-        worker = operator.index(worker)
-        if not 0 <= worker < self.num_workers:
-            raise IndexOutOfRangeError(f"{self.text} has no worker {worker}", why=f"it has {self.num_workers} workers.")
-        tasks: list[Task] = [(0,) * len(self.task_shape)]
-        for part, digit in zip(self.parts, radix.split(worker, [p.num_workers for p in self.parts]), strict=True):
-            inner_tasks = part.tasks(digit)
-            tasks = [
-                tuple(t * d + i for t, d, i in zip(outer, part.task_shape, inner, strict=True))
-                for outer in tasks
-                for inner in inner_tasks
-            ]
-        return tasks
 
     def __mul__(self, inner: TaskMapping) -> TaskMapping:
         """The composition: a task of self becomes a block of inner's tasks, a worker of self a group of its workers."""
@@ -117,16 +75,6 @@ class TaskMapping:
     def __hash__(self) -> int:
         return hash(self._counts())
 
-    @property
-    def is_partition(self) -> bool:
-        """True if each task is done by exactly one worker, exactly once."""
-        return all(part.is_partition for part in self.parts)
-
-    @property
-    def is_covering(self) -> bool:
-        """True if each task is done by at least one worker."""
-        return all(part.is_covering for part in self.parts)
-
     def inverse(self) -> Inverse:
         """The function task -> (worker, slot). MappingError, with an example, if the mapping is not a partition."""
         if not self.is_partition:
@@ -135,13 +83,13 @@ class TaskMapping:
                 why=f"{flaw(self)}.",
                 hint="A composition of repeat and spatial alone always has one.",
             )
-        return Inverse(self, tuple(part.finder() for part in self.parts))
+        return holders_of(self)
 
     def holders(self) -> Inverse:
         """The same lookup for any mapping: ``.all(*task)`` lists every (worker, slot) of a task."""
-        return Inverse(self, tuple(part.finder() for part in self.parts))
+        return holders_of(self)
 
-    def on(self, worker: Any) -> OnWorker:
+    def on(self, worker: Any) -> OnWorker[TaskMapping]:
         """The tasks of one worker, for a loop: iterate if worker is an int, call ``lower`` if it is symbolic."""
         return OnWorker(self, worker)
 
@@ -165,21 +113,6 @@ class TaskMapping:
         express it.
         """
         return of_mapping(self, layout or column_major(*self.task_shape))
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        tasks = math.prod(self.task_shape)
-        each = f"{self.num_slots} each" if self._is_even else f"at most {self.num_slots} each"
-        return (
-            f"{self.text}        {by(self.task_shape)} task{'s' * (tasks != 1)}, "
-            f"{self.num_workers} worker{'s' * (self.num_workers != 1)}, {each}"
-        )
-
-    @property
-    def _is_even(self) -> bool:
-        return math.prod(part.num_pairs for part in self.parts) == self.num_workers * self.num_slots
 
     def _counts(self) -> tuple[tuple[int, ...], int, int]:
         """Numbers that equal mappings share: the task shape, the workers, and the (worker, task) pairs."""

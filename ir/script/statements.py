@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from taskmap.ir.algebra.loops import OnWorker
+from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import cast, index, load
 from taskmap.ir.errors import IndexOutOfRangeError, ScriptError
 from taskmap.ir.nodes import Buffer, Expr, Intrinsic, Var
@@ -280,7 +281,7 @@ class StatementReader(Evaluator):
             self.names.bind(name, shorter(at), node.target.lineno)
             self.body(node.body)
 
-    def mapped(self, node: ast.For, over: OnWorker) -> None:
+    def mapped(self, node: ast.For, over: OnWorker[TaskMapping]) -> None:
         """for i, j in mapping.on(worker)."""
         names = self.target_names(node.target)
         rank = len(over.mapping.task_shape)
@@ -302,7 +303,7 @@ class StatementReader(Evaluator):
                 self.refuse(part, "a loop's index is a name.")
         return [part.id for part in parts if isinstance(part, ast.Name)]
 
-    def check_workers(self, node: ast.For, over: OnWorker) -> None:
+    def check_workers(self, node: ast.For, over: OnWorker[TaskMapping]) -> None:
         """Refuse threads without work, and threads that would repeat the work of others."""
         workers, threads = over.mapping.num_workers, self.setting.threads
         place = node.iter
@@ -327,7 +328,7 @@ class StatementReader(Evaluator):
         self.refuse(place, why, f"Use {workers} threads, or give each worker more tasks with repeat(...).")
 
 
-def _fewer_workers(over: OnWorker, threads: int) -> str:
+def _fewer_workers(over: OnWorker[TaskMapping], threads: int) -> str:
     workers, shape = over.mapping.num_workers, over.mapping.task_shape
     if threads % workers:
         return f"Use {workers} threads, or .on(thread % {workers})."

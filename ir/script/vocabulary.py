@@ -172,7 +172,9 @@ def barrier() -> None:
     _current("barrier()").builder.barrier()
 
 
-def move(dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker | None = None, asynchronous: bool = False) -> None:
+def move(
+    dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker[TaskMapping] | None = None, asynchronous: bool = False
+) -> None:
     """dst = src, element by element: a spec that lowering decomposes.
 
     by: on a GPU, mapping.on(thread): each worker copies its tasks, which are chunks of the region. asynchronous: with

@@ -11,6 +11,7 @@
     matmul/          matrix products by mma.sync or CUDA cores
     attention/       attention by mma.sync or CUDA cores
     hopper/          both by TMA and wgmma
+    select_attention the choice between both attentions, and of a configuration
     select_matmul    the configurations of a product over all templates, and the estimate that orders them
     tunable_matmul   a matrix product as tuning sees it
 

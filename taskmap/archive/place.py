@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from taskmap.archive.machine import running_on
 from taskmap.archive.manifest import ArchivedPlan, Source
-from taskmap.backend.cpu.launch import CpuLauncher
+from taskmap.backend.program.cpu_launcher import CpuLauncher
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.sequence import SequenceExecutable

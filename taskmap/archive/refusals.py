@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from taskmap.graph.importers.onnx import Model, Port
 from taskmap.graph.importers.onnx.read.elements import STRING
-from taskmap.graph.importers.onnx.read.model import described
+from taskmap.graph.importers.onnx.read.library import described
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.onnx.points import Segment

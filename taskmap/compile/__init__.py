@@ -4,7 +4,6 @@ Reading order:
 
     driver             the stages in order: import, passes, plan, kernels, programs; Session and Compilation
     task_store         generated C of tasks, kept between processes
-    source_record      kernel sources as JSON
     unfuse             takes a group apart that no schedule accepts as a whole
     random_order       random operators run in the model's order
     assemble           a plan and its kernels become programs: buffers, slots, steps
@@ -19,8 +18,8 @@ Reading order:
     aten               compiles a graph of ATen operators for AOTAutograd
     recurrent_layers   LSTM, GRU and RNN stay one operator per layer
     without_memory     calls with fake tensors
+    operator_names     the operators of a graph and their sizes, as text
     index_names        names the operators behind an index out of range
 
-It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `targets`, `tuning`, `report` (names of kernels) and
-`util`.
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `targets`, `tuning` and `util`.
 """

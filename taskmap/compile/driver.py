@@ -23,7 +23,7 @@ from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.random_order import restore_random_order
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.sharing import Aliases
-from taskmap.compile.task_store import TaskKernel, TaskStore, compiler_version, entry_key
+from taskmap.compile.task_store import TaskKernel, TaskStore, entry_key
 from taskmap.compile.unfuse import unfuse
 from taskmap.graph.fusion.planning import Group, Plan, plan
 from taskmap.graph.nodes import Graph, Node
@@ -47,6 +47,7 @@ from taskmap.tuning.choice import Choices, choices
 from taskmap.util.dump import Dump
 from taskmap.util.logs import detail, said, stage
 from taskmap.util.metrics import COUNTERS
+from taskmap.util.own_version import compiler_version
 from taskmap.util.progress import progress
 
 # Most processes compile only for the CPU; they need not wait for the other imports.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from taskmap.compile.operator_names import source_name
 from taskmap.graph.nodes import Node
 from taskmap.ir.nodes import Call, Load
 from taskmap.ir.visit import walk_exprs
-from taskmap.report.names import source_name
 
 _MOST = 4
 _LONGEST = 100

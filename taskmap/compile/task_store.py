@@ -10,25 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
-import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import taskmap
 from taskmap.backend.store import key as kernel_source
 from taskmap.backend.store.folder import StoreFolder
-from taskmap.compile.source_record import Source, record_of, source_from
 from taskmap.ir.target import Target
 from taskmap.ir.util.atomic_write import atomic_write
+from taskmap.targets.source_record import Source, record_of, source_from
 
 _log = logging.getLogger(__name__)
 _FORMAT = 2
-_LOADED = time.time()
-_EDITING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +53,6 @@ def entry_key(task_key: str, target: Target, compiler: str, config: str = "") ->
     tuning chose."""
     parts = [task_key, repr(target), compiler, str(_FORMAT), str(kernel_source.RUNTIME_ABI), config]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def compiler_version() -> str:
-    """A hash of the source files that turn a task into C: the packages ir, schedules and backend."""
-    return version_of(_rooms())
-
-
-def version_of(rooms: Sequence[Path]) -> str:
-    """A hash of the source files in folders.
-
-    A file edited at about the time when this process loaded it may differ from the running code: it gets a version of
-    its own.
-    """
-    digest = hashlib.sha256()
-    for room in rooms:
-        for path in sorted((*room.rglob("*.py"), *room.rglob("*.cuh"))):
-            if path.stat().st_mtime > _LOADED - _EDITING_SECONDS:
-                return uuid.uuid4().hex
-            digest.update(str(path.relative_to(room.parent)).encode() + b"\0")
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +99,6 @@ class TaskStore:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
-
-
-def _rooms() -> list[Path]:
-    return [Path(taskmap.__path__[0]) / room for room in ("backend", "ir", "schedules")]
 
 
 def _check(content: Any) -> str:

@@ -7,7 +7,6 @@ Reading order:
     arguments    checks the arguments of a call
     operands     torch tensors and numpy arrays as address, type, shape and strides
     simulate     taskmap.simulate: runs a GPU kernel with every access checked and counted
-    sim_bounds   lower bounds on kernel times from the simulator's counts
 
 It imports `ir` and `backend`, and of taskmap `options`, `report` (roofline), `targets`, `trust` and `util`.
 """

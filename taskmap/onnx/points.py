@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,11 +21,18 @@ from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.onnx.symbolic import Guard
 from taskmap.onnx.values import Lookup, placeholders
 
-if TYPE_CHECKING:
-    from taskmap.onnx.program import OnnxProgram
-
 Run = Callable[[list[Any]], list[torch.Tensor]]
 Shapes = list[tuple[Dim, ...]]
+
+
+class LoopBody(Protocol):
+    """The body of a loop that the host runs: a program of its own."""
+
+    def __call__(self, values: Sequence[Any], /) -> list[Any]:
+        """One iteration."""
+
+    def segments(self) -> list[Segment]:
+        """Every graph made so far."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +50,7 @@ class Segment:
     step: HostStep | ControlStep | None = None
     frames: list[Scope] = field(default_factory=list)
     binds: Sequence[str] = ()
-    body: OnnxProgram | None = None
+    body: LoopBody | None = None
     following: dict[Any, Point] = field(default_factory=dict)
     graph: Graph | None = None
     origin: Origin | None = None

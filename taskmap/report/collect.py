@@ -10,6 +10,7 @@ from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.program.executable import TimedRun
 from taskmap.backend.store.key import KernelSource
 from taskmap.compile.driver import Compilation, Fallback
+from taskmap.compile.operator_names import anchor_text, operator_name, source_name, value_text
 from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.nodes import Graph, Node, Origin
@@ -18,7 +19,6 @@ from taskmap.ir.analysis.cost import Sizes, bytes_moved, operations
 from taskmap.ir.errors import InputError
 from taskmap.ir.passes import Step
 from taskmap.ir.task import Task
-from taskmap.report.names import anchor_text, operator_name, source_name, value_text
 from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Report, Role
 from taskmap.targets.platform import Source
 

@@ -14,6 +14,7 @@ import taskmap
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.compile.driver import Compilation, Session
+from taskmap.compile.operator_names import value_text
 from taskmap.compile.task_store import TaskKernel
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.nodes import Node
@@ -21,17 +22,16 @@ from taskmap.ir.analysis.cost import Sizes
 from taskmap.ir.util.lazy import lazily
 from taskmap.report.collect import Recorded
 from taskmap.report.mappings import pictures
-from taskmap.report.names import value_text
 from taskmap.report.peaks import peaks_of
 from taskmap.report.records import Flow, KernelReport, Report, SimulatedBound
 from taskmap.report.roofline import Peaks
 from taskmap.targets.cpu import CpuPlatform
 
 if TYPE_CHECKING:
-    from taskmap.kernels.sim_bounds import Kernel
+    from taskmap.report.sim_bounds import Kernel
 
 # Only reports for the simulator wait for it.
-simulated_bounds: Callable[..., dict[str, SimulatedBound]] = lazily("taskmap.kernels.sim_bounds", "simulated_bounds")
+simulated_bounds: Callable[..., dict[str, SimulatedBound]] = lazily("taskmap.report.sim_bounds", "simulated_bounds")
 
 
 def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session, model: str = "") -> Report:

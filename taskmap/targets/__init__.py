@@ -3,6 +3,7 @@
 Reading order:
 
     platform        the interface: Platform and ProgramBuilder
+    source_record   kernel sources as JSON
     choose          the target of a compilation, from the options and this machine
     devices         the device of a graph's tensors
     cpu             the CPU
@@ -10,10 +11,10 @@ Reading order:
     cuda            a GPU
     sim             the simulator
     precision       rounding of f32 products to tf32
+    torch_capturer  CUDA graphs recorded by PyTorch
     streams         a GPU's streams, and captures of CUDA graphs
     on_gpu          PyTorch's current device, and its out-of-memory errors
     torch_threads   the number of threads that PyTorch uses
 
-It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `options`, `trust`, `util` and the graph runtime of
-`compile`.
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `options`, `trust` and `util`.
 """

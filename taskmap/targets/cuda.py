@@ -16,13 +16,13 @@ from taskmap.backend.cuda.nvrtc import nvrtc_version
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.program.sequence import SequenceExecutable
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.cuda_graphs import TorchCapturer
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
 from taskmap.targets.gpu_base import CompiledKernels, GpuCode
 from taskmap.targets.platform import Capturer, LoadedPrograms, Programs, Show
 from taskmap.targets.precision import with_precision
+from taskmap.targets.torch_capturer import TorchCapturer
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
 

@@ -15,11 +15,11 @@ from taskmap.backend.program.executable import Extern, TimedRun
 from taskmap.backend.program.memory_plan import MemoryPlan
 from taskmap.backend.program.structure import Program
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.source_record import Source as Source
 from taskmap.graph.passes import GraphPass
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
+from taskmap.targets.source_record import Source as Source
 from taskmap.util.dump import Dump
 
 VECTOR_BYTES = 16

@@ -14,8 +14,8 @@ from typing import Any
 
 import taskmap
 from taskmap.backend.cpu.toolchain import Safer, Toolchain
-from taskmap.compile.task_store import compiler_version, version_of
 from taskmap.ir.util.atomic_write import atomic_write
+from taskmap.util.own_version import compiler_version, version_of
 
 _log = logging.getLogger(__name__)
 _FORMAT = 2

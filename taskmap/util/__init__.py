@@ -6,6 +6,7 @@ Reading order:
     logs              TORCH_LOGS and TORCH_TRACE
     metrics           process-wide counts of compilations and calls
     dump              every stage of a compilation as a numbered file
+    own_version       a hash of taskmap's source files, for keys
     private_compile   a temporary torch.compile
     gc_pause          compile without the cyclic garbage collector
     stack_headroom    compile at the same speed at every call depth

@@ -31,12 +31,12 @@ from taskmap.ir.types import DType, f16, f32, i8, i32, i64
 from taskmap.schedules import schedule
 from taskmap.schedules.common.row_domain import find_rows
 from taskmap.schedules.cuda.attention.products import AttentionConfig
-from taskmap.schedules.cuda.attention.template import schedule_attention
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.select_attention import schedule_attention
 from taskmap.schedules.cuda.select_matmul import schedule_config
 from tests.cuda_proof.mutations import Rule
 from tests.cuda_proof.proving import RUNS

@@ -37,6 +37,7 @@ from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, 
 from taskmap.schedules import schedule
 from taskmap.schedules.common.row_domain import find_rows
 from taskmap.schedules.cuda.attention import template as attention_template
+from taskmap.schedules.cuda.attention.problem_view import find_attention_task
 from taskmap.schedules.cuda.attention.products import AttentionConfig
 from taskmap.schedules.cuda.hopper import attention as hopper_attention
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
@@ -44,6 +45,7 @@ from taskmap.schedules.cuda.hopper.matmul import HopperConfig
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.select_attention import schedule_attention
 from taskmap.schedules.cuda.select_matmul import schedule_config, space
 from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor
 from tests.schedules.random_tasks import random_array
@@ -187,7 +189,7 @@ def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
 
 def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     """Of attention, by ordinary threads, by warps, by several blocks, and by warpgroups: tiles, stages."""
-    t = attention_template.find_attention_task(task)
+    t = find_attention_task(task)
     assert t is not None
     every = attention_template.space(t, target)
     every += [replace(c, stages=1) for c in every]
@@ -195,7 +197,7 @@ def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     fit = [c for c in dict.fromkeys(every) if attention_template.validity(t, c, target) is None]
 
     def make(c: AttentionConfig | HopperAttentionConfig) -> Kernel:
-        kernel = attention_template.schedule_attention(task, target, c)
+        kernel = schedule_attention(task, target, c)
         assert kernel is not None
         return kernel
 

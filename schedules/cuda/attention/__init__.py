@@ -7,6 +7,5 @@
     template       the loop over tiles of keys
     split_keys     attention whose keys several blocks share
 
-Imports ``ir``, ``schedules.common``, and ``schedules.cuda.{support,matmul}``; the space also offers the configurations
-of ``schedules.cuda.hopper``.
+Imports ``ir``, ``schedules.common``, and ``schedules.cuda.{support,matmul}``.
 """

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from taskmap.archive.keep_model import keep, run_files
 from taskmap.backend.program.executable import TimedRun
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
@@ -39,7 +40,6 @@ from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.read.elements import STRING, numpy_type
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.onnx.engines import by_definition
-from taskmap.onnx.keep_model import keep, run_files
 from taskmap.onnx.kept_models import Request
 from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options

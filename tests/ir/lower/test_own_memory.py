@@ -10,7 +10,6 @@ import pytest
 
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.sim import run as sim
-from taskmap.compile.source_record import record_of, source_from
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, eq, load
 from taskmap.ir.errors import SimulationError, VerifyError
@@ -22,6 +21,7 @@ from taskmap.ir.printer import print_kernel
 from taskmap.ir.types import f32, i32
 from taskmap.ir.verify.rules import RULES, flaws, verify
 from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.targets.source_record import record_of, source_from
 
 BLOCK_COUNT = 5
 

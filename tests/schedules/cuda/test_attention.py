@@ -11,7 +11,7 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.types import DType, bf16, f16, f32
 from taskmap.schedules.cuda.attention.products import AttentionConfig
-from taskmap.schedules.cuda.attention.template import schedule_attention
+from taskmap.schedules.cuda.select_attention import schedule_attention
 from tests.schedules.cpu.test_attention import random_case
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda
 from tests.schedules.graph_tasks import fused, tensor

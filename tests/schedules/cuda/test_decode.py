@@ -16,8 +16,9 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32
+from taskmap.schedules.cuda.attention.problem_view import find_attention_task
 from taskmap.schedules.cuda.attention.products import AttentionConfig
-from taskmap.schedules.cuda.attention.template import choose, find_attention_task, schedule_attention
+from taskmap.schedules.cuda.select_attention import choose, schedule_attention
 from tests.schedules.cuda.test_attention import LOOSE
 from tests.schedules.cuda_running import check_interpreted, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import fused, tensor

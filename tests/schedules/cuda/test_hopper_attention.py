@@ -15,9 +15,10 @@ from taskmap.ir.nodes import Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32
 from taskmap.schedules import schedule
+from taskmap.schedules.cuda.attention.problem_view import find_attention_task
 from taskmap.schedules.cuda.attention.products import AttentionConfig
-from taskmap.schedules.cuda.attention.template import choose, find_attention_task, schedule_attention
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig, space, validity
+from taskmap.schedules.cuda.select_attention import choose, schedule_attention
 from tests.schedules.cuda.test_matmul import LOOSE, case_of
 from tests.schedules.cuda_running import check_kernel, cuda
 from tests.schedules.graph_tasks import Strides, fused, tensor

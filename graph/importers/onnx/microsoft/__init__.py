@@ -1,10 +1,9 @@
 """ONNX Runtime's own operators (com.microsoft), which its optimiser and its quantisation tools write.
 
 Each is composed of standard operators, so sizes, fusion and types follow from theirs. Source: ContribOperators.md of
-ONNX Runtime. In reading order:
+ONNX Runtime. The notation and the table of contracts are in ``importers.onnx.contract``, the function body that a
+definition builds in ``importers.onnx.read.composition``. In reading order:
 
-    contract                       the notation for an operator's parameters, and the table of contracts
-    composition                    the function body that a definition builds
     fused                          activations and products
     convolutions, norms            convolutions with an activation or in NHWC; normalisations
     attention, grouped_attention   attention with masks, caches and rotation

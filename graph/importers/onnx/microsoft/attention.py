@@ -6,8 +6,8 @@ import numpy as np
 from onnx import TensorProto
 
 from taskmap.graph.build import same_dim
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
+from taskmap.graph.importers.onnx.contract import composed
+from taskmap.graph.importers.onnx.read.composition import Body
 from taskmap.ir.construct import static_size
 
 FLOAT, INT64 = int(TensorProto.FLOAT), int(TensorProto.INT64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
+from taskmap.graph.importers.onnx.contract import composed
 from taskmap.graph.importers.onnx.microsoft.fused import activated
+from taskmap.graph.importers.onnx.read.composition import Body
 
 WINDOW = "auto_pad:s dilations:is group:i kernel_shape:is pads:is strides:is"
 _NAMES = tuple(part.split(":")[0] for part in WINDOW.split())

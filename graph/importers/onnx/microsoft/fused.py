@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
+from taskmap.graph.importers.onnx.contract import composed
+from taskmap.graph.importers.onnx.read.composition import Body
 from taskmap.ir.errors import UnsupportedError
 
 

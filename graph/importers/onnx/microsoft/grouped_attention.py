@@ -7,9 +7,9 @@ import math
 import numpy as np
 from onnx import TensorProto
 
+from taskmap.graph.importers.onnx.contract import composed
 from taskmap.graph.importers.onnx.microsoft.attention import added_mask, heads, joined
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
+from taskmap.graph.importers.onnx.read.composition import Body
 from taskmap.ir.construct import static_size
 
 INT64 = int(TensorProto.INT64)

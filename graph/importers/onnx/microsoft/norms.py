@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
+from taskmap.graph.importers.onnx.contract import composed
 from taskmap.graph.importers.onnx.microsoft.convolutions import channels_first, channels_last
+from taskmap.graph.importers.onnx.read.composition import Body
 
 FLOAT, INT32 = int(TensorProto.FLOAT), int(TensorProto.INT32)
 

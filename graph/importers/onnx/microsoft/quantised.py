@@ -7,9 +7,9 @@ from typing import Any
 
 from onnx import TensorProto
 
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
+from taskmap.graph.importers.onnx.contract import composed
 from taskmap.graph.importers.onnx.microsoft.convolutions import channels_first, channels_last
+from taskmap.graph.importers.onnx.read.composition import Body
 
 INT8 = int(TensorProto.INT8)
 

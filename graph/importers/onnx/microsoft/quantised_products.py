@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
+from taskmap.graph.importers.onnx.contract import composed
 from taskmap.graph.importers.onnx.microsoft.attention import projected
-from taskmap.graph.importers.onnx.microsoft.composition import Body
-from taskmap.graph.importers.onnx.microsoft.contract import composed
 from taskmap.graph.importers.onnx.microsoft.convolutions import WINDOW, channels_first, channels_last, window
 from taskmap.graph.importers.onnx.microsoft.norms import embedded
 from taskmap.graph.importers.onnx.microsoft.quantised import numbers, quantised
+from taskmap.graph.importers.onnx.read.composition import Body
 from taskmap.ir.construct import static_size
 
 FLOAT, INT32 = int(TensorProto.FLOAT), int(TensorProto.INT32)

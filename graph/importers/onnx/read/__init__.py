@@ -1,18 +1,19 @@
 """The ONNX reader: a model file becomes values and graphs, one operator after another. In reading order:
 
     model, lacking, ordering, protos  the file: checked, nodes sorted, tensors and attributes decoded
+    library                           the versions, functions and definitions that nodes refer to
     elements, values                  element types, and the values on the edges of a graph
     call, table                       the call that a lowering receives, and the table of lowerings
     typing_rules                      types of inputs and results
     state, frames                     the stack of graphs being read
     reader                            the loop that reads operators until a value must be computed first
-    control, control_names            If, Loop and Scan
-    function_bodies                   an operator's definition by other operators
+    control                           If, Loop and Scan
+    function_bodies, composition      an operator's definition by other operators
     assumptions, symbolic             symbolic sizes: decisions about them, and the operators that accept them
     shape_values, ratios, size_names  arithmetic on symbolic sizes, and names for long ones
     folding                           values that do not depend on inputs
     host, empties                     operators that numpy runs, and tensors without elements
 
-May import: ``importers.onnx.microsoft`` (contract, composition), ``importers.torch.types``, ``analysis``, ``ops``,
+May import: ``importers.onnx.contract``, ``importers.torch.types``, ``analysis``, ``ops``,
 ``build``, ``extern``, ``nodes`` and ``reference`` of graph, ir, onnx and torch.
 """

@@ -12,7 +12,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from taskmap.graph.build import same_dim
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions, decides
-from taskmap.graph.importers.onnx.read.model import FunctionLibrary, described, name_of
+from taskmap.graph.importers.onnx.read.library import FunctionLibrary, described, name_of
 from taskmap.graph.importers.onnx.read.protos import array_of, shown, sparse_array
 from taskmap.graph.importers.onnx.read.values import Tensor, Value
 from taskmap.graph.nodes import Node, Origin

@@ -4,16 +4,18 @@ whose iterations depend on data, with the body as a model of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from onnx import GraphProto
 
 from taskmap.graph.importers.onnx.read.call import OnnxCall, ValuesNeededError
 from taskmap.graph.importers.onnx.read.elements import PLAIN
+from taskmap.graph.importers.onnx.read.folding import Folding
 from taskmap.graph.importers.onnx.read.frames import graph_frame
-from taskmap.graph.importers.onnx.read.model import FunctionLibrary, all_nodes
+from taskmap.graph.importers.onnx.read.library import FunctionLibrary, all_nodes
 from taskmap.graph.importers.onnx.read.state import Scope, Unrolled, lookup, names_read
 from taskmap.graph.importers.onnx.read.values import Tensor, Value, constant_node, of_array
 from taskmap.graph.ops.join import cat
@@ -22,12 +24,19 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.types import i64
 
-if TYPE_CHECKING:
-    from taskmap.graph.importers.onnx.read.reader import Reader
-
 MOST_UNROLLED = 2048
 """A loop is unrolled if all its iterations together have at most this many nodes."""
 INT64, BOOL = PLAIN[i64], 9
+
+
+class Scopes(Protocol):
+    """The reader, as control flow sees it: its scopes, innermost last, and what it knows of values."""
+
+    frames: list[Scope]
+    folding: Folding
+
+    def bind(self, names: Sequence[str], values: Sequence[Value | None]) -> None:
+        """Gives values names in the innermost scope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +70,7 @@ class ControlStep:
         return "its number of iterations depends on data or is too large to unroll; its body is compiled"
 
 
-def begin(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
+def begin(reader: Scopes, frame: Scope, call: OnnxCall) -> ControlStep | None:
     """Enters the graph of a control-flow operator, or returns it as a step for the host."""
     if call.op == "If":
         _branch(reader, frame, call)
@@ -69,7 +78,7 @@ def begin(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
     return _loop(reader, frame, call) if call.op == "Loop" else _scan(reader, frame, call)
 
 
-def _branch(reader: Reader, frame: Scope, call: OnnxCall) -> None:
+def _branch(reader: Scopes, frame: Scope, call: OnnxCall) -> None:
     chosen = call.required("then_branch" if bool(call.number(0)) else "else_branch")
     frame.at += 1
     reader.frames.append(_inner(chosen, frame, {}, list(call.proto.output)))
@@ -87,7 +96,7 @@ def _stored(graph: GraphProto, library: FunctionLibrary) -> dict[str, Value | No
     return graph_frame(graph, library, {}, (), True).values
 
 
-def _loop(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
+def _loop(reader: Scopes, frame: Scope, call: OnnxCall) -> ControlStep | None:
     body: GraphProto = call.required("body")
     carried = [call.value(i) for i in range(2, len(call.inputs))]
     trip = call.maybe(0)
@@ -136,7 +145,7 @@ def _is_steady(body: GraphProto) -> bool:
         name = maker.input[0]
 
 
-def captured(reader: Reader, body: GraphProto) -> tuple[tuple[str, Value], ...]:
+def captured(reader: Scopes, body: GraphProto) -> tuple[tuple[str, Value], ...]:
     """The values of outer graphs that ``body`` reads."""
     own = {i.name for i in body.input}
     names = names_read(body.node) | {o.name for o in body.output}
@@ -151,7 +160,7 @@ def captured(reader: Reader, body: GraphProto) -> tuple[tuple[str, Value], ...]:
     return tuple(found)
 
 
-def _scan(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
+def _scan(reader: Scopes, frame: Scope, call: OnnxCall) -> ControlStep | None:
     body: GraphProto = call.required("body")
     count = int(call.required("num_scan_inputs"))
     first = 1 if call.version < 9 else 0
@@ -202,7 +211,7 @@ def _scan(reader: Reader, frame: Scope, call: OnnxCall) -> ControlStep | None:
 
 
 def _batched_scan(
-    reader: Reader,
+    reader: Scopes,
     frame: Scope,
     call: OnnxCall,
     body: GraphProto,
@@ -240,7 +249,7 @@ def _slice(tensor: Tensor, axis: int, at: int) -> Tensor:
     return Tensor(tensor.elem, node.shape, made=node)
 
 
-def _start(reader: Reader, frame: Scope, call: OnnxCall, loop: Unrolled) -> None:
+def _start(reader: Scopes, frame: Scope, call: OnnxCall, loop: Unrolled) -> None:
     frame.at += 1
     if loop.trip == 0:
         if loop.scans:
@@ -273,7 +282,7 @@ def _inputs(loop: Unrolled) -> dict[str, Value | None]:
     return dict(zip(names, [number, true, *loop.carried], strict=True))
 
 
-def next_iteration(reader: Reader, frame: Scope, outputs: list[Value | None]) -> list[Value | None] | None:
+def next_iteration(reader: Scopes, frame: Scope, outputs: list[Value | None]) -> list[Value | None] | None:
     """Takes the results of one iteration. Returns None if another follows, else the results of the loop."""
     loop = frame.loop
     assert loop is not None

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from onnx import GraphProto
 
-from taskmap.graph.importers.onnx.read.model import FunctionLibrary, Model
+from taskmap.graph.importers.onnx.read.library import FunctionLibrary
+from taskmap.graph.importers.onnx.read.model import Model
 from taskmap.graph.importers.onnx.read.protos import array_of, sparse_array
 from taskmap.graph.importers.onnx.read.state import Scope
 from taskmap.graph.importers.onnx.read.values import Value, of_array

@@ -7,9 +7,9 @@ from typing import Any
 
 from onnx import FunctionProto, TypeProto, helper
 
-from taskmap.graph.importers.onnx.microsoft.composition import composed_body
 from taskmap.graph.importers.onnx.read.call import OnnxCall
-from taskmap.graph.importers.onnx.read.model import FunctionLibrary, schema_of
+from taskmap.graph.importers.onnx.read.composition import composed_body
+from taskmap.graph.importers.onnx.read.library import FunctionLibrary, schema_of
 from taskmap.graph.importers.onnx.read.values import OptionalValue, SequenceValue, Tensor, Value
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError

@@ -14,7 +14,7 @@ from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.assumptions import decides
 from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall
 from taskmap.graph.importers.onnx.read.elements import empty, from_held, from_torch, held_in, to_held, to_torch
-from taskmap.graph.importers.onnx.read.model import described
+from taskmap.graph.importers.onnx.read.library import described
 from taskmap.graph.importers.onnx.read.values import Tensor, constant_node, is_empty
 from taskmap.graph.nodes import Node
 from taskmap.ir.construct import static_size

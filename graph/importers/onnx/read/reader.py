@@ -17,12 +17,11 @@ from onnx.defs import OpSchema
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions
 from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall, ValuesNeededError
 from taskmap.graph.importers.onnx.read.control import ControlStep, begin, next_iteration
-from taskmap.graph.importers.onnx.read.control_names import CONTROL
 from taskmap.graph.importers.onnx.read.elements import MASKS, PLAIN, elem_name, held_in
 from taskmap.graph.importers.onnx.read.empties import Empties
 from taskmap.graph.importers.onnx.read.folding import Folding
 from taskmap.graph.importers.onnx.read.function_bodies import body_of
-from taskmap.graph.importers.onnx.read.model import FunctionLibrary, described, domain_of, function_library
+from taskmap.graph.importers.onnx.read.library import CONTROL, FunctionLibrary, described, domain_of, function_library
 from taskmap.graph.importers.onnx.read.protos import attribute_value, shown
 from taskmap.graph.importers.onnx.read.shape_values import fold_symbolic
 from taskmap.graph.importers.onnx.read.state import Scope, lookup

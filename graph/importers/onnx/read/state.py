@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from taskmap.graph.importers.onnx.read.model import FunctionLibrary
+from taskmap.graph.importers.onnx.read.library import FunctionLibrary
 from taskmap.graph.importers.onnx.read.protos import graphs_of
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 

@@ -8,14 +8,12 @@ one, is then read instead.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from taskmap.ir.errors import GraphError
 
-if TYPE_CHECKING:
-    from taskmap.graph.importers.onnx.read.call import OnnxCall
-
-Lowering = Callable[["OnnxCall"], Any]
+Lowering = Callable[[Any], Any]
+"""From a `read.call.OnnxCall` to its results."""
 F = TypeVar("F", bound=Callable[..., Any])
 NEWEST = 1 << 30
 

@@ -10,7 +10,7 @@ from onnx import AttributeProto, TensorProto, defs
 
 from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import elem_name
-from taskmap.graph.importers.onnx.read.model import schema_of
+from taskmap.graph.importers.onnx.read.library import schema_of
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.graph.importers.onnx.read.values import Tensor
 

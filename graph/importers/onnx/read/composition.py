@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from onnx import FunctionProto, NodeProto, TensorProto, helper, numpy_helper
 
-from taskmap.graph.importers.onnx.microsoft.contract import CONTRACTS, DEFINITIONS
+from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS
 from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import numpy_type
-from taskmap.graph.importers.onnx.read.model import name_of
+from taskmap.graph.importers.onnx.read.library import name_of
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim

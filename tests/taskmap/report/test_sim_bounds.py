@@ -11,8 +11,8 @@ from torch import Tensor
 import taskmap
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.target import Target, gpu_named
-from taskmap.kernels.sim_bounds import Kernel, simulated_bounds
 from taskmap.report.records import Report, SimulatedBound
+from taskmap.report.sim_bounds import Kernel, simulated_bounds
 
 H100 = gpu_named("H100")
 KERNELS = "taskmap.report.kernels.simulated_bounds"
@@ -57,5 +57,5 @@ def test_what_takes_too_long_or_too_much_memory_has_none(monkeypatch: pytest.Mon
     assert set(simulated_bounds(taken, H100, store)) == {source.symbol for source, _, _ in taken}
     unknown: list[Kernel] = [(source, task, {}) for source, task, _ in taken]
     assert len(simulated_bounds(unknown, H100, store)) == len(taken), "no size of these is symbolic"
-    monkeypatch.setattr("taskmap.kernels.sim_bounds.MOST_BYTES", 100)
+    monkeypatch.setattr("taskmap.report.sim_bounds.MOST_BYTES", 100)
     assert simulated_bounds(taken, H100, store) == {}

@@ -12,16 +12,14 @@ integers, any type); the others are ONNX types (``f32``, ``u8``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from onnx import TensorProto, defs
 
-if TYPE_CHECKING:
-    from taskmap.graph.importers.onnx.microsoft.composition import Body
-
 MICROSOFT = "com.microsoft"
 Schema = defs.OpSchema
-Define = Callable[["Body"], None]
+Define = Callable[[Any], None]
+"""Composes an operator in a `read.composition.Body`, which is built by the reader above."""
 
 _PLAIN = {
     "f32": "float",
