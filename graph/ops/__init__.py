@@ -10,7 +10,7 @@ No operator declares its class: whether it fuses follows from its expression (``
     reductions, softmax, norms  reductions, and the operators built from them
     matmul, convolution         contractions
     pooling, resample           windows and interpolation
-    gather, scatter             reads and writes at positions that are data
+    gather, scatter             reads and writes at data-dependent positions
     attention, recurrent        attention, LSTM, GRU and RNN, one operator each
     *_gradients                 the backward operators of a family
 

@@ -1,4 +1,4 @@
-"""Reads at positions that are data: embedding, gather, index_select, advanced indexing.
+"""Reads at data-dependent positions: embedding, gather, index_select, advanced indexing.
 
 Every position goes through ``checked_index``, which reports a position out of range. Only advanced indexing and take
 count negative positions from the end, as in PyTorch; for the others a negative position is out of range.

@@ -1,4 +1,4 @@
-"""Writes at positions that are data: scatter, index_add, index_put, index_copy, and the gradient of an embedding.
+"""Writes at data-dependent positions: scatter, index_add, index_put, index_copy, and the gradient of an embedding.
 
 Each is a ``Scatter``: an initial tensor and, for every element of the source in order, its target position. If few
 positions compete for an element, it is computed from the result's side instead, where each element checks whether a

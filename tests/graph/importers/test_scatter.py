@@ -1,4 +1,4 @@
-"""Writes at positions given by data, through the importer against PyTorch: types, equal and negative positions."""
+"""Writes at data-dependent positions, through the importer against PyTorch: types, equal and negative positions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Operators on windows and sequences at positions given by data, compiled: places of maxima, their inverse, overlapping
-blocks, moved taps, reversed sequences, running sums; and trees and label tables, which the host evaluates."""
+"""Operators on windows and sequences at data-dependent positions, compiled: places of maxima, their inverse,
+overlapping blocks, moved taps, reversed sequences, running sums; and trees and label tables, evaluated on the host."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def converted(call: OnnxCall, to: int) -> Any:
     def run(a: Any, _like: Any = None) -> Any:
         return numpy_cast(a, to, saturate, mode)
 
-    return on_host(call, run, [(to, x.shape)], "a type of few bits", inputs=[0])
+    return on_host(call, run, [(to, x.shape)], "a narrow type", inputs=[0])
 
 
 def numpy_cast(a: Any, to: int, saturate: bool, mode: str = "up") -> Any:

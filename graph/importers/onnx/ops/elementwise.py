@@ -49,7 +49,7 @@ def is_unsigned(call: OnnxCall) -> bool:
 def by_numpy(call: OnnxCall, function: Callable[..., Any], elem: int | None = None) -> list[Tensor]:
     """An element-wise operator that numpy runs on the host."""
     shape = broadcast_shapes(*(call.tensor(i).shape for i in range(len(call.inputs))))
-    return on_host(call, function, [(call.elem(0) if elem is None else elem, shape)], "unsigned numbers of 64 bits")
+    return on_host(call, function, [(call.elem(0) if elem is None else elem, shape)], "unsigned 64-bit integers")
 
 
 def _exact(x: Node, y: Node, op: str, function: Callable[[Expr, Expr], Any]) -> Node:
@@ -269,7 +269,7 @@ def by_numpy_clip(call: OnnxCall) -> list[Tensor]:
         x = x if low is None else np.maximum(x, low)
         return x if high is None else np.minimum(x, high)
 
-    return on_host(call, clip, [(call.elem(0), call.tensor(0).shape)], "unsigned numbers of 64 bits")
+    return on_host(call, clip, [(call.elem(0), call.tensor(0).shape)], "unsigned 64-bit integers")
 
 
 @lowering("Clip", until=6)

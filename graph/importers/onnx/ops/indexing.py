@@ -1,4 +1,4 @@
-"""Operators that read or write at positions given by data, and those whose result's size depends on data."""
+"""Operators that read or write at data-dependent positions, and those whose result's size depends on data."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _quantize_to_float(call: OnnxCall, x: Node, elem: int) -> Any:
     )
     saturate = bool(call.attr("saturate", 1))
     return on_host(
-        inner, lambda a: numpy_cast(a, elem, saturate), [(elem, quotient.shape)], "a type of few bits", inputs=[0]
+        inner, lambda a: numpy_cast(a, elem, saturate), [(elem, quotient.shape)], "a narrow type", inputs=[0]
     )
 
 

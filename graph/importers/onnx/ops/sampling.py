@@ -1,4 +1,4 @@
-"""Images sampled at positions given by data: each sample is a few loads at positions clamped to the image. Also the
+"""Images sampled at data-dependent positions: each sample is a few loads at positions clamped to the image. Also the
 inverse of taking windows from images, which adds up overlapping ones.
 """
 

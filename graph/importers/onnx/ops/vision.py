@@ -39,7 +39,7 @@ def _grid_sample(call: OnnxCall) -> Any:
         call,
         lambda a, g: numpy_vision.grid_sample(a, g, mode, padding, align),
         [(x.elem, shape)],
-        "positions that are data",
+        "data-dependent positions",
     )
 
 
@@ -58,7 +58,7 @@ def _roi_align(call: OnnxCall) -> Any:
         call,
         lambda a, r, b: numpy_vision.roi_align(a, r, b, size, ratio, scale, half, largest),
         [(x.elem, (rois.shape[0], x.shape[1], *size))],
-        "positions that are data",
+        "data-dependent positions",
     )
 
 

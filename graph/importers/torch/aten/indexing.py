@@ -1,4 +1,4 @@
-"""aten's reads at positions that are data."""
+"""aten's reads at data-dependent positions."""
 
 from __future__ import annotations
 

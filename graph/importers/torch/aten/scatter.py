@@ -1,4 +1,4 @@
-"""aten's writes at positions that are data."""
+"""aten's writes at data-dependent positions."""
 
 from __future__ import annotations
 
