@@ -37,7 +37,7 @@ Sizes = Mapping[Var, int]
 Axis = tuple[int, int]
 """An axis, by its extent and its number among the visible axes of that extent."""
 _ARITHMETIC = (Unary, Binary, Compare, Select, Call, Reduce)
-_FOLDS = (Reduce, Scatter, Recurrence)
+_REDUCTIONS = (Reduce, Scatter, Recurrence)
 _NO_SIZES: Sizes = {}
 
 
@@ -124,7 +124,7 @@ class _Parts:
         self._axes: dict[Var, Axis] = {}
         self._name(zip(stage.axes, stage.shape, strict=True), set(), sizes)
         for e in reversed(self.expressions):
-            if isinstance(e, _FOLDS):
+            if isinstance(e, _REDUCTIONS):
                 self._name(_bound(e), {self._axes[v] for v in self._free[id(e)] if v in self._axes}, sizes)
         numbers: dict[object, int] = {}
         for e in self.expressions:
@@ -141,7 +141,7 @@ class _Parts:
         found = frozenset[Var]().union(*(self._free[id(part)] for part in children(e)))
         if isinstance(e, Load):
             return found | self._changing.get(e.buffer, frozenset())
-        return found - {v for v, _ in _bound(e)} if isinstance(e, _FOLDS) else found
+        return found - {v for v, _ in _bound(e)} if isinstance(e, _REDUCTIONS) else found
 
     def _name(self, axes: Iterable[tuple[Var, Dim]], taken: set[Axis], sizes: Sizes) -> None:
         """Name axes that become visible together; ``taken`` holds the names of those already visible."""

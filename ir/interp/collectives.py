@@ -59,9 +59,9 @@ def _warpgroup(calls: Sequence[InstructionCall], spec: MatMulSpec) -> None:
 
     def described(name: str, rows: int) -> Array:
         numbers = {int(c.named(name)) for c in calls}
-        if len(numbers) != 1 and len({call.frame.meetings.descriptors[n].descriptor for n in numbers}) != 1:
+        if len(numbers) != 1 and len({call.frame.block.descriptors[n].descriptor for n in numbers}) != 1:
             raise VerifyError(f"the threads give {instruction.name} different operands {name}")
-        operand = call.frame.meetings.descriptors[numbers.pop()]
+        operand = call.frame.block.descriptors[numbers.pop()]
         turned = bool(constants.get(f"transpose_{name}", 0))
         matrix: Array = operand.matrix(rows, spec.k, call.frame.shared_access, transposed=turned)
         return matrix
@@ -159,7 +159,7 @@ def _opaque(calls: Sequence[InstructionCall]) -> None:
         lane.store(values)
 
 
-def _met(calls: Sequence[InstructionCall]) -> None:
+def _synchronised(calls: Sequence[InstructionCall]) -> None:
     """A barrier of the group: synchronising was its whole effect."""
 
 
@@ -167,6 +167,6 @@ TOGETHER: dict[type, Callable[[Sequence[InstructionCall]], None]] = {
     MatMulSpec: product,
     MatrixMoveSpec: _matrix,
     FragmentMoveSpec: _opaque,
-    BarrierSpec: _met,
+    BarrierSpec: _synchronised,
 }
 """The effect of each kind of spec."""

@@ -197,13 +197,13 @@ class _Grid:
         return np.asarray(array.transpose(np.argsort(places)).reshape(shape))
 
     def _reduce(self, e: Reduce) -> Array:
-        folded = [(var, size_of(extent, self.dims)) for var, extent in e.axes]
-        inner = _Grid(self.arrays, [*self.axes, *folded], self.dims)
+        reduced = [(var, size_of(extent, self.dims)) for var, extent in e.axes]
+        inner = _Grid(self.arrays, [*self.axes, *reduced], self.dims)
         if e.op == "sum" and isinstance(e.body, Binary) and e.body.op == "mul" and e.dtype.is_float:
-            return self._contraction(inner, e.body, len(folded), e.dtype)
+            return self._contraction(inner, e.body, len(reduced), e.dtype)
         body = inner.value(e.body)
         outer = body.shape[: len(self.axes)]
-        body = np.broadcast_to(body, (*outer, *(n for _, n in folded)))
+        body = np.broadcast_to(body, (*outer, *(n for _, n in reduced)))
         axis = tuple(range(len(self.axes), body.ndim))
         if e.op in ("argmax", "argmin"):
             return np.asarray(getattr(np, e.op)(body, axis=axis[0]))

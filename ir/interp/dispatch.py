@@ -106,7 +106,7 @@ class Invocations:
             def arrived(frame: Environment) -> Until | None:
                 call = InstructionCall(s, s.instruction, frame, get(frame))
                 number, threads = int(call.named("id")), int(call.named("threads"))
-                rounds = frame.meetings.named.setdefault(number, [0])
+                rounds = frame.block.named.setdefault(number, [0])
                 rounds[0] += 1
                 target = -(-rounds[0] // threads) * threads
                 if spec.action == "arrive":
@@ -121,7 +121,7 @@ def _product_alone(call: InstructionCall) -> None:
     product([call])
 
 
-def needs_company(instruction: Instruction) -> bool:
+def is_collective(instruction: Instruction) -> bool:
     """True if several threads must synchronise to execute an instruction."""
     spec = instruction.spec
     return (

@@ -54,7 +54,7 @@ class Environment:
     access: its identity towards memory shared with other blocks or iterations; shared_access: towards its block's own;
     private_access: towards its own, if that is separate.
     lenient: the number of enclosing selects that discard the current value. exchanged: results of instructions that
-    several threads execute together, by expression. meetings: the synchronisation state of its block.
+    several threads execute together, by expression. block: the state shared by the threads of its block.
     """
 
     vars: dict[Var, Value]
@@ -66,7 +66,7 @@ class Environment:
     lenient: int = 0
     remembered: dict[int, Value] = field(default_factory=dict)
     exchanged: dict[int, Value] = field(default_factory=dict)
-    meetings: Any = None
+    block: Any = None
 
     def access_to(self, buffer: Buffer) -> CheckedAccess:
         """The identity of the worker towards ``buffer``."""

@@ -52,7 +52,7 @@ class Mbarrier:
 
 
 @dataclass(slots=True)
-class Meetings:
+class BlockContext:
     """The state that threads of one block share besides memory: mbarriers by place, named barriers by number, and the
     operands of wgmma by the values of their descriptors."""
 
@@ -151,7 +151,7 @@ class InstructionCall:
     def mbarrier(self) -> Mbarrier:
         key = self.mbarrier_place()
         try:
-            found: Mbarrier = self.frame.meetings.mbarriers[key]
+            found: Mbarrier = self.frame.block.mbarriers[key]
         except KeyError:
             raise VerifyError("an mbarrier is used before it is initialised") from None
         return found

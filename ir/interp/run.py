@@ -21,11 +21,11 @@ from taskmap.ir.algebra.digits import Task
 from taskmap.ir.construct import index
 from taskmap.ir.errors import InputError, TaskmapError, VerifyError
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert
-from taskmap.ir.interp.dispatch import Invocations, may_wait, needs_company
+from taskmap.ir.interp.dispatch import Invocations, is_collective, may_wait
 from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
 from taskmap.ir.interp.instructions import multiply
 from taskmap.ir.interp.memory import CheckedAccess, Memory, Storage, adopt, row_major, span
-from taskmap.ir.interp.operands import Meetings
+from taskmap.ir.interp.operands import BlockContext
 from taskmap.ir.interp.scheduler import Collective, SyncPoint, ThreadBlock
 from taskmap.ir.interp.warp_ops import exchanged, value_alone
 from taskmap.ir.isa.specs import BarrierSpec, MbarrierSpec
@@ -61,7 +61,7 @@ __all__ = ["interpret"]
 
 Array = NDArray[Any]
 Plain = Callable[[Environment], None]
-Meets = Callable[[Environment], SyncPoint]
+Resumable = Callable[[Environment], SyncPoint]
 
 
 def interpret(
@@ -162,9 +162,9 @@ class _Machine:
                 frames.append(frame)
             self.run_block(frames, body)
 
-    def run_block(self, frames: Sequence[Environment], body: Meets) -> None:
+    def run_block(self, frames: Sequence[Environment], body: Resumable) -> None:
         """Run every thread of a block."""
-        meetings = Meetings()
+        block = BlockContext()
 
         def epoch() -> None:
             number = next(self.epochs) if self.tracks_shared else 0
@@ -186,7 +186,7 @@ class _Machine:
             return [None] * len(group)
 
         for frame in frames:
-            frame.meetings = meetings
+            frame.block = block
         epoch()
         ThreadBlock([body(frame) for frame in frames], execute, self.shuffled, epoch).run()
 
@@ -217,22 +217,22 @@ class _Machine:
 
         return run
 
-    def generator(self, body: Body) -> Meets:
+    def generator(self, body: Body) -> Resumable:
         steps: list[tuple[bool, Callable[[Environment], Any]]] = []
         for s in body:
-            meets = any(_meets(inner) for inner in walk_stmts(s))
-            steps.append((meets, self.meeting(s) if meets else self.plain((s,))))
+            synchronises = any(_synchronises(inner) for inner in walk_stmts(s))
+            steps.append((synchronises, self.synchronising(s) if synchronises else self.plain((s,))))
 
         def run(frame: Environment) -> SyncPoint:
-            for meets, step in steps:
-                if meets:
+            for synchronises, step in steps:
+                if synchronises:
                     yield from step(frame)
                 else:
                     step(frame)
 
         return run
 
-    def meeting(self, stmt: Stmt) -> Meets:
+    def synchronising(self, stmt: Stmt) -> Resumable:
         if isinstance(stmt, Barrier):
 
             def barrier(frame: Environment) -> SyncPoint:
@@ -255,7 +255,7 @@ class _Machine:
 
         return exchange
 
-    def inner(self, stmt: Stmt) -> Meets:
+    def inner(self, stmt: Stmt) -> Resumable:
         """A statement with its own collective expressions already evaluated."""
         if isinstance(stmt, Invoke):
             return self.invoked(stmt)
@@ -292,7 +292,7 @@ class _Machine:
 
         return loop
 
-    def invoked(self, stmt: Invoke) -> Meets:
+    def invoked(self, stmt: Invoke) -> Resumable:
         """An instruction for which threads synchronise or wait."""
         waits = self.invocations.waits(stmt)
         if waits is None:
@@ -520,7 +520,7 @@ class _Machine:
         return tile
 
 
-def _meets(s: Stmt) -> bool:
+def _synchronises(s: Stmt) -> bool:
     """True if a statement itself makes threads synchronise or wait."""
     if (
         isinstance(s, Barrier)
@@ -528,7 +528,7 @@ def _meets(s: Stmt) -> bool:
         or any(_exchanges(root) for root in stmt_exprs(s))
     ):
         return True
-    return isinstance(s, Invoke) and (needs_company(s.instruction) or may_wait(s.instruction))
+    return isinstance(s, Invoke) and (is_collective(s.instruction) or may_wait(s.instruction))
 
 
 def _exchanges(root: Expr) -> list[Intrinsic]:

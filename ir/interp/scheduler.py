@@ -68,7 +68,7 @@ class ThreadBlock:
                 self.step(t)
             if not self.running:
                 return
-            if not (self.met() or self.released() or self.passed()):
+            if not (self.executed() or self.released() or self.passed()):
                 self.stuck()
 
     def step(self, t: int) -> None:
@@ -77,7 +77,7 @@ class ThreadBlock:
         except StopIteration:
             del self.running[t]
 
-    def met(self) -> bool:
+    def executed(self) -> bool:
         """Execute the operation of every complete group."""
         some = False
         for t in list(self.waiting):

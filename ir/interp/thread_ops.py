@@ -92,11 +92,11 @@ def _mbarrier(call: InstructionCall) -> None:
         raise unknown(call.instruction, call.stmt.source)
     if spec.action == "init":
         count = int(call.named("count"))
-        call.frame.meetings.mbarriers[call.mbarrier_place()] = Mbarrier(count, count)
+        call.frame.block.mbarriers[call.mbarrier_place()] = Mbarrier(count, count)
         return
     barrier = call.mbarrier()
     if spec.action == "invalidate":
-        del call.frame.meetings.mbarriers[call.mbarrier_place()]
+        del call.frame.block.mbarriers[call.mbarrier_place()]
     elif spec.action in ("arrive", "arrive_copies"):
         barrier.change(arrivals=1)
     elif spec.action == "expect_tx":

@@ -97,8 +97,8 @@ def _descriptor(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Envi
         width, leads, strides = (int(v(frame)) for v in values)
         # The address of an element other than the first of an atom's line is swizzled; a descriptor's is not.
         described = Described(memory, Descriptor(swizzled(start, width), leads, strides, width))
-        frame.meetings.descriptors.append(described)
-        return len(frame.meetings.descriptors) - 1
+        frame.block.descriptors.append(described)
+        return len(frame.block.descriptors) - 1
 
     return run
 
@@ -115,7 +115,7 @@ def _of_memory(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Envir
         memory = frame.buffer(place.buffer)
         at = [i(frame) for i in indices]
         if isinstance(spec, MbarrierSpec):
-            barrier = frame.meetings.mbarriers.get((id(memory.storage), int(memory.address(at))))
+            barrier = frame.block.mbarriers.get((id(memory.storage), int(memory.address(at))))
             if barrier is None:
                 raise VerifyError("an mbarrier is used before it is initialised")
             return barrier.has_completed(int(values["parity"](frame)))

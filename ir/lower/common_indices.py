@@ -57,8 +57,8 @@ def is_index(value: Expr) -> bool:
 def _body(body: Body, names: tuple[_Name, ...]) -> Body:
     out: list[Stmt] = []
     for s in body:
-        folding = _Folding(names)
-        new = map_stmt_exprs(s, folding.expr)
+        naming = _Naming(names)
+        new = map_stmt_exprs(s, naming.expr)
         inner = stmt_bodies(s)
         if inner:
             new = with_bodies(new, [_body(b, names) for b in inner])
@@ -69,7 +69,7 @@ def _body(body: Body, names: tuple[_Name, ...]) -> Body:
 
 
 @dataclass(slots=True)
-class _Folding:
+class _Naming:
     """The rewriting of one statement's expressions."""
 
     names: tuple[_Name, ...]

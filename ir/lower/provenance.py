@@ -21,18 +21,18 @@ class NoteMappings(KernelPass):
     def run(self, kernel: Kernel) -> Kernel:
         """The same kernel with a longer note."""
         lines: list[str] = []
-        told: set[object] = set()
+        noted: set[object] = set()
         for s in walk_stmts(kernel.body):
             if isinstance(s, Allocate) and s.buffer.owner is not None:
                 lines.append(f"{s.buffer!r} is held by {s.buffer.owner}")
-                told.add(s.buffer.owner)
+                noted.add(s.buffer.owner)
             elif isinstance(s, Allocate) and s.buffer.layout is not None:
                 lines.append(f"{s.buffer!r} lies as {s.buffer.layout}")
-            elif isinstance(s, MappedFor) and s.mapping not in told:
+            elif isinstance(s, MappedFor) and s.mapping not in noted:
                 names = ", ".join(v.name for v in s.vars)
                 where = "" if s.source is None else f"  ({s.source})"
                 lines.append(f"{names} in {s.mapping}{where}")
-                told.add(s.mapping)
+                noted.add(s.mapping)
         if not lines:
             return kernel
         return replace(kernel, note="\n".join([*kernel.note.splitlines(), *lines]))

@@ -46,7 +46,7 @@ _FLOAT_ONLY = {"div"}
 _INTEGER_ONLY = {"and", "or", "xor", "shl", "shr", "tdiv", "tmod"}
 _ARITHMETIC = {"add", "sub", "mul", "floordiv", "mod", "min", "max"}
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
-_FOLDS = {"sum", "prod", "max", "min", "and", "or"}
+_LANE_REDUCTIONS = {"sum", "prod", "max", "min", "and", "or"}
 
 
 def every_expr(kernel: Kernel) -> Iterator[tuple[Stmt, Expr]]:
@@ -111,7 +111,7 @@ def _broadcast(e: Broadcast) -> str | None:
 
 
 def _lane_reduce(e: LaneReduce) -> str | None:
-    if e.op not in _FOLDS:
+    if e.op not in _LANE_REDUCTIONS:
         return f"there is no lane reduction {e.op!r}"
     return None if e.dtype == e.a.dtype else f"its type is {e.dtype}, its operand's {e.a.dtype}"
 

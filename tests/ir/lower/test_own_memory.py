@@ -96,7 +96,7 @@ def test_what_it_is_is_in_the_text_the_symbol_and_the_record() -> None:
         ({"counters": (Buffer("c", f32, (2,)),)}, "are not i32"),
         ({"workspace": (Buffer("w", f32, (Var("n"),)),)}, "is not global memory of a fixed size"),
         ({"workspace": (Buffer("w", f32, (4,), Scope.SHARED),)}, "is not global memory of a fixed size"),
-        ({"workspace": (Buffer("w", f32, (4,)),), "grid": (), "threads": 0}, "which only launches on a GPU have"),
+        ({"workspace": (Buffer("w", f32, (4,)),), "grid": (), "threads": 0}, "which only GPU launches have"),
     ],
 )
 def test_what_it_cannot_be(wrong: dict[str, object], why: str) -> None:
