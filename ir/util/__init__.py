@@ -1,1 +1,8 @@
-"""Helpers that no package owns: atomic writes, lazy imports, numbers in words."""
+"""Small helpers that belong to no package.
+
+    lazy            functions whose modules load at the first call
+    wording         shapes and lists of numbers in messages
+    atomic_write    files that readers see complete, with the old content or the new
+
+May import: ``ir.errors``.
+"""

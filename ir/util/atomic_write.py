@@ -1,4 +1,4 @@
-"""Atomic file writes: whoever opens the path finds the old content or the new, never a part."""
+"""Atomic file writes: a reader of the path sees the old content or the new, never a part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def atomic_write(path: Path, content: bytes | str, *, scratch: Path | None = Non
 
 
 def write_output(path: Path, content: str, what: str) -> None:
-    """Write a file that the user asked for, called ``what`` in the message. Raises InputError."""
+    """Write a file that the user requested; ``what`` names it in the message. Raises InputError."""
     try:
         atomic_write(path, content)
     except OSError as error:
@@ -32,10 +32,10 @@ def replaced(
 ) -> Iterator[BinaryIO]:
     """A new file that takes the place of ``path`` when the block ends without an exception.
 
-    Until then the file has no name where the file system allows that, and even a killed process leaves nothing behind.
+    Until then the file is unnamed if the file system supports that, so even a killed process leaves nothing behind.
     scratch: folder of its temporary name, on the same file system (default: the folder of ``path``). mode: permissions,
-    from which the umask is taken. durable: the content reaches the disk before the name does, so that a crash of the
-    machine leaves the old content or the new. Raises OSError.
+    before the umask. durable: the content reaches the disk before the name does, so that a crash of the machine leaves
+    the old content or the new. Raises OSError.
     """
     temporary = (scratch or path.parent) / f".{path.name}.{uuid.uuid4().hex[:8]}.part"
     file = _unnamed(temporary.parent, mode) or open(  # noqa: SIM115  closed below, before it takes its place
@@ -67,7 +67,7 @@ def _unnamed(folder: Path, mode: int) -> BinaryIO | None:
 
 def _give_name(file: BinaryIO, path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:  # with a folder Python calls linkat, which alone follows the link that stands for an open file
+    try:  # with a folder, Python calls linkat, and only that follows the symbolic link of an open file
         os.link(f"/proc/self/fd/{file.fileno()}", path.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
