@@ -2,7 +2,7 @@
 
 There are four claims. That each task is done once follows from the algebra. The other three (bounds, shared-memory bank
 conflicts, coalescing of global memory) are checked access by access, so they hold for every element, not for a sample.
-An access is one transaction of the hardware: one warp of 32 workers, each at the same slot of its list.
+An access is what a warp issues at once: its 32 workers, each at the same slot of its list.
 
 Banks (CUDA C++ programming guide, "Shared memory"): 32 banks of 4-byte words; lanes that touch different words of one
 bank wait for each other, lanes that touch the same word do not. Accesses of 8 or 16 bytes per lane are served for 16 or
