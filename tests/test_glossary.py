@@ -16,7 +16,8 @@ PLAIN = set(
     re.findall(
         r"\w+",
         """
-    argument assumption base body bound call cell check children column compiler condition context count dim3 drawing
+    argument assignment assumption base body bound call cell
+    check children column compiler condition context count dim3 drawing
     element encoder environment error evaluator expression fact finder folder folding forest function home index
     indexing info invariant inverse invocation join kind length limit line location loop map matrix memory
     model multiple name net object order out page parameter path pattern piece pool port position ratio read reader

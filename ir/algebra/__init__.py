@@ -5,6 +5,7 @@ reading order:
 
     mapping         task mappings: repeat, spatial, replicate, from_function and their composition
     assignment      the data of a task mapping
+    assignment      their data: a composition of parts, and the tasks of a worker
     radix           mixed-radix arithmetic on ints and on symbolic expressions
     digits          the normal form of compositions of repeat, spatial and replicate
     table           the form of a mapping given by a function
@@ -16,6 +17,7 @@ reading order:
     swizzle         xor of address bits
     shape_stride    CuTe's shape:stride notation
     thread_value    a mapping on a layout, in that notation
+    thread_value    a task mapping on a layout in that notation (CuTe's thread-value layout)
     register_tile   a logical tile spread over the registers of many workers
     certify         proofs: coverage, bounds, bank conflicts, coalescing
     draw, grid_picture    pictures as text and SVG

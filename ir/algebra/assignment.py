@@ -17,7 +17,7 @@ Part = DigitMap | TableMap
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Assignment:
-    """Which worker does which tasks, in which order. `TaskMapping` adds composition, comparison and lookups.
+    """The tasks of each worker, in order. `TaskMapping` adds composition, comparison and lookups.
 
     parts: the mapping as a composition, slowest first, in normal form: no two neighbours are both DigitMaps.
     text: the expression it was written as.

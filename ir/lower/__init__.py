@@ -19,6 +19,6 @@ In reading order:
     collapse          nests of unrolled loops become one loop
     common_indices    index arithmetic in terms of the names around it
 
-May import: the nodes, the builder, the visitors and the printer of ``ir``, ``ir.algebra``, ``ir.analysis``, ``ir.isa``,
-``ir.errors``, ``ir.util``.
+May import: the nodes, the builder, the visitors and the printer of ``ir``, ``ir.passes``, ``ir.target``,
+``ir.algebra``, ``ir.analysis``, ``ir.isa``, ``ir.errors``, ``ir.util``.
 """
