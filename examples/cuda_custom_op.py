@@ -4,7 +4,8 @@ The kernel is written in script. On CUDA tensors it is compiled and launched on 
 same CUDA C++ runs in the simulator. The operator works in eager mode and inside torch.compile, with any backend.
 """
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from functools import cache
 

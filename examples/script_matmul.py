@@ -3,7 +3,9 @@
 The kernel says what is computed where; which vector instruction does it is looked up in the instruction table.
 """
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 import argparse
 import time

@@ -1,6 +1,8 @@
 """Softmax over rows in script, compiled for this CPU, compared with torch: python examples/script_softmax.py"""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 import argparse
 import time

@@ -4,7 +4,8 @@ Three transpositions of a matrix, each run in the simulator with every access ch
 registers, through a tile of shared memory, and through a tile whose rows are padded.
 """
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportIndexIssue=false, reportOptionalMemberAccess=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 import argparse
 

@@ -29,7 +29,7 @@ THREADS = 1
 
 def main(address: str | None) -> None:
     """Tune every problem and print the best configuration of each."""
-    cluster = None if address else LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    cluster = None if address else LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)  # pyright: ignore[reportArgumentType]
     with Client(address or cluster) as client:
         if cluster is not None:
             threading.Thread(target=kill_one, args=(cluster,), daemon=True).start()

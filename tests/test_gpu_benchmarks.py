@@ -340,11 +340,13 @@ def test_the_layers_are_those_of_the_network() -> None:
     with torch.device("meta"):
         module, args, _ = MODELS["resnet50"].make(False)
     seen = set()
+
+    def note(c: Any, x: Any, _: Any) -> None:
+        seen.add((c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0], x[0].shape[-1]))
+
     for layer in module.modules():
         if isinstance(layer, torch.nn.Conv2d):
-            layer.register_forward_hook(
-                lambda c, x, _: seen.add((c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0], x[0].shape[-1]))
-            )
+            layer.register_forward_hook(note)
     module.eval()(*args)
     layers = list(cases.resnet50_layers())
     assert len(layers) == len(set(layers)) == 23

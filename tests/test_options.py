@@ -91,7 +91,7 @@ def test_a_typo_in_a_record_of_options_is_one_of_ours() -> None:
     with pytest.raises(InvalidOptionError, match=r"unknown option 'thread'\n  Did you mean 'threads'\?"):
         Options(thread=2)  # type: ignore[call-arg]
     with pytest.raises(InvalidOptionError, match="there are"):
-        Options(*range(99))
+        Options(*range(99))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_record_of_options_can_be_given_to_torch_compile() -> None:

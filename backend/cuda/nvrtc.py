@@ -33,7 +33,7 @@ class RefusedSourceError(Exception):
 def nvrtc_module() -> ModuleType:
     """The bindings of NVRTC, the library loaded. Raises CompilerNotFoundError."""
     try:
-        from cuda.bindings import nvrtc  # noqa: PLC0415  most machines have no CUDA
+        from cuda.bindings import nvrtc  # noqa: PLC0415  # pyright: ignore[reportAttributeAccessIssue]  no stubs
     except ImportError as error:
         raise CompilerNotFoundError("no CUDA compiler found", why=f"{error}.", hint=INSTALL) from error
     try:

@@ -33,9 +33,11 @@ class ProgramRun(Protocol):
 
     def now(self) -> Any:
         """The point in time at which all that was launched has ended."""
+        ...
 
     def elapsed(self, points: Sequence[Any]) -> tuple[float, ...]:
         """The seconds between neighbouring points."""
+        ...
 
     def finish(self) -> None:
         """All steps have been launched."""
@@ -49,6 +51,7 @@ class Launcher(Protocol):
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> ProgramRun:
         """A run of the program, with an arena of so many bytes. Raises what became of runs before it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

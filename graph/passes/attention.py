@@ -118,7 +118,12 @@ def _find(node: Node) -> _Pattern | None:
         return None
     elements = Elements()
     outer = bare(elements.body(node))
-    if not isinstance(outer, Reduce) or not isinstance(outer.body, Binary) or outer.dtype != f32 or len(outer.axes) > 1:
+    if (
+        not isinstance(outer, Reduce)
+        or not isinstance(outer.body, Binary)
+        or outer.dtype != f32
+        or len(outer.axes) != 1
+    ):
         return None
     factors = (outer.body.a, outer.body.b)
     for weights, values in (factors, factors[::-1]):

@@ -91,7 +91,9 @@ class MatmulForm:
     def task(self) -> Task:
         """The product alone, on arrays as ``layout`` says."""
         dims = {name: Var(name) for name in self.free}
-        batch, m, n, k = (dims.get(name, getattr(self, name)) for name in _NAMES)
+        sizes: dict[str, Dim] = {name: getattr(self, name) for name in _NAMES}
+        sizes.update(dims)
+        batch, m, n, k = (sizes[name] for name in _NAMES)
         a = _stored("a", self.types[0], (batch, m, k), self.a == "m")
         if self.packed:
             b = Buffer("b", self.types[1], (ceil_div(n, self.packed), k, self.packed))

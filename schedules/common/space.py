@@ -44,27 +44,35 @@ class Problem(Protocol):
     @property
     def operations(self) -> float:
         """Multiplications and additions of one run."""
+        ...
 
     def task(self) -> Task:
         """The operator alone, without prologue or epilogue."""
+        ...
 
     def dims(self) -> tuple[int, ...]:
         """Values of the task's symbolic sizes for which it is tuned."""
+        ...
 
     def default(self, target: Target) -> Config:
         """The untuned configuration."""
+        ...
 
     def configs(self, target: Target) -> tuple[Config, ...]:
         """At most 200 valid configurations."""
+        ...
 
     def cycles(self, config: Config, target: Target) -> float:
         """Cycles of a configuration by the cost model."""
+        ...
 
     def read(self, text: str, target: Target) -> Config | None:
         """The configuration with this text, if it is valid on ``target``, else None."""
+        ...
 
     def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
         """The template's kernel of a task of this form. Raises ScheduleError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Place(Protocol):
 
     def executable(self, plan: ArchivedPlan) -> Runs:
         """A plan, ready to run; ValueError if it is not the plan that the archive's native code runs."""
+        ...
 
     def run(
         self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]  # defined here in all versions
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -101,7 +102,7 @@ def _hint_is_ragged(hint: object) -> bool:
 
 def _frozen(arguments: int) -> frozenset[int]:
     """The positions of arguments that stay the same from call to call: parameters and buffers never written."""
-    context = torch._guards.TracingContext.try_get()
+    context = TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
     if metadata is None or len(metadata.input_info) != arguments:
         return frozenset()  # AOTAutograd has rearranged the arguments, so their positions mean nothing

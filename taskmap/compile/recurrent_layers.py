@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._C._functorch import maybe_current_level
 
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _EAGER: dict[str, Callable[..., Any]] = {kind: getattr(torch, kind) for kind in KINDS}
@@ -81,7 +82,7 @@ def _is_plain(kind: str, args: Sequence[Any], kwargs: Any) -> bool:
         and all(t.dtype == x.dtype and t.device == x.device for t in tensors)
         and not any(isinstance(n, int) and n == 0 for t in tensors for n in t.shape)
         and not torch.is_autocast_enabled(x.device.type)
-        and torch._C._functorch.maybe_current_level() is None
+        and maybe_current_level() is None
     )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards
 from torch.autograd import profiler as _profiler
 
 from taskmap.backend.program.sizes import sizes_function
@@ -22,7 +23,7 @@ from taskmap.targets.platform import Runs
 from taskmap.util.metrics import COUNTERS
 
 CPU = torch.device("cpu")
-_EMPTY = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
+_EMPTY = getattr(guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
 
 Place = tuple[tuple[int, ...], tuple[int, ...], int]
 """Shape, strides and offset in elements, all static."""

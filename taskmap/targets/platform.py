@@ -60,6 +60,7 @@ class Capturer(Protocol):
 
     def capture(self, function: Callable[[], None]) -> Callable[[], None]:
         """Call ``function`` and record its work; the result gives the same work to the GPU again."""
+        ...
 
 
 class ProgramBuilder(Protocol):
@@ -67,15 +68,18 @@ class ProgramBuilder(Protocol):
 
     def __len__(self) -> int:
         """The number of kernels wanted so far."""
+        ...
 
     def add(self, source: Source) -> None:
         """Request a kernel."""
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """By symbol, the reasons why kernels need more of the hardware than it has; they are no longer requested."""
+        ...
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs, ready to be run; ``prepares``: one of them computes constants."""
+        ...
 
     def close(self) -> None:
         """Stop work in progress."""
@@ -99,16 +103,21 @@ class Platform(Protocol):
     @property
     def alignment(self) -> int | None:
         """The address of every tensor used by kernels must be a multiple of this many bytes; None for any address."""
+        ...
 
     def capturer(self) -> Capturer | None:
         """Records the launches of one compiled graph for replay, if the options ask for it."""
+        ...
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
         """The passes that follow those of every graph: they arrange weights as the target's templates read them."""
+        ...
 
     def generate(self, kernel: Kernel) -> Source:
         """The source of a lowered kernel."""
+        ...
 
     def builder(self) -> ProgramBuilder:
         """A builder that compiles and loads the kernels of one graph."""
+        ...

@@ -91,8 +91,9 @@ def verdict_of(outcome: Outcome, seconds: float) -> CompilerVerdict:
     wrong = []
     for climb in (outcome.integers, outcome.floats):
         for flags, found in climb.wrong:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            wrong.append(f"with {shlex.join(flags) or 'the usual flags'} {found[0].kernel}: {found[0].what}{more}")
+            first, others = found[0], len(found) - 1
+            more = f" and {others} more" if others else ""
+            wrong.append(f"with {shlex.join(flags) or 'the usual flags'} {first.kernel}: {first.what}{more}")
     count, halves = outcome.integers.count + outcome.floats.count, outcome.integers.halves and outcome.floats.halves
     return CompilerVerdict(outcome.safer, count, tuple(wrong), halves, round(seconds, 2))
 

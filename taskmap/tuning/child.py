@@ -33,12 +33,14 @@ class Measuring(Protocol):
 
     def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
         """Build what is not there yet; its names in the store."""
+        ...
 
     def check(self, config: str) -> None:
         """Compute once, on poisoned memory. Raises WrongResultError."""
 
     def sample(self, config: str, seconds: float) -> float:
         """Seconds of one run, found in about ``seconds``."""
+        ...
 
 
 Say = Callable[..., None]

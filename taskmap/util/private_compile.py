@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch._dynamo.convert_frame import register_bytecode_hook
 from torch._dynamo.pgo import get_code_state
 from torch.utils._pytree import tree_leaves
@@ -53,7 +54,7 @@ def private_compile(function: Callable[..., Any], backend: Backend) -> Iterator[
             graph.function = None
         for code, count in compiled.items():
             if _entries(code) <= count:
-                torch._C._dynamo.eval_frame.reset_code(code)
+                eval_frame.reset_code(code)
 
 
 class _Graph:
@@ -69,16 +70,14 @@ class _Graph:
 
 def _entries(code: CodeType) -> int:
     """The number of compiled versions that Dynamo keeps of ``code``."""
-    count = getattr(torch._C._dynamo.eval_frame, "_get_total_cache_entry_count", None)
+    count = getattr(eval_frame, "_get_total_cache_entry_count", None)
     if count is not None:
         return int(count(code))
-    return len(torch._C._dynamo.eval_frame._debug_get_cache_entry_list(code))
+    return len(eval_frame._debug_get_cache_entry_list(code))
 
 
 # Since PyTorch 2.13 a compilation can have its own entries, with its own limit on their number.
-_APART: dict[str, Any] = (
-    {"isolate_recompiles": True} if hasattr(torch._C._dynamo.eval_frame, "_get_cache_entries_for_region") else {}
-)
+_APART: dict[str, Any] = {"isolate_recompiles": True} if hasattr(eval_frame, "_get_cache_entries_for_region") else {}
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """Kernels for GPUs, written in script: what the generator of CUDA C++ is tried on."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from taskmap.ir import repeat, row_major, spatial
 from taskmap.ir.nodes import Kernel

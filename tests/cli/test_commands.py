@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,11 +86,9 @@ def test_env(cache_dir: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) 
     assert out.endswith("missing for compiling: C compiler\n")
 
 
-def start(*arguments: str, folder: Path, **how: object) -> "subprocess.Popen[str]":
+def start(*arguments: str, folder: Path, **how: Any) -> "subprocess.Popen[str]":
     environment = {**os.environ, "TASKMAP_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-m", "taskmap.cli", *arguments], env=environment, text=True, **how
-    )
+    return subprocess.Popen([sys.executable, "-m", "taskmap.cli", *arguments], env=environment, text=True, **how)
 
 
 def test_an_interrupt_is_clean(tmp_path: Path) -> None:

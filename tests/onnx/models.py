@@ -107,7 +107,7 @@ def branch() -> Example:
         helper.make_node("Greater", ["total", "zero"], ["c"]),
         helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
     ]
-    return model(nodes, {"x": (FLOAT, [3])}, ["y"], {"zero": np.float32(0)}), {"x": np.ones(3, np.float32)}
+    return model(nodes, {"x": (FLOAT, [3])}, ["y"], {"zero": np.array(0, np.float32)}), {"x": np.ones(3, np.float32)}
 
 
 def loop() -> Example:
@@ -173,7 +173,7 @@ def detections() -> Example:
         helper.make_node("Shape", ["y"], ["n"]),
     ]
     x = np.array([1, -2, 3, -4, 5], np.float32)
-    return model(nodes, {"x": (FLOAT, [5])}, ["y", "n"], {"zero": np.float32(0)}), {"x": x}
+    return model(nodes, {"x": (FLOAT, [5])}, ["y", "n"], {"zero": np.array(0, np.float32)}), {"x": x}
 
 
 def scan(backwards: bool = False) -> Example:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Entry:
 
 
 @pytest.mark.parametrize("make", [dynamic, operators, pairs, blocks, halved, fused, optimised])
-def test_what_the_tools_make_of_an_encoder(make: object, encoder: Entry) -> None:
-    assert callable(make)
+def test_what_the_tools_make_of_an_encoder(make: Callable[[Entry, Path], Entry], encoder: Entry) -> None:
     made = make(encoder, encoder.path.parent)
     results = load_model(made.path, engine=by_definition)(made.feeds)
     assert distance(results, rival(made, 1)(made.feeds)) <= made.allowed

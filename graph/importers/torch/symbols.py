@@ -73,8 +73,8 @@ class Symbols:
 
     def find(self, value: Any, place: tuple[object, ...]) -> None:
         """Records ``place`` as the place of ``value`` in a call, if it is a single symbol, and its traced value."""
-        if isinstance(value, torch.SymInt) and isinstance(_simplified(value), sympy.Symbol):
-            symbol = _simplified(value)
+        symbol = _simplified(value) if isinstance(value, torch.SymInt) else None
+        if isinstance(symbol, sympy.Symbol):
             self._shapes = value.node.shape_env
             self.symbol(symbol)
             self.places.setdefault(symbol, place)

@@ -243,7 +243,9 @@ def _stored(name: str, dtype: DType, shape: tuple[Dim, Dim, Dim, Dim], place: st
 @lru_cache(maxsize=64)
 def _task(p: AttentionProblem) -> Task:
     dims: dict[str, Var] = {name: Var(name) for name in p.free}
-    batch, queries, keys = (dims.get(name, getattr(p, name)) for name in _FREE)
+    sizes: dict[str, Dim] = {name: getattr(p, name) for name in _FREE}
+    sizes.update(dims)
+    batch, queries, keys = (sizes[name] for name in _FREE)
     q = _stored("q", p.types[0], (batch, p.heads, queries, p.depth), p.q)
     k = _stored("k", p.types[0], (batch, p.key_heads, keys, p.depth), p.k)
     v = _stored("v", p.types[0], (batch, p.key_heads, keys, p.width), p.v)

@@ -36,25 +36,31 @@ class Tiles(Protocol):
     @property
     def warps(self) -> int:
         """Warps that multiply."""
+        ...
 
     @property
     def rows(self) -> int:
         """Queries of a warp."""
+        ...
 
     @property
     def keys(self) -> int:
         """Keys of a tile."""
+        ...
 
     @property
     def queries(self) -> int:
         """Queries of a block."""
+        ...
 
     @property
     def row_owner(self) -> TaskMapping:
         """Ownership of per-query values."""
+        ...
 
     def owner(self, columns: int) -> TaskMapping:
         """Ownership of the elements of queries × ``columns``."""
+        ...
 
 
 @dataclass(slots=True)

@@ -48,6 +48,7 @@ class Engine(Protocol):
     @property
     def total(self) -> Buffer:
         """The sums, in registers."""
+        ...
 
     def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
         """Calls ``body`` for every element of the tile for which ``test`` holds, in vectors of up to ``width``
@@ -136,7 +137,7 @@ def find_groups(stage: Stage) -> tuple[Contraction, Renamed] | None:
         return None
     extents = dict(zip(stage.axes, stage.shape, strict=True))
     for e in walk_exprs(body.body):
-        if not isinstance(e, Binary) or e.op != "floordiv" or e.a not in extents:
+        if not isinstance(e, Binary) or e.op != "floordiv" or not isinstance(e.a, Var) or e.a not in extents:
             continue
         axis, size, extent = e.a, constant_value(e.b), static_size(extents[e.a])
         if size is None or extent is None or extent % int(size) or int(size) < _SMALLEST_GROUP:
@@ -238,7 +239,7 @@ class TileContext:
 
         def element(i: Expr, j: Expr, value: Expr, local: Inliner) -> None:
             at = {**self.fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
-            into = None if keep is None else (lambda out, where, result: keep(i, j, result, local))
+            into = None if keep is None else (lambda out, where, result: keep(i, j, result, local))  # pyright: ignore[reportOptionalCall]
             replace(finish, store=into).element(local.nested(), value, p.position(at))
 
         engine.finish(values, width, test, element)

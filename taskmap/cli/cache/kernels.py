@@ -99,7 +99,8 @@ def prune(a: argparse.Namespace) -> int:
         )
     root = _root(a)
     objects, tasks = stored_objects(root), task_files(root)
-    every = sorted([*_chosen(objects, a), *([] if _narrows(a) else tasks)], key=lambda o: (o.used, str(o.path)))
+    eligible = [*_chosen(objects, a), *([] if _narrows(a) else tasks)]
+    every = sorted(eligible, key=lambda o: (o.used, str(o.path)))
     oldest = None if a.older is None else time.time() - a.older * DAY
     gone = outdated(every, oldest, a.max_size)
     freed = sum(o.bytes for o in gone) if a.dry_run else remove(gone)

@@ -78,7 +78,9 @@ def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Comparison], a: arg
     """The same for people."""
     for name, n in facts["assumed"].items():
         print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
-    rows = [("in", name, f"{x['dtype']}{x['shape']}", "", "", "") for name, x in facts["inputs"].items()]
+    rows: list[tuple[str, ...]] = [
+        ("in", name, f"{x['dtype']}{x['shape']}", "", "", "") for name, x in facts["inputs"].items()
+    ]
     for name, x in facts["outputs"].items():
         figures = [f"{x[key]:.6g}" if key in x else "" for key in ("min", "mean", "max")]
         rows.append(("out", name, f"{x['dtype']}{x['shape']}" if "dtype" in x else x["kind"], *figures))

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from taskmap.cli.options import folder_of
 from taskmap.cli.shapes import Shape
@@ -85,9 +86,7 @@ def _run(call: RecordedCall, backend: Callable[..., Any], device: torch.device, 
     function = call.function
     if device.type != "cpu":
         function = function.to(device) if isinstance(function, torch.nn.Module) else function
-    inputs, keywords = torch.utils._pytree.tree_map_only(
-        torch.Tensor, lambda t: t.to(device), (call.inputs, dict(call.keywords))
-    )
+    inputs, keywords = pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), (call.inputs, dict(call.keywords)))
     compiled = torch.compile(function, backend=backend)
     with torch.set_grad_enabled(train):
         out = compiled(*inputs, **keywords)
@@ -96,7 +95,7 @@ def _run(call: RecordedCall, backend: Callable[..., Any], device: torch.device, 
 
 
 def _backward(out: Any) -> None:
-    found = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+    found = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
     if not found:
         raise InputError("nothing can be trained", why="no result has a gradient.", hint="Leave --train out.")
     torch.autograd.backward([t.sum() for t in found])

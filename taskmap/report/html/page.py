@@ -38,7 +38,7 @@ def page(report: Report) -> str:
 @lru_cache(maxsize=4)
 def _part(name: str) -> str:
     """A file that lies beside this one."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _head(report: Report) -> str:

@@ -19,7 +19,8 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_old(folder: Path) -> None:
-    os.utime(folder, (time.time() - 3700,) * 2)
+    before = time.time() - 3700
+    os.utime(folder, (before, before))
 
 
 def test_removed_on_leaving() -> None:

@@ -232,7 +232,8 @@ def test_what_killed_writers_left_is_removed_after_an_hour(cache_dir: Path) -> N
     old, new = cache_dir / "tmp" / "old", cache_dir / "tmp" / "new"
     for path in (old, new):
         path.write_text("half")
-    os.utime(old, (time.time() - 3700,) * 2)
+    before = time.time() - 3700
+    os.utime(old, (before, before))
     KernelStore()
     assert not old.exists()
     assert new.exists()
@@ -243,7 +244,8 @@ def test_refused_sources_are_kept_for_a_week(cache_dir: Path) -> None:
     assert path.read_text() == "int x"
     KernelStore()
     assert path.exists()
-    os.utime(path, (time.time() - 8 * 24 * 3600,) * 2)
+    before = time.time() - 8 * 24 * 3600
+    os.utime(path, (before, before))
     KernelStore()
     assert not path.exists()
 

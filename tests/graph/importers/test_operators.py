@@ -263,7 +263,7 @@ def test_views(name: str) -> None:
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "corners"])
 @pytest.mark.parametrize("size", [(9, 14), (4, 7), (5, 3)])
 def test_resizing(mode: str, size: Sequence[int]) -> None:
-    options = {"mode": "bilinear", "align_corners": True} if mode == "corners" else {"mode": mode}
+    options: dict[str, Any] = {"mode": "bilinear", "align_corners": True} if mode == "corners" else {"mode": mode}
     check(lambda x: F.interpolate(x, size=size, **options), draw(2, 3, 4, 7))
     check(lambda x: F.interpolate(x, scale_factor=1.7, **options), draw(2, 3, 4, 7))
 

@@ -67,8 +67,8 @@ FLOATS = [f16, f32, f64]
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_integers_wrap_and_round_toward_minus_infinity(dtype: DType) -> None:
-    kind = NUMPY_TYPES[dtype.name]
-    info = np.iinfo(kind)  # type: ignore[type-var]  # the integer types only
+    kind: Any = NUMPY_TYPES[dtype.name]
+    info = np.iinfo(kind)
     edges = np.array([info.min, info.min + 1, -1 if info.min else 5, 0, 1, 7, info.max], kind)
     a, b = np.repeat(edges, len(edges)), np.tile(edges, len(edges))
     nonzero = np.where(b == 0, kind(3), b)
@@ -84,7 +84,7 @@ def test_integers_wrap_and_round_toward_minus_infinity(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_bits(dtype: DType) -> None:
-    kind = NUMPY_TYPES[dtype.name]
+    kind: Any = NUMPY_TYPES[dtype.name]
     a = rng.integers(0, 127, 20).astype(kind)
     b = rng.integers(0, 7, 20).astype(kind)
     with np.errstate(all="ignore"):
@@ -96,7 +96,7 @@ def test_bits(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_floats_are_exact_in_their_own_type(dtype: DType) -> None:
-    kind = NUMPY_TYPES[dtype.name]
+    kind: Any = NUMPY_TYPES[dtype.name]
     special = [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 6e4]
     a, b = np.repeat(special, 8).astype(kind), np.tile(special, 8).astype(kind)
     with np.errstate(all="ignore"):

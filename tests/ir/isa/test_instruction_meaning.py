@@ -336,15 +336,18 @@ def test_rounding_to_eight_bits(kind: DType, values: NDArray[np.float64]) -> Non
 
 
 def test_rounding_to_tf32() -> None:
-    assert round_operand(np.float32(1 + 2**-11), tf32) == np.float32(1 + 2**-10)  # a tie goes away from 0
-    assert round_operand(np.float32(-1 - 2**-11), tf32) == np.float32(-1 - 2**-10)
-    assert round_operand(np.float32(1 + 2**-12), tf32) == 1
+    def rounded(x: float) -> float:
+        return float(round_operand(np.asarray(x, np.float32), tf32))
+
+    assert rounded(1 + 2**-11) == 1 + 2**-10  # a tie goes away from 0
+    assert rounded(-1 - 2**-11) == -1 - 2**-10
+    assert rounded(1 + 2**-12) == 1
     x = RNG.standard_normal(1000).astype(np.float32)
     assert (np.abs(round_operand(x, tf32) - x) <= np.abs(x) * 2**-11).all()
     assert (round_operand(x, tf32).view(np.uint32) % (1 << 13) == 0).all()
     np.testing.assert_array_equal(execute(instruction_named("round_tf32"), x), round_operand(x, tf32))
-    assert np.isinf(round_operand(np.float32(np.inf), tf32))
-    assert np.isnan(round_operand(np.float32(np.nan), tf32))
+    assert np.isinf(rounded(np.inf))
+    assert np.isnan(rounded(np.nan))
 
 
 @pytest.mark.parametrize("dtype", [f32, f16, bf16])

@@ -1,6 +1,8 @@
 """Invoked instructions: as written in script, as lowered, as interpreted, and as refused."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from __future__ import annotations
 

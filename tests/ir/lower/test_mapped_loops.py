@@ -1,6 +1,8 @@
 """Task-mapped loops and distributed registers, lowered: the same values in plain loops and plain registers."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 import numpy as np
 import pytest

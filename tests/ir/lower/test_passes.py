@@ -104,7 +104,9 @@ class Shorten(Lengthen):
     name = "shorten"
     requires = (at_most(8),)
     ensures = (at_most(7),)
-    keeps = (Invariant("the parity", lambda a, b: None if (extent(a) - extent(b)) % 2 == 0 else "it is other."),)
+    keeps = (
+        Invariant[Kernel]("the parity", lambda a, b: None if (extent(a) - extent(b)) % 2 == 0 else "it is other."),
+    )
 
 
 def test_conditions_are_checked_where_that_is_wanted() -> None:

@@ -3,6 +3,9 @@
 A name beginning with ``gpu_`` is read as a kernel with one block of 32 threads.
 """
 # mypy: ignore-errors
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+# pyright: reportAttributeAccessIssue=false, reportUndefinedVariable=false, reportAssignmentType=false
 # ruff: noqa
 # The reason for both: these programs are wrong on purpose, and tensor types are not types to mypy.
 

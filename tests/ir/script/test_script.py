@@ -1,6 +1,9 @@
 """Script: accepted programs, their semantics, and their printed form."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_equals_the_reference(name: str) -> None:
     given, attributes = CASES[name]
     proto = attention(given, 3 if "past_key" in given else 1, **attributes)
     wide = {n: v.astype(np.float64) if v.dtype == np.float32 else v for n, v in given.items()}
-    want = ReferenceEvaluator(proto).run(None, wide)
+    want: Any = ReferenceEvaluator(proto).run(None, wide)
     for got, expected in zip(load_model(proto)(given), want, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-6)
 

@@ -68,7 +68,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
 def check(name: str, proto: Any, given: dict[str, Any], loaded: Any) -> None:
     """Asserts that the results equal the reference's."""
     got = loaded(given)
-    for g, w in zip(got, ReferenceEvaluator(proto).run(None, given), strict=True):
+    wanted: Any = ReferenceEvaluator(proto).run(None, given)
+    for g, w in zip(got, wanted, strict=True):
         assert g.dtype == w.dtype, name
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
     assert loaded.host_operators == 0

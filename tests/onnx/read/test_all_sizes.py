@@ -254,7 +254,8 @@ CASES |= {
 def expected(proto: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     """The result of ONNX Runtime or, failing that, of ONNX's reference."""
     if find_spec("onnxruntime") is None:
-        return list(ReferenceEvaluator(proto).run(None, feeds))
+        results: Any = ReferenceEvaluator(proto).run(None, feeds)
+        return list(results)
     return list(import_module("onnxruntime").InferenceSession(proto.SerializeToString()).run(None, feeds))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +29,7 @@ def model(nodes: list[onnx.NodeProto], shapes: list[Shape], result: str = "y") -
 def chain() -> list[onnx.NodeProto]:
     """Twenty nodes, including a branch that reads a name of the outer graph."""
     nodes = [helper.make_node("Relu" if i % 2 else "Neg", [f"v{i - 1}" if i else "a"], [f"v{i}"]) for i in range(18)]
-    arms = {
+    arms: dict[str, Any] = {
         f"{arm}_branch": helper.make_graph(
             [helper.make_node(op, ["v9"], [f"{arm}_out"])],
             arm,

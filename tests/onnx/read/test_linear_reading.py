@@ -114,7 +114,7 @@ def branches(n: int) -> onnx.ModelProto:
     nodes: Nodes = []
     last = "x"
     for i in range(n):
-        arms = {
+        arms: dict[str, Any] = {
             f"{arm}_branch": helper.make_graph(
                 [helper.make_node(op, [last], [f"{arm}{i}"])],
                 arm,

@@ -59,6 +59,7 @@ def epilogue(y: Node, chance: random.Random) -> list[Node]:
     outputs: list[Node] = []
     z = y
     for _ in range(chance.choice((0, 1, 2, 3))):
+        assert z.shape
         known = all(isinstance(n, int) for n in z.shape)
         kind = chance.choice(("bias", "gelu", "residual", "scale", "flat", *(["split"] if known else [])))
         if kind == "bias":

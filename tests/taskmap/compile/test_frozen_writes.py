@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 import taskmap.backend.program.watch
 from taskmap.backend.program.pages import page_watch
@@ -79,7 +80,7 @@ def storage_item(m: Scaled) -> None:
 
 
 def capsule(m: Scaled) -> None:
-    torch.utils.dlpack.from_dlpack(m.weight.detach()).view(-1)[middle(m.weight)] = fresh()
+    from_dlpack(m.weight.detach()).view(-1)[middle(m.weight)] = fresh()
 
 
 def buffer_array(m: Scaled) -> None:
@@ -152,8 +153,8 @@ def replace(m: Scaled) -> None:
 
 
 def foreach(m: Scaled) -> None:
-    torch._foreach_mul_([m.weight.data], 2.0)
-    torch._foreach_add_([m.weight.data, m.get_buffer("scale")], 0.25)
+    torch._foreach_mul_([m.weight.data], 2.0)  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_add_([m.weight.data, m.get_buffer("scale")], 0.25)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def out(m: Scaled) -> None:

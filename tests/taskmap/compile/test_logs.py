@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._logging._internal import trace_log
 
 import taskmap.util.logs
 from taskmap.compile.runtime import CompiledGraph
@@ -76,7 +77,7 @@ def test_without_the_plus_there_is_one_line_for_each_graph(caplog: pytest.LogCap
 
 
 def test_a_stage_is_not_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._logging._internal.trace_log, "handlers", [])
+    monkeypatch.setattr(trace_log, "handlers", [])
     taskmap.util.logs.stage("inference", "graph", lambda: pytest.fail("nobody reads this"))
 
 

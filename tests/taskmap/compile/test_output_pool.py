@@ -87,7 +87,7 @@ HOLDERS: dict[str, Callable[[Tensor], Any]] = {
     "closure": lambda t: lambda: t,
     "thread": in_a_thread,
     "set": lambda t: torch.empty(0).set_(t.untyped_storage(), 5, (7,), (1,)),
-    "lazy clone": lambda t: torch._lazy_clone(t),
+    "lazy clone": lambda t: torch._lazy_clone(t),  # pyright: ignore[reportPrivateImportUsage]
 }
 
 

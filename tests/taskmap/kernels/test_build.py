@@ -1,6 +1,8 @@
 """Kernels of script, built and called: what they compute, and which arguments they refuse."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 import runpy
 import sys

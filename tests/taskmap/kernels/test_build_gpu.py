@@ -1,6 +1,8 @@
 """Script kernels for GPUs, built for the simulator and called on tensors of the CPU."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 import numpy as np
 import pytest

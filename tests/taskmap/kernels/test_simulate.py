@@ -1,7 +1,9 @@
 """taskmap.simulate: kernels written in script, run with every access checked."""
 
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
+# pyright: reportArgumentType=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Reports and kernels show themselves: a readable line, and HTML in a notebook."""
 # mypy: ignore-errors
-# The reason: the parameters of kernels are annotated with tensor types, which are not types to mypy.
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportArgumentType=false
+# pyright: reportPrivateImportUsage=false
+# The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from __future__ import annotations
 

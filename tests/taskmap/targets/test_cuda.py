@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-import taskmap
 from taskmap.backend.cuda import compile as cuda_compile
 from taskmap.backend.cuda.compile import CudaBinary
 from taskmap.backend.cuda.cuda_source import CudaSource
@@ -24,7 +23,8 @@ from taskmap.backend.program.structure import BufferKind, Launch, Program, Progr
 from taskmap.backend.sim.building import build_kernel
 from taskmap.backend.sim.launch import SimCall, SimLauncher
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.driver import Session
+from taskmap.compile.driver import Compilation, Session
+from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.task_store import TaskStore
 from taskmap.errors import IndexOutOfRangeError, KernelResourceError, NoDeviceError
 from taskmap.ir.nodes import Kernel
@@ -143,9 +143,10 @@ def test_the_report_has_resources_of_the_gpu(tmp_path: Path) -> None:
     function = gpu.compiled(lambda x: x.tanh() + 1)
     function(torch.randn(100))
     (compilation,) = gpu.session.record
-    assert isinstance(compilation, taskmap.compile.driver.Compilation)
+    assert isinstance(compilation, Compilation)
     (taken,) = compilation.resources.values()
     assert taken.registers > 0
+    assert isinstance(compilation.call, CompiledGraph)
     (run,) = compilation.call.executable.runs
     assert run.seconds == (0.0015,)
 
@@ -182,7 +183,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
 def schedules(gpu: Gpu) -> list[str]:
     assert gpu.session.record is not None
     (compilation,) = gpu.session.record
-    assert isinstance(compilation, taskmap.compile.driver.Compilation)
+    assert isinstance(compilation, Compilation)
     return [kernel.schedule for kernel in compilation.kernels.values()]
 
 

@@ -72,7 +72,7 @@ def _matmul(call: OnnxCall) -> Node:
     a, b = call.node(0), call.node(1)
     if not a.shape or not b.shape:
         raise call.error("a matrix product of a tensor without dimensions")
-    call.same(a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[0])
+    call.same(a.shape[-1], b.shape[0] if len(b.shape) == 1 else b.shape[-2])
     call.broadcasts(a.shape[:-2], b.shape[:-2])
     return matmul(a, b)
 
