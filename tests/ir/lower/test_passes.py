@@ -97,6 +97,10 @@ def at_most(most: int) -> Condition[Kernel]:
     return Condition(f"no loop runs more than {most} times", lambda k: f"{extent(k)}." if extent(k) > most else None)
 
 
+def other_parity(a: Kernel, b: Kernel) -> str | None:
+    return None if (extent(a) - extent(b)) % 2 == 0 else "it is other."
+
+
 @dataclass(frozen=True, slots=True)
 class Shorten(Lengthen):
     """Promises more than it does, unless ``by`` is in order."""
@@ -104,9 +108,7 @@ class Shorten(Lengthen):
     name = "shorten"
     requires = (at_most(8),)
     ensures = (at_most(7),)
-    keeps = (
-        Invariant[Kernel]("the parity", lambda a, b: None if (extent(a) - extent(b)) % 2 == 0 else "it is other."),
-    )
+    keeps = (Invariant("the parity", other_parity),)
 
 
 def test_conditions_are_checked_where_that_is_wanted() -> None:
