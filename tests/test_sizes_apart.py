@@ -19,7 +19,6 @@ from onnx import helper
 from torch import Tensor
 
 import taskmap
-from taskmap.archive.sizes import record_of, size_from
 from taskmap.backend.program.memory_plan import plan_memory
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
@@ -34,6 +33,7 @@ from taskmap.onnx.model import load_model
 from taskmap.schedules import problem
 from taskmap.torch_backend import compile_fx
 from taskmap.util.metrics import metrics
+from taskmap.util.size_codec import record_of, size_from
 from tests.onnx.models import FLOAT, Array, model
 from tests.schedules.running import run_task
 

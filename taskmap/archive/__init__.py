@@ -12,8 +12,6 @@ for the format:
 
     file         the container: a zip with aligned, uncompressed entries
     manifest     its text: machine, weights, kernels, plans
-    json         checked reading of JSON
-    sizes        symbolic sizes as JSON
     kernels      launch parameters of GPU kernels as JSON
 
 and for running:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from taskmap.archive.json import Json, parsed
-from taskmap.archive.sizes import record_of, size_from
 from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryRegion
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.util.lazy import lazily
+from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, optional, parsed, record, row, whole
+from taskmap.util.size_codec import size_codec
 
 if TYPE_CHECKING:
     from taskmap.backend.cuda.cuda_source import CudaSource
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 _check_launches: Callable[[Mapping[str, CudaSource], Program], None] = lazily(
     "taskmap.archive.kernels", "check_launches"
 )
-_kernel_from: Callable[[Json, str], CudaSource] = lazily("taskmap.archive.kernels", "kernel_from")
-_kernel_record: Callable[[CudaSource], dict[str, Any]] = lazily("taskmap.archive.kernels", "kernel_record")
+_kernel_codec: Callable[[str], Codec[CudaSource]] = lazily("taskmap.archive.kernels", "kernel_codec")
 
 FORMAT = 1
 KINDS = ("cpu", "cuda", "cuda-sim")
@@ -165,19 +164,20 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The text of the manifest."""
-        m = self.machine
+        plans = _Known(self.inputs, self.outputs, self.weights).plan
         text = {
             "format": FORMAT,
             "taskmap": self.taskmap,
-            "target": {name: getattr(m, name) for name in Machine.__slots__ if name != "gpu" or m.gpu},
-            "inputs": [_port_record(p) for p in self.inputs],
-            "outputs": [_port_record(p) for p in self.outputs],
-            "objects": [{**_fields(o), "symbols": list(o.symbols)} for o in self.objects],
+            "target": _machine(bool(self.machine.gpu)).write(self.machine),
+            "inputs": _PORTS.write(self.inputs),
+            "outputs": _PORTS.write(self.outputs),
+            "objects": _OBJECTS.write(self.objects),
             "weight_bytes": self.weight_bytes,
-            "weights": [{**_fields(w), "shape": list(w.shape), "strides": list(w.strides)} for w in self.weights],
-            "plans": [_plan_record(p) for p in self.plans],
-            **({"kernels": [_kernel_record(k) for k in self.kernels.values()]} if m.gpu else {}),
+            "weights": _weights(self.weight_bytes).write(self.weights),
+            "plans": many(plans).write(self.plans),
         }
+        if self.machine.gpu:
+            text["kernels"] = many(_kernel_codec(self.machine.gpu)).write(tuple(self.kernels.values()))
         return json.dumps(text, indent=1, allow_nan=False).encode()
 
 
@@ -186,16 +186,16 @@ def manifest_from(document: Json, weights_size: int) -> Manifest:
     weight_bytes = document.field("weight_bytes").number()
     if weight_bytes != weights_size:
         raise ValueError(f"the weights are {weights_size} bytes, not {weight_bytes}.")
-    inputs, outputs = (document.field(name).each(_port) for name in ("inputs", "outputs"))
-    objects = document.field("objects").each(_object)
+    inputs, outputs = (_PORTS.read(document.field(name)) for name in ("inputs", "outputs"))
+    objects = _OBJECTS.read(document.field("objects"))
     symbols = [s for o in objects for s in o.symbols]
     if len(set(symbols)) != len(symbols):
         raise ValueError("two kernels of the manifest have one name.")
-    weights = document.field("weights").each(lambda j: _weight(j, weight_bytes))
+    weights = _weights(weight_bytes).read(document.field("weights"))
     version, machine = document.field("taskmap").text(), machine_from(document)
     kernels = _kernels(document, machine)
     known = _Known(inputs, outputs, weights, frozenset(symbols), kernels if machine.gpu else None)
-    plans = document.field("plans").each(known.plan)
+    plans = many(known.plan).read(document.field("plans"))
     if not plans:
         raise ValueError("the manifest has no plan.")
     return Manifest(version, machine, inputs, outputs, objects, weights, weight_bytes, plans, kernels)
@@ -204,7 +204,7 @@ def manifest_from(document: Json, weights_size: int) -> Manifest:
 def _kernels(document: Json, machine: Machine) -> dict[str, CudaSource]:
     if not machine.gpu:
         return {}
-    found = document.field("kernels").each(lambda j: _kernel_from(j, machine.gpu))
+    found = many(_kernel_codec(machine.gpu)).read(document.field("kernels"))
     kernels = {k.symbol: k for k in found}
     if len(kernels) != len(found):
         raise ValueError("two kernels of the manifest have one name.")
@@ -218,87 +218,13 @@ def read_format(document: Json) -> int:
 
 def machine_from(document: Json) -> Machine:
     """The machine that a document is for."""
-    t = document.field("target")
-    kind, isa, system, machine, order = (t.field(n).text() for n in ("kind", "isa", "os", "machine", "byteorder"))
-    width, abi = t.field("vector_bytes").number(1, 1 << 16), t.field("abi").number()
-    gpu = t.field("gpu").text() if kind in KINDS[1:] else ""
-    return Machine(kind, isa, width, system, machine, order, abi, t.field("threads").number(1, 1 << 16), gpu)
+    target = document.field("target")
+    return _machine(target.field("kind").text() in KINDS[1:]).read(target)
 
 
 def document_of(text: bytes) -> Json:
     """The text of a manifest, parsed. Raises ValueError."""
     return parsed(text)
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in type(value).__slots__}
-
-
-def _port_record(p: PortRecord) -> dict[str, Any]:
-    return {**_fields(p), "shape": None if p.shape is None else list(p.shape)}
-
-
-def _plan_record(p: ArchivedPlan) -> dict[str, Any]:
-    names = {var: f"n{i}" for i, var in enumerate(p.sizes)}
-
-    def sizes(dims: Sequence[Dim]) -> list[Any]:
-        return [record_of(d, names) for d in dims]
-
-    steps = []
-    for step in p.program.steps:
-        assert isinstance(step, Launch)
-        record = {"kernel": step.symbol, "buffers": list(step.buffers), "sizes": sizes(step.dims)}
-        said = {"error": step.needs_error, "label": step.label, "where": step.where}
-        steps.append({**record, **said, **({"indexing": step.indexing} if step.indexing else {})})
-    memory = p.memory
-    return {
-        "sizes": {names[v]: list(at) if isinstance(at, tuple) else record_of(at, names) for v, at in p.sizes.items()},
-        "shapes": [sizes(s) for s in p.shapes],
-        "positive": sizes(p.positive),
-        "checks": [[op, *sizes([a, b])] for op, a, b in p.checks],
-        "made": [{"held": m.held, "shape": sizes(m.shape), "strides": sizes(m.strides)} for m in p.made],
-        "buffers": [{"kind": b.kind.value, "bytes": record_of(b.bytes, names)} for b in p.program.buffers],
-        "steps": steps,
-        "schedules": list(p.schedules),
-        "work": [list(w) for w in p.work],
-        "regions": [{"factor": record_of(r.factor, names), "units": r.units} for r in memory.regions],
-        "places": [[buffer, region, offset] for buffer, (region, offset) in memory.places.items()],
-        "launch": list(p.launch),
-        "io": [[s.kind, s.index] for s in p.io],
-        "constants": list(p.constants),
-        "outputs": [
-            {"source": [o.source.kind, o.source.index], "shape": sizes(o.shape), "strides": sizes(o.strides),
-             "offset": record_of(o.offset, names)}
-            for o in p.outputs
-        ],
-    }  # fmt: skip
-
-
-def _port(j: Json) -> PortRecord:
-    shape = j.field("shape")
-    sizes = None if shape.value is None else shape.each(_port_size)
-    return PortRecord(
-        j.field("name").text(), j.field("dtype").one_of(DTYPES), j.field("held").one_of(HELD), sizes
-    )  # fmt: skip
-
-
-def _port_size(j: Json) -> int | str | None:
-    return None if j.value is None else j.text() if isinstance(j.value, str) else j.number()
-
-
-def _object(j: Json) -> KernelObject:
-    symbols = j.field("symbols").each(_symbol)
-    return KernelObject(j.field("entry").text(), j.field("bytes").number(), _sha256(j.field("sha256")), symbols)
-
-
-def _weight(j: Json, total: int) -> Weight:
-    shape, strides = (j.field(n).each(Json.number) for n in ("shape", "strides"))
-    held, offset, size = j.field("held").one_of(HELD), j.field("offset").number(), j.field("bytes").number()
-    if offset % ALIGNMENT or offset + size > total:
-        raise ValueError(f"{j.path} does not lie within the weights.")
-    if len(shape) != len(strides) or span(shape, strides) * item_bytes(held) > size:
-        raise ValueError(f"{j.path} is larger than its bytes.")
-    return Weight(held, shape, strides, offset, size, _sha256(j.field("sha256")))
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -311,16 +237,38 @@ def item_bytes(held: str) -> int:
     return 1 if held == "bool" else int(held.lstrip("bfiu")) // 8
 
 
-def _sha256(j: Json) -> str:
-    if not _HEX.fullmatch(j.text()):
-        raise j.wrong("a SHA-256")
-    return j.text()
+_SHA256 = matching(_HEX, "a SHA-256")
+_HELD = one_of(HELD)
+_WHOLES = many(whole())
+_PORT_SIZE: Codec[int | str | None] = Codec(
+    lambda size: size, lambda j: None if j.value is None else j.text() if isinstance(j.value, str) else j.number()
+)
+_PORTS = many(record(PortRecord, name=TEXT, dtype=one_of(DTYPES), held=_HELD, shape=optional(many(_PORT_SIZE))))
+_SYMBOLS = many(matching(_SYMBOL, "the name of a kernel"))
+_OBJECTS = many(record(KernelObject, entry=TEXT, bytes=whole(), sha256=_SHA256, symbols=_SYMBOLS))
 
 
-def _symbol(j: Json) -> str:
-    if not _SYMBOL.fullmatch(j.text()):
-        raise j.wrong("the name of a kernel")
-    return j.text()
+def _machine(gpu: bool) -> Codec[Machine]:
+    own: dict[str, Codec[str]] = {"gpu": TEXT} if gpu else {}
+    return record(
+        Machine, kind=TEXT, isa=TEXT, vector_bytes=whole(1, 1 << 16), os=TEXT, machine=TEXT, byteorder=TEXT,
+        abi=whole(), threads=whole(1, 1 << 16), **own,
+    )  # fmt: skip
+
+
+def _weights(total: int) -> Codec[tuple[Weight, ...]]:
+    """Tensors in ``total`` bytes."""
+
+    def check(w: Weight, j: Json) -> None:
+        if w.offset % ALIGNMENT or w.offset + w.bytes > total:
+            raise ValueError(f"{j.path} does not lie within the weights.")
+        if len(w.shape) != len(w.strides) or span(w.shape, w.strides) * item_bytes(w.held) > w.bytes:
+            raise ValueError(f"{j.path} is larger than its bytes.")
+
+    one = record(
+        Weight, held=_HELD, shape=_WHOLES, strides=_WHOLES, offset=whole(), bytes=whole(), sha256=_SHA256
+    ).checked(check)
+    return many(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,40 +278,95 @@ class _Known:
     inputs: tuple[PortRecord, ...]
     outputs: tuple[PortRecord, ...]
     weights: tuple[Weight, ...]
-    symbols: frozenset[str]
+    symbols: frozenset[str] = frozenset()
     kernels: Mapping[str, CudaSource] | None = None
 
-    def plan(self, j: Json) -> ArchivedPlan:
+    @property
+    def plan(self) -> Codec[ArchivedPlan]:
         """One plan, with everything that it refers to in range."""
-        names, sizes = self._variables(j.field("sizes"))
-        shapes = j.field("shapes").each(lambda s: _sizes(s, names))
-        if [len(s) for s in shapes] != [len(p.shape or ()) for p in self.inputs]:
+        return Codec(self._write, self._read)
+
+    def _parts(self, variables: Mapping[str, Var], buffers: int, made: int) -> dict[str, Codec[Any]]:
+        """The fields of a plan over its symbolic sizes, with this many buffers and tensors that it makes."""
+        size = size_codec(variables)
+        sizes = many(size)
+        symbol = TEXT.where(self.symbols.__contains__, "the name of a kernel of the archive")
+        source, views = self._source(made), {"shape": sizes, "strides": sizes}
+        kinds = one_of([k.value for k in BufferKind if k is not BufferKind.TENSOR])
+        return {
+            "shapes": many(sizes),
+            "positive": sizes,
+            "checks": many(row(one_of(("eq", "ge")), size, size)),
+            "made": many(
+                record(Made, held=_HELD, **views).where(
+                    lambda m: len(m.shape) == len(m.strides) <= _MOST_RANK, "as long as the shape", at="strides"
+                )
+            ),
+            "buffers": many(
+                record(ProgramBuffer, kind=Codec(lambda k: k.value, lambda j: BufferKind(kinds.read(j))), bytes=size)
+            ),
+            "steps": many(
+                record(
+                    Launch, kernel=symbol.of("symbol"), buffers=many(whole(0, buffers)), sizes=sizes.of("dims"),
+                    error=FLAG.of("needs_error"), label=TEXT, where=TEXT, indexing=TEXT.omitted(""),
+                )
+            ),
+            "schedules": many(TEXT),
+            "work": many(row(whole(), whole())),
+            "regions": many(
+                record(
+                    MemoryRegion,
+                    factor=size,
+                    units=whole().where(lambda n: n % ALIGNMENT == 0, f"a multiple of {ALIGNMENT}"),
+                )
+            ),
+            "places": many(row(whole(), whole(), whole())),
+            "launch": many(symbol),
+            "io": many(source).where(  # weights are read-only and belong among the constants
+                lambda io: all(s.kind != "weight" for s in io), "of inputs and of tensors that the plan makes"
+            ),
+            "constants": many(whole(0, len(self.weights))),
+            "outputs": many(
+                record(Output, source=source, **views, offset=size).where(
+                    lambda o: len(o.shape) == len(o.strides), "as long as the shape", at="strides"
+                )
+            ),
+        }  # fmt: skip
+
+    def _write(self, p: ArchivedPlan) -> dict[str, Any]:
+        variables = {f"n{i}": var for i, var in enumerate(p.sizes)}
+        size = size_codec(variables)
+        places = [(buffer, *place) for buffer, place in p.memory.places.items()]
+        held: dict[str, Any] = {"regions": p.memory.regions, "places": places}
+        held |= {"buffers": p.program.buffers, "steps": p.program.steps}
+        parts = self._parts(variables, len(p.program.buffers), len(p.made))
+        written = {key: part.write(held[key] if key in held else getattr(p, key)) for key, part in parts.items()}
+        sizes = {
+            f"n{i}": list(at) if isinstance(at, tuple) else size.write(at) for i, at in enumerate(p.sizes.values())
+        }
+        return {"sizes": sizes, **written}
+
+    def _read(self, j: Json) -> ArchivedPlan:
+        variables, sizes = self._variables(j.field("sizes"))
+        buffers, made = (len(j.field(name).items()) for name in ("buffers", "made"))
+        parts = self._parts(variables, buffers, made)
+        found = {key: part.read(j.field(key)) for key, part in parts.items()}
+        if [len(s) for s in found["shapes"]] != [len(p.shape or ()) for p in self.inputs]:
             raise ValueError(f"{j.path} does not match the model's inputs.")
-        made = j.field("made").each(lambda m: _made(m, names))
-        program = self._program(j, names)
-        places = _places(j, program)
-        regions = j.field("regions").each(lambda r: _region(r, names))
-        if any(region >= len(regions) for region, _ in places.values()):
+        program = Program(found.pop("buffers"), found.pop("steps"), tuple(variables.values()))
+        memory = MemoryPlan(found.pop("regions"), _places(j, found.pop("places"), program), {})
+        if any(region >= len(memory.regions) for region, _ in memory.places.values()):
             raise ValueError(f"{j.path} places a buffer in an unknown region.")
-        io, constants = j.field("io").each(lambda s: self._source(s, len(made))), j.field("constants")
-        if any(s.kind == "weight" for s in io):  # weights are read-only and belong among the constants
-            raise j.field("io").wrong("of inputs and of tensors that the plan makes")
         if self.kernels is not None:
             _check_launches(self.kernels, program)
+        plan = ArchivedPlan(sizes=sizes, program=program, memory=memory, **found)
         launches = len(program.segments()) if self.kernels is None else 0
         counts = (len(program.io), len(program.constants), launches)
-        launch = j.field("launch").each(self._symbol)
-        if counts != (len(io), len(constants.items()), len(launch)):
+        if counts != (len(plan.io), len(plan.constants), len(plan.launch)):
             raise ValueError(f"{j.path} has tables whose lengths differ from its program's.")
-        outputs = j.field("outputs").each(lambda o: self._output(o, len(made), names))
-        if len(outputs) != len(self.outputs):
-            raise ValueError(f"{j.path} makes {len(outputs)} outputs, but the model has {len(self.outputs)}.")
-        return ArchivedPlan(
-            sizes, shapes, _sizes(j.field("positive"), names), j.field("checks").each(lambda c: _check(c, names)),
-            program, MemoryPlan(regions, places, {}), launch, made, io,
-            constants.each(lambda c: c.number(0, len(self.weights))), outputs, j.field("schedules").each(Json.text),
-            j.field("work").each(_work),
-        )  # fmt: skip
+        if len(plan.outputs) != len(self.outputs):
+            raise ValueError(f"{j.path} makes {len(plan.outputs)} outputs, but the model has {len(self.outputs)}.")
+        return plan
 
     def _variables(self, j: Json) -> tuple[dict[str, Var], dict[Var, tuple[int, int] | Dim]]:
         if not isinstance(j.value, dict) or not all(_VARIABLE.fullmatch(name) for name in j.value):
@@ -373,97 +376,28 @@ class _Known:
         for name, var in names.items():
             size = j.field(name)
             if not isinstance(size.value, list) or (size.value and isinstance(size.value[0], str)):
-                found[var] = _size(size, {v.name: v for v in found})
+                found[var] = size_codec({v.name: v for v in found}).read(size)
                 continue
-            port, axis = _several(size, 2)
+            port, axis = size.several(2)
             number = port.number(0, len(self.inputs))
             found[var] = (number, axis.number(0, len(self.inputs[number].shape or ())))
         return names, found
 
-    def _program(self, j: Json, names: Mapping[str, Var]) -> Program:
-        kinds = [k.value for k in BufferKind if k is not BufferKind.TENSOR]
-        buffers = tuple(
-            ProgramBuffer(BufferKind(b.field("kind").one_of(kinds)), _size(b.field("bytes"), names))
-            for b in j.field("buffers").items()
-        )
-        steps = tuple(self._step(s, len(buffers), names) for s in j.field("steps").items())
-        return Program(buffers, steps, tuple(names.values()))
-
-    def _step(self, j: Json, buffers: int, names: Mapping[str, Var]) -> Launch:
-        return Launch(
-            self._symbol(j.field("kernel")),
-            j.field("buffers").each(lambda b: b.number(0, buffers)),
-            _sizes(j.field("sizes"), names),
-            j.field("error").flag(),
-            j.field("label").text(),
-            j.field("where").text(),
-            j.field("indexing").text() if j.has("indexing") else "",
-        )
-
-    def _symbol(self, j: Json) -> str:
-        if j.text() not in self.symbols:
-            raise j.wrong("the name of a kernel of the archive")
-        return j.text()
-
-    def _source(self, j: Json, made: int) -> Source:
-        kind, number = _several(j, 2)
+    def _source(self, made: int) -> Codec[Source]:
         counts = {"input": len(self.inputs), "made": made, "weight": len(self.weights)}
-        return Source(kind.one_of(tuple(counts)), number.number(0, counts[kind.text()]))
 
-    def _output(self, j: Json, made: int, names: Mapping[str, Var]) -> Output:
-        shape, strides = (_sizes(j.field(n), names) for n in ("shape", "strides"))
-        if len(shape) != len(strides):
-            raise j.field("strides").wrong("as long as the shape")
-        return Output(self._source(j.field("source"), made), shape, strides, _size(j.field("offset"), names))
+        def read(j: Json) -> Source:
+            kind, number = j.several(2)
+            return Source(kind.one_of(tuple(counts)), number.number(0, counts[kind.text()]))
 
-
-def _several(j: Json, count: int) -> list[Json]:
-    if len(j.items()) != count:
-        raise j.wrong(f"a list of {count}")
-    return j.items()
+        return Codec(lambda source: [source.kind, source.index], read)
 
 
-def _size(j: Json, names: Mapping[str, Var]) -> Dim:
-    try:
-        return size_from(j.value, names)
-    except ValueError as error:
-        raise ValueError(f"{j.path}: {error}") from error
-
-
-def _sizes(j: Json, names: Mapping[str, Var]) -> tuple[Dim, ...]:
-    return j.each(lambda s: _size(s, names))
-
-
-def _made(j: Json, names: Mapping[str, Var]) -> Made:
-    shape, strides = (_sizes(j.field(n), names) for n in ("shape", "strides"))
-    if len(shape) != len(strides) or len(shape) > _MOST_RANK:
-        raise j.field("strides").wrong("as long as the shape")
-    return Made(j.field("held").one_of(HELD), shape, strides)
-
-
-def _work(j: Json) -> tuple[int, int]:
-    moved, computed = (part.number() for part in _several(j, 2))
-    return moved, computed
-
-
-def _check(j: Json, names: Mapping[str, Var]) -> tuple[str, Dim, Dim]:
-    op, a, b = _several(j, 3)
-    return op.one_of(("eq", "ge")), _size(a, names), _size(b, names)
-
-
-def _region(j: Json, names: Mapping[str, Var]) -> MemoryRegion:
-    units = j.field("units").number()
-    if units % ALIGNMENT:
-        raise j.field("units").wrong(f"a multiple of {ALIGNMENT}")
-    return MemoryRegion(_size(j.field("factor"), names), units)
-
-
-def _places(j: Json, program: Program) -> dict[int, tuple[int, int]]:
+def _places(j: Json, places: Sequence[tuple[int, int, int]], program: Program) -> dict[int, tuple[int, int]]:
     found: dict[int, tuple[int, int]] = {}
-    for place in j.field("places").items():
-        buffer, region, offset = (part.number() for part in _several(place, 3))
+    for i, (buffer, region, offset) in enumerate(places):
         if buffer >= len(program.buffers) or program.buffers[buffer].kind is not BufferKind.ARENA or buffer in found:
-            raise place.wrong("the place of a temporary buffer")
+            raise ValueError(f"{j.path}.places[{i}] is not the place of a temporary buffer.")
         found[buffer] = (region, offset)
     used = {b for step in program.steps for b in step.buffers if program.buffers[b].kind is BufferKind.ARENA}
     if used - set(found):

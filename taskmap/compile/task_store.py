@@ -16,12 +16,13 @@ from typing import Any
 
 from taskmap.backend.store import key as kernel_source
 from taskmap.backend.store.folder import StoreFolder
+from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.target import Target
 from taskmap.ir.util.atomic_write import atomic_write
 from taskmap.targets.source_record import Source, record_of, source_from
 
 _log = logging.getLogger(__name__)
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class TaskStore:
                 "instead_of": list(kernel.instead_of),
                 "refusal": kernel.refusal,
             }
-        except ValueError as error:
+        except UnsupportedError as error:
             _log.debug("cannot keep %s: %s", key, error)
             return
         path = self._path(key)

@@ -2,123 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.store.key import KernelSource
-from taskmap.ir.construct import binary, index
-from taskmap.ir.nodes import Binary, Const, Dim, Var
-from taskmap.ir.types import dtype_named
+from taskmap.ir.nodes import Var
+from taskmap.ir.types import ALL_DTYPES, OPERAND_DTYPES, dtype_named
+from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, one_of, record, text, whole
+from taskmap.util.size_codec import size_codec
 
 Source = KernelSource | CudaSource
 """A kernel's text, with the facts needed to call it."""
 
+_MOST_SHARED = 1 << 20
+_MOST_BLOCKS = 16  # of a cluster
+_MOST_RANK = 5  # of a tensor map
+_SWIZZLES = (0, 32, 64, 128)
+_NAMES: Codec[str] = one_of([t.name for t in (*ALL_DTYPES, *OPERAND_DTYPES)])
+_DTYPE = Codec(lambda dtype: dtype.name, lambda j: dtype_named(_NAMES.read(j)))
+_OWN = many(whole(0, 1 << 46))
+_CLUSTER = (
+    many(whole(1, _MOST_BLOCKS + 1))
+    .where(lambda sizes: len(sizes) == 3, "three numbers")
+    .where(lambda sizes: prod(sizes) <= _MOST_BLOCKS, f"at most {_MOST_BLOCKS} blocks")
+)
+_CODE = text(1 << 28)
+_DEFINITIONS = many(_CODE)
+_PRELUDE: Codec[str | tuple[str, ...]] = Codec(
+    lambda prelude: prelude if isinstance(prelude, str) else list(prelude),
+    lambda j: _CODE.read(j) if isinstance(j.value, str) else _DEFINITIONS.read(j),
+)
+_CPU = record(KernelSource, symbol=TEXT, text=_CODE, prelude=_PRELUDE, needs_error=FLAG)
+_DIMS: Codec[tuple[Var, ...]] = Codec(lambda dims: [v.name for v in dims], lambda j: j.each(lambda n: Var(n.text())))
+
 
 def record_of(source: Source) -> dict[str, Any]:
-    """The fields of a source. Raises ValueError for a source that cannot be represented."""
-    if isinstance(source, KernelSource):
-        return {
-            "symbol": source.symbol,
-            "text": source.text,
-            "prelude": source.prelude if isinstance(source.prelude, str) else list(source.prelude),
-            "needs_error": source.needs_error,
-        }
+    """The fields of a source. Raises UnsupportedError for a size that cannot be represented."""
+    codec = _CPU if isinstance(source, KernelSource) else _gpu(source.dims)
+    written: dict[str, Any] = codec.write(source)  # type: ignore[arg-type]  # the codec of this very kind
+    return written
+
+
+def source_from(fields: Any) -> Source:
+    """The source of a record. Raises ValueError for anything else."""
+    j = Json(fields, "the source")
+    return _gpu(_DIMS.read(j.field("dims"))).read(j) if j.has("grid") else _CPU.read(j)
+
+
+def launch_fields(dims: Sequence[Var]) -> dict[str, Codec[Any]]:
+    """The fields of a CudaSource that its launches read. ``dims``: its symbolic sizes."""
+    size = size_codec({f"n{i}": var for i, var in enumerate(dims)})
+    tensor_map = record(
+        MapParameter,
+        buffer=whole(0, 1 << 12),
+        type=_DTYPE.of("dtype"),
+        shape=many(size),
+        strides=many(size),
+        offset=size,
+        box=many(whole(1, 257)),
+        swizzle=whole().where(lambda n: n in _SWIZZLES, f"one of {', '.join(map(str, _SWIZZLES))}"),
+    ).where(_is_tensor_map, f"a tensor map of up to {_MOST_RANK} dimensions")
     return {
-        "symbol": source.symbol,
-        "text": source.text,
-        "families": list(source.families),
-        "needs_error": source.needs_error,
-        "grid": [_size_record(d, source.dims) for d in source.grid],
-        "threads": source.threads,
-        "shared_bytes": source.shared_bytes,
-        "dims": [v.name for v in source.dims],
-        "cluster": list(source.cluster),
-        "isa": source.isa,
-        "allow": list(source.allow),
-        "maps": [_map_record(m, source.dims) for m in source.maps],
-        "workspace": list(source.workspace),
-        "counters": list(source.counters),
+        "error": FLAG.of("needs_error"),
+        "grid": many(size).where(lambda grid: 1 <= len(grid) <= 3, "one to three sizes"),
+        "threads": whole(1, 1025),
+        "shared_bytes": whole(0, _MOST_SHARED),
+        "cluster": _CLUSTER,
+        "workspace": _OWN,
+        "counters": _OWN,
+        "maps": many(tensor_map),
     }
 
 
-def source_from(record: Mapping[str, Any]) -> Source:
-    """The source of a record. Raises KeyError, TypeError or ValueError for an invalid record."""
-    if "grid" not in record:
-        prelude = record["prelude"]
-        return KernelSource(
-            symbol=record["symbol"],
-            text=record["text"],
-            prelude=prelude if isinstance(prelude, str) else tuple(prelude),
-            needs_error=record["needs_error"],
-        )
-    dims = tuple(Var(name) for name in record["dims"])
-    x, y, z = record["cluster"]
-    return CudaSource(
-        symbol=record["symbol"],
-        text=record["text"],
-        families=tuple(record["families"]),
-        needs_error=record["needs_error"],
-        grid=tuple(_size_from(d, dims) for d in record["grid"]),
-        threads=record["threads"],
-        shared_bytes=record["shared_bytes"],
-        dims=dims,
-        cluster=(x, y, z),
-        isa=record["isa"],
-        allow=tuple(record["allow"]),
-        maps=tuple(_map_from(m, dims) for m in record["maps"]),
-        workspace=tuple(record["workspace"]),
-        counters=tuple(record["counters"]),
+def _gpu(dims: Sequence[Var]) -> Codec[CudaSource]:
+    return record(
+        CudaSource,
+        symbol=TEXT,
+        text=_CODE,
+        families=many(TEXT),
+        isa=TEXT,
+        allow=many(one_of(ALLOWANCES)),
+        dims=Codec(_DIMS.write, lambda _: tuple(dims)),
+        **launch_fields(dims),
     )
 
 
-def _size_record(size: Dim, dims: Sequence[Var]) -> Any:
-    """A number; {"size": i} for the i-th symbolic size; [op, a, b]."""
-    match size:
-        case int():
-            return size
-        case Const(value=value):
-            return int(value)
-        case Var():
-            return {"size": list(dims).index(size)}
-        case Binary(op=op, a=a, b=b):
-            return [op, _size_record(a, dims), _size_record(b, dims)]
-        case _:
-            raise ValueError(f"the size {size!r} cannot be written down")
-
-
-def _size_from(record: Any, dims: Sequence[Var]) -> Dim:
-    match record:
-        case int():
-            return record
-        case {"size": int(i)}:
-            return dims[i]
-        case [str(op), a, b]:
-            return binary(op, index(_size_from(a, dims)), index(_size_from(b, dims)))
-        case _:
-            raise ValueError(f"{record!r} is not a size")
-
-
-def _map_record(m: MapParameter, dims: Sequence[Var]) -> dict[str, Any]:
-    return {
-        "buffer": m.buffer,
-        "dtype": m.dtype.name,
-        "shape": [_size_record(d, dims) for d in m.shape],
-        "strides": [_size_record(d, dims) for d in m.strides],
-        "box": list(m.box),
-        "swizzle": m.swizzle,
-        "offset": _size_record(m.offset, dims),
-    }
-
-
-def _map_from(record: Mapping[str, Any], dims: Sequence[Var]) -> MapParameter:
-    return MapParameter(
-        buffer=record["buffer"],
-        dtype=dtype_named(record["dtype"]),
-        shape=tuple(_size_from(d, dims) for d in record["shape"]),
-        strides=tuple(_size_from(d, dims) for d in record["strides"]),
-        box=tuple(record["box"]),
-        swizzle=record["swizzle"],
-        offset=_size_from(record["offset"], dims),
-    )
+def _is_tensor_map(m: MapParameter) -> bool:
+    return 1 <= len(m.box) <= _MOST_RANK and len(m.shape) == len(m.strides) == len(m.box)

@@ -252,7 +252,7 @@ def put(kernel: int, name: str, value: Any) -> Change:
         (put(0, "sizes", 5), "with arguments that it does not take"),
         (put(0, "error", True), "with arguments that it does not take"),
         (put(0, "symbol", "tm_other"), "does not describe the launch"),
-        (put(0, "maps", [{"buffer": 9}]), "has no shape"),
+        (put(0, "maps", [{"buffer": 9}]), "has no type"),
         (put(0, "maps", [{"buffer": 9, "type": "f16", "shape": [8], "strides": [1], "offset": 0, "box": [8],
                           "swizzle": 0}]), "with arguments that it does not take"),
         (put(0, "maps", [{"buffer": 0, "type": "f16", "shape": [8], "strides": [1], "offset": 0, "box": [8],

@@ -21,7 +21,6 @@ from onnx import helper
 import taskmap
 from taskmap.archive import file as archive_file
 from taskmap.archive.file import ArchiveEntry, ArchiveFile, write_archive
-from taskmap.archive.sizes import record_of, size_from
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.ir.construct import binary, cast, compare, minimum, select, unary
 from taskmap.ir.errors import InputError, UnsupportedError
@@ -29,6 +28,7 @@ from taskmap.ir.nodes import Call, Dim, Expr, Var
 from taskmap.ir.types import f64, i64
 from taskmap.ir.util import atomic_write
 from taskmap.ir.util.atomic_write import replaced
+from taskmap.util.size_codec import record_of, size_from
 from tests.archive.archives import flags, host_operators, splits
 from tests.onnx.models import FLOAT, branch, detections, loop, mlp, model
 
@@ -146,9 +146,9 @@ def test_replacing_a_file_on_another_kind_of_file_system(target: Path, monkeypat
     [
         (
             host_operators(),
-            ["TopK: runs on the host (sorting many elements)", "Pow: runs on the host", "NonZero", "depends on data"],
+            ["TopK: runs on the host (sorting many elements)", "Pow: runs on the host", "NonZero", "depend on data"],
         ),
-        (loop()[0], ["Loop", "depends on data"]),
+        (loop()[0], ["Loop", "depend on data"]),
         (branch()[0], ["the values of the input 'x' decide"]),
         (detections()[0], ["Compress"]),
         (flags(), ["the values of the input 'flag' decide"]),

@@ -14,8 +14,8 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Binary, Call, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
 from taskmap.ir.types import boolean, f64, i64
+from taskmap.util.codec import LARGEST, Codec, Json
 
-LARGEST = 1 << 62
 _DEEPEST = 60
 _BINARY = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "tdiv", "tmod", "min", "max", "and", "or", "xor"})
 _UNARY = frozenset({"neg", "not", "abs"})
@@ -73,6 +73,19 @@ def size_from(record: Any, names: Mapping[str, Var]) -> Dim:
         raise ValueError(f"{_short(r)} is not a size")
 
     return int(record) if type(record) is int and abs(record) < LARGEST else go(record, _DEEPEST)
+
+
+def size_codec(variables: Mapping[str, Var]) -> Codec[Dim]:
+    """Sizes of these variables, by the names that they have in the document."""
+    names = {var: name for name, var in variables.items()}
+
+    def read(j: Json) -> Dim:
+        try:
+            return size_from(j.value, variables)
+        except ValueError as error:
+            raise ValueError(f"{j.path}: {error}") from error
+
+    return Codec(lambda size: record_of(size, names), read)
 
 
 def _node(op: str, operands: Sequence[Expr]) -> Expr:
