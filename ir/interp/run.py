@@ -452,7 +452,7 @@ class _Machine:
             if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
                 counts, kept = list(mapping.task_shape), list(range(len(mapping.task_shape)))
                 if len(counts) != len(extents) or any(n % c for n, c in zip(extents, counts, strict=True)):
-                    raise VerifyError(f"{mapping} cannot share out a copy of {list(extents)}")
+                    raise VerifyError(f"{mapping} cannot divide a copy of {list(extents)}")
             else:
                 kept = long
             shape = [n // c for n, c in zip(extents, counts, strict=True)]

@@ -110,7 +110,7 @@ def instruction_named(name: str) -> Instruction:
     if name in known:
         return known[name]
     close = get_close_matches(name, known, n=3)
-    raise InputError(f"there is no instruction {name!r}", hint=f"Is one of {', '.join(close)} meant?" if close else "")
+    raise InputError(f"there is no instruction {name!r}", hint=f"Did you mean {' or '.join(close)}?" if close else "")
 
 
 @dataclass(frozen=True, slots=True)

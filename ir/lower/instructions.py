@@ -175,7 +175,9 @@ def _check_start(s: Invoke, r: Region, shape: Sequence[int], multiples: Multiple
         known = constant_value(start)
         wrong = int(known) % n if known is not None else multiples.of(start) % (n & -n)
         if wrong:
-            raise _refused(s, f"the region of {r.buffer!r} begins at {print_expr(start)}: is it a multiple of {n}?")
+            raise _refused(
+                s, f"the region of {r.buffer!r} begins at {print_expr(start)}, which may not be a multiple of {n}."
+            )
 
 
 def _in_memory(
@@ -200,7 +202,7 @@ def _in_memory(
     if found is None or tuple(n for n in shape if n != 1) != tuple(
         n for n in _constant_shape(s, held_region) if n != 1
     ):
-        raise _refused(s, f"a region of {list(shape)} in memory does not go with one of {list(held_region.shape)}.")
+        raise _refused(s, f"a region of {list(shape)} in memory does not match one of {list(held_region.shape)}.")
     dims = _matching(shape, _constant_shape(s, held_region))
     matrix, row = lane // 8, lane % 8
     if instruction.spec.count == 1:

@@ -80,7 +80,7 @@ class _Lowering:
     def stmt(self, s: Stmt) -> Body | None:
         if isinstance(s, Move):
             if s.mapping is not None:
-                return self.shared_out(s, s.mapping)
+                return self.divided(s, s.mapping)
             if _owner(s.dst) is not None or _owner(s.src) is not None:
                 return self.distributed(s)
         if isinstance(s, MatMul) and _owner(s.c) is not None:
@@ -94,7 +94,7 @@ class _Lowering:
 
     # Copies
 
-    def shared_out(self, s: Move, mapping: TaskMapping) -> Body:
+    def divided(self, s: Move, mapping: TaskMapping) -> Body:
         """A copy in which each task of the mapping is a chunk of the regions."""
         b = Builder(s.source)
         shape = _shape(s.dst)
@@ -102,7 +102,7 @@ class _Lowering:
         tasks = mapping.task_shape
         if len(tasks) != len(long) or any(shape[d] % t for d, t in zip(long, tasks, strict=False)):
             raise LoweringError(
-                f"{mapping} cannot share out a copy of {list(shape)}",
+                f"{mapping} cannot divide a copy of {list(shape)}",
                 where=s.source,
                 why=f"its {list(tasks)} tasks are not whole chunks of it.",
             )
@@ -515,7 +515,7 @@ def _owner(r: Region) -> TaskMapping | None:
 def _shape(r: Region) -> tuple[int, ...]:
     shape = tuple(static_size(n) for n in r.shape)
     if None in shape:
-        raise LoweringError(f"threads cannot share out a part of {r.buffer!r}", why="its size is symbolic.")
+        raise LoweringError(f"threads cannot divide a part of {r.buffer!r}", why="its size is symbolic.")
     return shape  # type: ignore[return-value]  # no None is in it
 
 

@@ -178,7 +178,7 @@ def test_a_copy_that_its_mapping_does_not_divide_is_refused() -> None:
     def odd(a: f32[10, 8], c: f32[10, 8]):
         move(c, a, by=spatial(4, 8).on(thread))
 
-    with pytest.raises(LoweringError, match="cannot share out a copy") as caught:
+    with pytest.raises(LoweringError, match="cannot divide a copy") as caught:
         lower(odd, target=SM80)
     assert "test_specs_gpu.py" in str(caught.value)
 
