@@ -22,7 +22,7 @@ def test_the_code_of_a_page_runs(page: str) -> None:
         exec(compile(block, f"{page}, block {number}", "exec"), names)
 
 
-@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")))
 def test_files_that_a_page_names_exist(page: str) -> None:
     """Paths in backticks that look like files of this repository do."""
     text = (DOCS / page).read_text(encoding="utf-8")
@@ -33,8 +33,8 @@ def test_files_that_a_page_names_exist(page: str) -> None:
 
 
 def test_every_guide_is_in_the_index() -> None:
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "index.md").read_text(encoding="utf-8")))
-    assert linked == {page.name for page in DOCS.glob("*.md")} - {"index.md"}
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (DOCS / "index.md").read_text(encoding="utf-8")))
+    assert linked == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"}
 
 
 def test_the_reference_has_the_public_modules() -> None:
@@ -49,3 +49,10 @@ def test_the_site_has_every_guide() -> None:
     nav = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     pages = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
     assert sorted(re.findall(r"[\w/-]+\.md", nav)) == pages
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (DOCS / "design").glob("*.md")))
+def test_a_design_note_says_what_was_rejected(page: str) -> None:
+    text = (DOCS / "design" / page).read_text(encoding="utf-8")
+    assert re.findall(r"^\*\*(Idea|Non-goals|Rejected)\.\*\*", text, flags=re.M) == ["Idea", "Non-goals", "Rejected"]
+    assert len(text.splitlines()) < 60

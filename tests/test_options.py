@@ -90,7 +90,7 @@ def test_the_constructor_refuses_too() -> None:
 def test_a_typo_in_a_record_of_options_is_one_of_ours() -> None:
     with pytest.raises(InvalidOptionError, match=r"unknown option 'thread'\n  Did you mean 'threads'\?"):
         Options(thread=2)  # type: ignore[call-arg]
-    with pytest.raises(InvalidOptionError, match="there are"):
+    with pytest.raises(InvalidOptionError, match=r"Options has \d+ fields, but 99 values"):
         Options(*range(99))  # pyright: ignore[reportArgumentType]
 
 
