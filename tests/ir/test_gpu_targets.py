@@ -41,7 +41,7 @@ def test_an_instruction_set_has_the_data_of_a_typical_gpu() -> None:
     assert cpu_target("avx2", 2).capability == 0
 
 
-def test_newer_targets_have_what_older_ones_have_but_not_their_own_additions() -> None:
+def test_newer_targets_include_older_ones_without_their_specific_additions() -> None:
     assert at_least("sm_80")(cuda_target("sm_90a"))
     assert not at_least("sm_80")(cuda_target("sm_75"))
     assert only("sm_90a")(cuda_target("sm_90a"))

@@ -19,7 +19,7 @@ GENERAL = {Expr: ("dtype", "lanes"), Stmt: ("source",)}
 """The fields that all nodes of a kind have; the table's head lists them once."""
 
 
-def test_the_page_is_what_the_classes_say(request: pytest.FixtureRequest) -> None:
+def test_the_page_matches_the_classes(request: pytest.FixtureRequest) -> None:
     written = PAGE.read_text(encoding="utf-8")
     head, opened, rest = written.partition("```text\n")
     _, closed, tail = rest.partition("```\n")

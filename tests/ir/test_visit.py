@@ -133,7 +133,7 @@ def test_an_if_that_is_decided_leaves_its_branch() -> None:
     assert substitute(body, {j: index(2)}) == ()
 
 
-def test_map_body_keeps_what_does_not_change() -> None:
+def test_map_body_keeps_unchanged_statements() -> None:
     body = (For(i, index(4), LoopKind.SERIAL, (Store(X, (i, i), X[i, i]),)),)
     assert map_body(body) is body
     assert map_body(body, stmt=lambda s: () if isinstance(s, Store) else None)[0].body == ()  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ def test_a_fresh_copy_computes_the_same_and_shares_no_definition(kernel: nodes.K
     assert structure(kernel.body) == structure(copy.body)
 
 
-def test_fresh_renames_only_what_is_defined_inside() -> None:
+def test_fresh_renames_only_names_defined_inside() -> None:
     t = Var("t", i64)
     (let, store) = fresh((Let(t, j + 1), Store(X, (t, j), X[t, j])))
     assert isinstance(let, Let)

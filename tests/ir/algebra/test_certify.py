@@ -133,7 +133,7 @@ def test_certificates_are_values() -> None:
         certificate.sectors = 0  # type: ignore[misc]
 
 
-def test_what_cannot_be_certified_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accesses_that_cannot_be_certified_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MappingError, match="one of global, shared, register"):
         LOAD.certify(scope="constant")
     with pytest.raises(MappingError, match="1, 2, 4, 8 or 16 bytes"):

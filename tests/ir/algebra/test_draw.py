@@ -33,7 +33,7 @@ def test_text() -> None:
     assert repr(ACCUMULATOR.draw()) == str(ACCUMULATOR.draw())
 
 
-def test_one_dimension_is_a_row_and_none_a_cell() -> None:
+def test_one_dimension_is_a_row_and_zero_a_cell() -> None:
     assert cells(spatial(4).draw()) == [["0", "1", "2", "3"]]
     assert cells(repeat().draw()) == [["0"]]
 

@@ -261,7 +261,7 @@ def test_empty_and_scalar_layouts() -> None:
         lambda: blocked("16c", 4),
     ],
 )
-def test_what_is_no_layout_is_refused(make: object) -> None:
+def test_invalid_layouts_are_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(LayoutError, match=r"is not a layout|does not describe"):
         make()
@@ -358,7 +358,7 @@ def test_shape_stride_through_blocks() -> None:
         (spatial(1, 16, 1) * repeat(1, 3, 1)).shape_stride(blocked("NCW16c", 1, 48, 2))
 
 
-def test_shape_stride_of_what_does_not_fit() -> None:
+def test_shape_stride_of_mappings_that_do_not_fit() -> None:
     with pytest.raises(LayoutError, match="do not index a layout of shape 4"):
         spatial(8).shape_stride(row_major(4))
     with pytest.raises(LayoutError, match="do not index"):

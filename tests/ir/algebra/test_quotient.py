@@ -38,7 +38,7 @@ def test_a_quotient_times_its_divisor_is_the_mapping(whole: TaskMapping, inner: 
     assert found is None or found * inner == whole
 
 
-def test_what_is_no_composition_has_no_quotient() -> None:
+def test_mappings_that_are_not_compositions_have_no_quotient() -> None:
     assert quotient(spatial(4, 4), repeat(2, 2)) is None
     assert quotient(spatial(4, 4), spatial(3, 1)) is None
     assert quotient(repeat(4, 4), repeat(2, 2)) is None  # in row-major order a row is not two halves of tiles

@@ -57,7 +57,7 @@ def test_bounds(expr: Expr, lo: float, hi: float) -> None:
     assert bounds(expr, ENV) == Interval(lo, hi)
 
 
-def test_types_bound_what_is_not_known() -> None:
+def test_types_bound_unknown_values() -> None:
     assert type_range(i8) == Interval(-128, 127)
     assert type_range(u8) == Interval(0, 255)
     assert type_range(i16).hi == 32767
@@ -101,7 +101,7 @@ FACTS = Facts().within(i, ENV[i]).within(j, ENV[j])
 
 @settings(max_examples=150)
 @given(index_exprs(), index_exprs(), index_exprs(), index_exprs())
-def test_what_is_proved_is_true_wherever_what_is_assumed_is(a: Expr, b: Expr, c: Expr, d: Expr) -> None:
+def test_proved_inequalities_hold_under_their_assumptions(a: Expr, b: Expr, c: Expr, d: Expr) -> None:
     held = {tuple(at.values()) for at, value in values(cast(c < d, i64)) if value}
     for facts, where in ((FACTS, None), (FACTS.assume(c < d), held)):
         if facts.at_most(a, b):

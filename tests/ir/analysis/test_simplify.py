@@ -47,7 +47,7 @@ def atoms(w: World) -> st.SearchStrategy[Expr]:
 
 @given(st.integers(0, 6), st.integers(-9, 9), st.integers(-9, 9), st.integers(-500, 500), st.data())
 @settings(max_examples=60)
-def test_what_lies_above_all_bits_is_taken_out(bits: int, a: int, b: int, c: int, data: st.DataObject) -> None:
+def test_terms_above_all_bits_are_taken_out(bits: int, a: int, b: int, c: int, data: st.DataObject) -> None:
     i, j, k = Var("i"), Var("j"), Var("k")
     s = Simplifier()
     s.bind(k, 1 << bits)
@@ -165,7 +165,7 @@ def test_no_variable_appears(e: Expr) -> None:
     assert {v for v in walk_exprs(WORLD.simplifier()(e)) if isinstance(v, Var)} <= before
 
 
-def test_what_schedules_rely_on() -> None:
+def test_simplifications_that_schedules_rely_on() -> None:
     n, m = WORLD.sizes
     i, j, k, r = WORLD.loops
     s = WORLD.simplifier()
@@ -190,7 +190,7 @@ def test_an_unknown_sign_proves_nothing() -> None:
         assert not isinstance(s(unknown), type(const(0, i64))), unknown
 
 
-def test_a_quotient_by_a_size_loses_what_both_sides_share() -> None:
+def test_a_quotient_by_a_size_loses_common_factors() -> None:
     n, row, column = Var("n"), Var("row"), Var("column")
     s = Simplifier()
     s.bind_range(n, (1, float("inf")))

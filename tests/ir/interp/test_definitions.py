@@ -36,7 +36,7 @@ def test_matmul(m: int, n: int, k: int) -> None:
     np.testing.assert_allclose(got, a.astype(np.float64) @ b, rtol=1e-6, atol=1e-6)
 
 
-def test_a_sum_of_products_over_an_axis_that_one_or_no_factor_has() -> None:
+def test_a_sum_of_products_over_an_axis_of_one_or_neither_factor() -> None:
     a, b = formal("a", (3, 4), f64), formal("b", (3,), f64)
     x, y = RNG.normal(size=(3, 4)), RNG.normal(size=3)
     r, s = Var("r"), Var("s")

@@ -268,7 +268,7 @@ def reverse_in_shared(meet: bool = True) -> tuple[Kernel, Buffer, Buffer]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_threads_meet_at_barriers(seed: int) -> None:
+def test_threads_synchronise_at_barriers(seed: int) -> None:
     kernel, x, y = reverse_in_shared()
     a = rng.standard_normal((3, 8)).astype(np.float32)
     np.testing.assert_array_equal(interpret(kernel, {x: a}, seed=seed)[y], a[:, ::-1])
@@ -398,7 +398,7 @@ def test_mistakes_are_reported(title: str, write: Any, launch: dict[str, Any], m
         interpret(make([X], Y, write, **launch), {X: ONES})
 
 
-def test_a_missing_barrier_is_seen_whatever_the_order() -> None:
+def test_a_missing_barrier_is_seen_in_any_order() -> None:
     kernel, x, _ = reverse_in_shared(meet=False)
     for seed in range(5):
         with pytest.raises(VerifyError, match=r"race on row|read before anything was written"):
@@ -413,7 +413,7 @@ def test_an_error_names_the_statement() -> None:
     )
 
 
-def test_a_select_may_discard_what_is_uninitialised() -> None:
+def test_a_select_may_discard_uninitialised_values() -> None:
     def write(b: Builder) -> None:
         t = b.allocate("t", f32, (8,))
         with b.loop("i", 4) as i:

@@ -20,7 +20,7 @@ RNG = np.random.default_rng()
 LANES = np.arange(32)
 
 
-def test_what_only_orders_has_no_value() -> None:
+def test_ordering_instructions_have_no_value() -> None:
     for name in ("fence_gpu", "cp_async_commit", "mbarrier_wait", "cluster_arrive", "setmaxnreg_inc"):
         with pytest.raises(InputError, match=f"{name}.* does not compute or move anything"):
             execute(instruction_named(name))
@@ -107,7 +107,7 @@ def test_a_box_holds_the_tensor_and_zeros_around_it(case: Case) -> None:
 
 @given(boxes())
 @settings(deadline=None, max_examples=60)
-def test_what_is_stored_is_loaded_again(case: Case) -> None:
+def test_stored_boxes_are_loaded_again(case: Case) -> None:
     shape, box, coordinates, swizzle = case
     tensor = np.zeros(shape, np.float32)
     shared = np.arange(1, np.prod(box) + 1, dtype=np.float32)
@@ -129,7 +129,7 @@ def test_what_is_stored_is_loaded_again(case: Case) -> None:
         ((4, 4), (0, 0), 4, 16, "there is no swizzle of 16"),
     ],
 )
-def test_boxes_that_the_engine_cannot_copy(
+def test_boxes_that_tma_cannot_copy(
     box: tuple[int, ...], coordinates: tuple[int, ...], bytes: int, swizzle: int, why: str
 ) -> None:
     with pytest.raises(InputError, match=why):
@@ -146,7 +146,7 @@ def test_boxes_that_the_engine_cannot_copy(
     st.sampled_from((0, 32, 64, 128)),
 )
 @settings(deadline=None, max_examples=50)
-def test_a_descriptor_says_what_was_put_in(start: int, leading: int, stride: int, swizzle: int) -> None:
+def test_a_descriptor_decodes_to_its_fields(start: int, leading: int, stride: int, swizzle: int) -> None:
     descriptor = Descriptor(start % (1 << 14) * 16, leading * 16, stride * 16, swizzle)
     assert decode(descriptor.encode()) == descriptor
     assert descriptor.encode() < 1 << 64
@@ -160,7 +160,7 @@ def test_descriptors_that_cannot_be(start: int, leading: int, swizzle: int) -> N
 
 @pytest.mark.parametrize("swizzle", [32, 64, 128])
 @pytest.mark.parametrize("bytes", [1, 2, 4])
-def test_a_box_of_the_copy_engine_is_an_operand_of_wgmma(swizzle: int, bytes: int) -> None:
+def test_a_tma_box_is_an_operand_of_wgmma(swizzle: int, bytes: int) -> None:
     """Rows of k as wide as the swizzle, 64 of them: stride is eight rows, and the start moves along k."""
     width, k = swizzle // bytes, 32 // bytes
     tensor = np.arange(64 * width).reshape(64, width)
@@ -363,7 +363,7 @@ def test_a_store_of_matrices_undoes_its_distribution() -> None:
     np.testing.assert_array_equal(collect(distribute(tile, owner), owner), tile)
 
 
-def test_store_box_keeps_what_lies_outside() -> None:
+def test_store_box_keeps_elements_outside_the_box() -> None:
     tensor = RNG.standard_normal((4, 8)).astype(np.float32)
     stored = store_box(tensor, (2, 4), (2, 1), np.zeros(8, np.float32), 4)
     assert np.count_nonzero(stored != tensor) == 8

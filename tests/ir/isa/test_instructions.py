@@ -179,7 +179,7 @@ def test_the_best_comes_first() -> None:
         (cpu_target("generic", 1), MoveSpec(1, boolean), "smaller than the smallest"),
     ],
 )
-def test_why_there_is_none(target: Target, spec: MatMulSpec | MoveSpec, reason: str) -> None:
+def test_reasons_for_finding_no_instruction(target: Target, spec: MatMulSpec | MoveSpec, reason: str) -> None:
     found = instructions_for(target, spec)
     assert found.instructions == ()
     with pytest.raises(AssertionError, match=reason):
@@ -195,7 +195,7 @@ def test_at_least() -> None:
     assert at_least("sm_90")(gpu("sm_90a"))
 
 
-def test_what_an_architecture_adds_is_its_own() -> None:
+def test_additions_of_an_architecture_are_specific_to_it() -> None:
     assert only("sm_90a")(gpu("sm_90a"))
     assert not only("sm_90a")(gpu("sm_90"))
     assert not only("sm_90a")(gpu("sm_100a"))

@@ -193,7 +193,7 @@ def test_exchanges_between_lanes() -> None:
     assert (result[buffers["w"]] == 0x55555555).all()
 
 
-def test_atomics_add_up_and_give_what_was_there() -> None:
+def test_atomics_add_up_and_return_previous_values() -> None:
     add, reduce_add = instruction("atomic_add_i32"), instruction("red_add_i32")
 
     @kernel(grid=(2,), threads=32)
@@ -208,7 +208,7 @@ def test_atomics_add_up_and_give_what_was_there() -> None:
     assert result[seen].tolist() == list(range(64))
 
 
-def test_a_producer_and_a_consumer_meet_at_an_mbarrier() -> None:
+def test_a_producer_and_a_consumer_synchronise_at_an_mbarrier() -> None:
     init, arrive, wait = (instruction(f"mbarrier_{what}") for what in ("init", "arrive", "wait"))
 
     @kernel(grid=(1,), threads=64)
@@ -232,7 +232,7 @@ def test_a_producer_and_a_consumer_meet_at_an_mbarrier() -> None:
         assert result.tolist() == (x[::-1] * 2).tolist()
 
 
-def test_waiting_for_what_nobody_completes_is_an_error() -> None:
+def test_waiting_for_an_mbarrier_without_arrivals_is_an_error() -> None:
     init, wait = instruction("mbarrier_init"), instruction("mbarrier_wait")
 
     @kernel(grid=(1,), threads=32)
@@ -248,7 +248,7 @@ def test_waiting_for_what_nobody_completes_is_an_error() -> None:
         interpret(stuck, {})
 
 
-def test_named_barriers_let_some_threads_meet() -> None:
+def test_named_barriers_synchronise_some_threads() -> None:
     sync = instruction("barrier_sync")
 
     @kernel(grid=(1,), threads=96)
@@ -264,7 +264,7 @@ def test_named_barriers_let_some_threads_meet() -> None:
     assert interpret(some, {source: x})[target].tolist() == x[::-1].tolist()
 
 
-def test_what_the_interpreter_cannot_do_it_says() -> None:
+def test_instructions_that_the_interpreter_refuses() -> None:
     arrive = instruction("mbarrier_arrive_remote")
 
     @kernel(grid=(2,), threads=32, cluster=(2,))

@@ -81,7 +81,7 @@ def test_how_it_reads() -> None:
     )
 
 
-def test_passes_leave_alone_what_has_no_mapping() -> None:
+def test_passes_leave_kernels_without_mappings_unchanged() -> None:
     plain = Kernel("k", (), (), (), ())
     assert run_pipeline(PASSES, plain) is plain
 

@@ -80,7 +80,7 @@ def test_counters_are_left_at_0() -> None:
     assert [p.kind for p in report.problems] == ["misuse"]
 
 
-def test_what_it_is_is_in_the_text_the_symbol_and_the_record() -> None:
+def test_it_is_part_of_the_text_the_symbol_and_the_record() -> None:
     kernel = total()
     assert "own parts: f32[5]" in print_kernel(kernel)
     assert "counters counters: i32[2]" in print_kernel(kernel)
@@ -99,7 +99,7 @@ def test_what_it_is_is_in_the_text_the_symbol_and_the_record() -> None:
         ({"workspace": (Buffer("w", f32, (4,)),), "grid": (), "threads": 0}, "which only GPU launches have"),
     ],
 )
-def test_what_it_cannot_be(wrong: dict[str, object], why: str) -> None:
+def test_invalid_workspace_and_counters(wrong: dict[str, object], why: str) -> None:
     plain = Kernel("plain", (), (), (), (), grid=(1,), threads=32)
     assert not list(flaws(plain, RULES))
     found = [f.why for _, f in flaws(replace(plain, **wrong), RULES)]  # type: ignore[arg-type]  # fields of a kernel

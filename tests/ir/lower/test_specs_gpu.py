@@ -220,7 +220,7 @@ def test_a_part_of_a_distributed_tile_cannot_be_moved() -> None:
 
 @settings(max_examples=15)
 @given(gpu_kernels(), st.integers(0, 3))
-def test_every_pass_keeps_what_random_kernels_do(k: Kernel, seed: int) -> None:
+def test_every_pass_preserves_the_semantics_of_random_kernels(k: Kernel, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.integers(-9, 10, (ROWS, COLS)).astype(np.float32)
     dims = dict.fromkeys(k.dims, 5)

@@ -191,7 +191,7 @@ def test_conditions_become_branches_and_selects() -> None:
     np.testing.assert_allclose(run(clip, x), expected)
 
 
-def test_what_a_condition_guards_is_read_in_bounds() -> None:
+def test_guarded_loads_stay_in_bounds() -> None:
     @kernel
     def shift(x: f32[n], y: f32[n]):
         for i in range(n):
@@ -275,7 +275,7 @@ def test_functions() -> None:
     np.testing.assert_allclose(run(functions, x), expected, rtol=1e-5)
 
 
-def test_comprehensions_and_sums_over_what_is_known() -> None:
+def test_comprehensions_and_sums_over_known_values() -> None:
     weights = [0.25, 0.5, 0.25]
 
     @kernel

@@ -263,7 +263,7 @@ BROKEN_LOWERED: list[tuple[str, str, Kernel]] = [
 @pytest.mark.parametrize(
     ("rule", "title", "kernel"), BROKEN_LOWERED, ids=[f"{r}: {t}" for r, t, _ in BROKEN_LOWERED]
 )  # fmt: skip
-def test_what_lowering_must_remove(rule: str, title: str, kernel: Kernel) -> None:
+def test_constructs_that_lowering_must_remove(rule: str, title: str, kernel: Kernel) -> None:
     assert rule in [r.name for r, _ in flaws(kernel, LOWERED)]
     verify(kernel)
 
@@ -299,7 +299,7 @@ def test_kernels_in_order_are_accepted(kernel: Kernel) -> None:
     verify(kernel)
 
 
-def test_what_is_not_proved_is_listed() -> None:
+def test_unproved_accesses_are_listed() -> None:
     kernel = cpu(loop(store(SYMBOLIC[P])), loop(If(Q < N, (store(SYMBOLIC[Q]),)), var=Q))
     (access,) = unproved(kernel)
     assert str(access) == "index i of dimension 0 of s lies in [0, 7], and the extent is n"
