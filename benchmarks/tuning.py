@@ -31,7 +31,8 @@ from tqdm import tqdm
 from benchmarks.models import MODELS
 from benchmarks.report import Check, Report, parser, start
 from benchmarks.tuning_spent import Spent
-from taskmap.compile.driver import new_session
+from taskmap.compile.session import new_session
+from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.options import Options
@@ -107,8 +108,8 @@ class _Collector(Choices):
 
     found: Counter[Problem] | None = None
 
-    def tune(self, tasks: Sequence[Task], show: Show) -> None:  # type: ignore[override]  # a sequence is an iterable
-        every = (problem(task, self.target, self.hints) for task in tasks)
+    def tune(self, tasks: Sequence[Task], hints: Mapping[Var, int], show: Show) -> None:  # type: ignore[override]  # a sequence is an iterable
+        every = (problem(task, self.target, hints) for task in tasks)
         self.found = Counter(p for p in every if p is not None)
         raise _EnoughError
 

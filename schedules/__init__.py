@@ -77,7 +77,7 @@ _TUNABLE = {
     "cuda": (Template("cuda.matmul", _find_cuda_matmul, _read_cuda_matmul),),
 }
 """Templates with tunable configurations, by kind of target."""
-_NO_HINTS: Mapping[Var, int] = MappingProxyType({})
+NO_HINTS: Mapping[Var, int] = MappingProxyType({})
 _ANY_SIZE = 64
 """The size assumed for a symbolic dimension when only the choice of template matters."""
 
@@ -112,7 +112,7 @@ def scheduled(task: Task, target: Target, config: Config | None = None, attempt:
     return ScheduledKernel(schedule_pointwise(task, target), "cpu.pointwise")
 
 
-def problem(task: Task, target: Target, hints: Mapping[Var, int] = _NO_HINTS) -> Problem | None:
+def problem(task: Task, target: Target, hints: Mapping[Var, int] = NO_HINTS) -> Problem | None:
     """The tunable part of a task: its anchor in canonical form, with the values of ``hints`` for symbolic sizes. None
     if no template of the task has a choice of configurations."""
     return next((p for t in _TUNABLE.get(target.kind, ()) if (p := t.find(task, target, hints)) is not None), None)
@@ -138,6 +138,7 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
 
 
 __all__ = [
+    "NO_HINTS",
     "Config",
     "Problem",
     "ScheduledKernel",

@@ -15,8 +15,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from taskmap.compile.aten import compile_aten
-from taskmap.compile.driver import Session, new_session
 from taskmap.compile.recurrent_layers import keep_layers
+from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.options import Options
 from taskmap.targets.devices import device_of

@@ -35,7 +35,7 @@ from taskmap.backend.program.executable import Extern, TimedRun
 from taskmap.backend.program.structure import ExternCall, Program
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.driver import Session
+from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.target import Target, gpu_named
 from taskmap.options import Options

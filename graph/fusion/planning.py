@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from taskmap.graph.analysis.access import Accesses
 from taskmap.graph.analysis.classify import definition
@@ -26,7 +27,7 @@ from taskmap.ir.nodes import Dim
 from taskmap.ir.task import Task
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Nodes that become one kernel.
 
@@ -48,13 +49,13 @@ class Group:
     once: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """Steps in running order (each a group or an extern node), the placement of every value, and the outputs."""
 
-    steps: list[Group | Node]
-    placements: dict[Node, Placement]
-    outputs: list[Node | None]
+    steps: tuple[Group | Node, ...]
+    placements: Mapping[Node, Placement]
+    outputs: tuple[Node | None, ...]
 
     def __str__(self) -> str:
         return "\n".join(s.op if isinstance(s, Node) else f"{s.kind:12}{s.name}" for s in self.steps)
@@ -108,7 +109,7 @@ class _Planner:
         placements.update({n: self._place(n, self.strides) for n in written})
         placements.update(self.views)
         steps = [self._step(c, placements) for c in clusters if c.kind != "fixed" or c.nodes[0].op == "extern"]
-        return Plan(steps, placements, list(self.graph.outputs))
+        return Plan(tuple(steps), MappingProxyType(placements), tuple(self.graph.outputs))
 
     def _is_computed(self, node: Node) -> bool:
         return node.is_compute and node not in self.in_place

@@ -13,8 +13,8 @@ from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.memory_plan import MemoryPlan, plan_memory
 from taskmap.backend.program.structure import Program
 from taskmap.compile.binding import Binding, View
-from taskmap.compile.driver import Compilation
 from taskmap.compile.frozen import FrozenGraph
+from taskmap.compile.session import Compilation
 from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.planning import Group

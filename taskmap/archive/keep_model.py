@@ -18,7 +18,7 @@ from taskmap.archive.write import ArchiveWriter
 from taskmap.backend.cpu.compile import team_file
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.inventory import stored_objects
-from taskmap.compile.driver import Compilation, Fallback
+from taskmap.compile.session import Compilation, Fallback
 from taskmap.ir.errors import TaskmapError, UnsupportedError
 from taskmap.onnx.kept_models import SYMBOL, Request, stamps
 from taskmap.onnx.model import OnnxModel

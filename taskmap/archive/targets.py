@@ -28,7 +28,7 @@ from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.sim.unit import ENGINE_SYMBOL, entry_symbol
 from taskmap.backend.store.inventory import stored_objects
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.driver import Session, new_session
+from taskmap.compile.session import Session, new_session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, UnsupportedError
 from taskmap.ir.target import Target

@@ -25,7 +25,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.program.memory_plan import ALIGNMENT
 from taskmap.backend.program.structure import Launch
 from taskmap.backend.store.scratch import Scratch
-from taskmap.compile.driver import Compilation, Session
+from taskmap.compile.session import Compilation, Session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.read.assumptions import Check
 from taskmap.graph.importers.onnx.read.elements import held_in, numpy_type

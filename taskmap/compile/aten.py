@@ -12,9 +12,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from taskmap.compile.aliases import hidden_bases, take_aliases
-from taskmap.compile.driver import Fallback, Session, compile_graph
+from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
 from taskmap.compile.random_order import number_random
+from taskmap.compile.session import Fallback, Session
 from taskmap.compile.without_memory import unless_without_memory
 from taskmap.graph.importers.torch.fx import read_fx
 from taskmap.graph.nodes import Node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import replace
 
 import torch
 
@@ -20,15 +21,16 @@ def number_random(graph: Graph) -> None:
         node.attrs[_RANK] = rank
 
 
-def restore_random_order(plan: Plan) -> None:
-    """Reorder the steps so that numbered nodes follow their numbers, with as few other changes as possible.
+def in_random_order(plan: Plan) -> Plan:
+    """``plan`` with its steps reordered so that numbered nodes follow their numbers, with as few other changes as
+    possible.
 
     If fusion has made that impossible, the steps stay as they are.
     """
     steps = plan.steps
     drawing = [i for i, s in enumerate(steps) if isinstance(s, Node) and _RANK in s.attrs]
     if drawing == sorted(drawing, key=lambda i: _rank(steps[i])):
-        return
+        return plan
     after = _dependents(plan)
     chain = sorted(drawing, key=lambda i: _rank(steps[i]))
     for first, second in itertools.pairwise(chain):
@@ -46,8 +48,9 @@ def restore_random_order(plan: Plan) -> None:
             waiting[follower] -= 1
             if waiting[follower] == 0:
                 heapq.heappush(ready, follower)
-    if len(order) == len(steps):
-        plan.steps = [steps[i] for i in order]
+    if len(order) < len(steps):
+        return plan
+    return replace(plan, steps=tuple(steps[i] for i in order))
 
 
 def _rank(step: Group | Node) -> int:

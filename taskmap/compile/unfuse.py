@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
 from taskmap.graph.analysis.placement import Placement, row_major
-from taskmap.graph.fusion.planning import Group, Plan
+from taskmap.graph.fusion.planning import Group
 from taskmap.graph.fusion.tasks import build_task
 from taskmap.graph.nodes import Node
 from taskmap.ir.errors import TaskmapError
 
 
-def unfuse(plan: Plan, group: Group, available: set[Node], reason: TaskmapError) -> list[Group]:
-    """One group for each node of ``group``, in order, each value in memory of its own; empty for a group of one node.
+def unfuse(
+    placements: Mapping[Node, Placement], group: Group, available: AbstractSet[Node], reason: TaskmapError
+) -> tuple[list[Group], dict[Node, Placement]]:
+    """One group for each node of ``group``, in order, each value in memory of its own; none for a group of one node.
+    Also the places of the values that had none in ``placements``.
 
-    ``available``: the values that earlier steps have computed. ``plan.placements`` gains places for values that
-    were not in memory before. Every new group records ``reason``.
+    ``available``: the values that earlier steps have computed. Every new group records ``reason``.
     """
     if len(group.nodes) < 2:
-        return []
+        return [], {}
     parts: list[Group] = []
+    added: dict[Node, Placement] = {}
+    computed = set(available)
     outputs = set(group.outputs)
     inputs = set(group.inputs)
     for node in group.nodes:
-        if node in inputs or (node in available and node not in outputs):
+        if node in inputs or (node in computed and node not in outputs):
             continue
-        place = plan.placements.get(node)
+        place = placements.get(node)
         if place is not None and place.root is not node and node not in outputs:
             continue  # a view of a value in memory
-        if node not in plan.placements:
-            plan.placements[node] = Placement(node, row_major(node.shape))
+        if node not in placements:
+            added[node] = Placement(node, row_major(node.shape))
         sources = list(dict.fromkeys(node.inputs))
         is_anchor = node is group.anchor
-        task = build_task(node.op, [node], sources, [node], plan.placements, node if is_anchor else None)
+        task = build_task(node.op, [node], sources, [node], {**placements, **added}, node if is_anchor else None)
         kind = group.kind if is_anchor else "pointwise"
         noted = [(n, reason.why or reason.what) for n in group.nodes if n is not node]
         parts.append(
             Group(node.op, task, sources, [node], [node], node if is_anchor else None, kind, noted, group.once)
         )
-        available.add(node)
-    return parts
+        computed.add(node)
+    return parts, added

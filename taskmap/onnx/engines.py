@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.compile.driver import Session, compile_graph
+from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.runtime import CompiledGraph
+from taskmap.compile.session import Session
 from taskmap.compile.sharing import Aliases
 from taskmap.graph import reference
 from taskmap.graph.importers.onnx.read.elements import from_torch, to_torch

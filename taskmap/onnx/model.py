@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
-from taskmap.compile.driver import Session, new_session
+from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.read.elements import STRING, elem_name, numpy_type
 from taskmap.graph.importers.onnx.read.frames import first_frame

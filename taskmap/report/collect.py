@@ -9,8 +9,8 @@ from statistics import median
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.program.executable import TimedRun
 from taskmap.backend.store.key import KernelSource
-from taskmap.compile.driver import Compilation, Fallback
 from taskmap.compile.operator_names import anchor_text, operator_name, source_name, value_text
+from taskmap.compile.session import Compilation, Fallback
 from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.nodes import Graph, Node, Origin

@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from taskmap.backend.program.executable import TimedRun
-from taskmap.compile.driver import Compilation, Fallback, Session, new_session
 from taskmap.compile.frozen import FrozenGraph
+from taskmap.compile.session import Compilation, Fallback, Session, new_session
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
 from taskmap.report.collect import Recorded, account

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform as machine
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import taskmap
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.compile.driver import Compilation, Session
 from taskmap.compile.operator_names import value_text
+from taskmap.compile.session import Compilation, Session
 from taskmap.compile.task_store import TaskKernel
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis.cost import Sizes
+from taskmap.ir.nodes import Var
 from taskmap.ir.util.lazy import lazily
 from taskmap.report.collect import Recorded
 from taskmap.report.mappings import pictures
@@ -55,7 +56,7 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
             made = one.graph.kernels[group]
             if made.source.symbol in kernels:
                 continue
-            kernels[made.source.symbol] = _kernel(group, made, session, sizes, report.threads)
+            kernels[made.source.symbol] = _kernel(group, made, session, one.graph.graph.hints, sizes, report.threads)
             work = report.groups[numbers[group]].operations
             if isinstance(made.source, CudaSource) and work is not None:
                 countable.append((work, (made.source, group.task, sizes)))
@@ -76,8 +77,10 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
     )
 
 
-def _kernel(group: Group, made: TaskKernel, session: Session, sizes: Sizes, threads: int) -> KernelReport:
-    config = None if session.choices is None else session.choices.config(group.task)
+def _kernel(
+    group: Group, made: TaskKernel, session: Session, hints: Mapping[Var, int], sizes: Sizes, threads: int
+) -> KernelReport:
+    config = None if session.choices is None else session.choices.config(group.task, hints)
     draw = partial(pictures, group.task, config, session.target, made.schedule, sizes, threads)
     if isinstance(made.source, CudaSource):
         source = made.source

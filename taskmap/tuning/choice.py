@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
-from taskmap.schedules import Config, Problem, problem
+from taskmap.schedules import NO_HINTS, Config, Problem, problem
 from taskmap.util.progress import Show
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _OFF = ("0", "off", "no", "false")
 class Choices:
     """The configurations that the tasks of one session get, from the database at ``path``.
 
-    hints: what symbolic sizes are likely to be. budget: how much to measure of each operator, instead of what is usual.
+    budget: how much to measure of each operator, instead of what is usual.
     tuned: what became of the operators that were tuned; left: how many there was no time for.
     """
 
@@ -52,7 +52,6 @@ class Choices:
     target: Target
     toolchain: Toolchain | CudaToolchain
     options: Options
-    hints: dict[Var, int] = field(default_factory=dict)
     budget: Any = None
     tuned: list[Any] = field(default_factory=list)
     left: int = 0
@@ -61,23 +60,23 @@ class Choices:
     _here: Any = field(default=None, init=False, repr=False)
     _broken: bool = field(default=False, init=False, repr=False)
 
-    def config(self, task: Task) -> Config | None:
+    def config(self, task: Task, hints: Mapping[Var, int] = NO_HINTS) -> Config | None:
         """The best configuration known for a task; None for its template's default."""
         if not self._usable():
             return None
-        found = problem(task, self.target, self.hints)
+        found = problem(task, self.target, hints)
         if found is None:
             return None
         if found not in self._found:
             self._found[found] = self._best(found)
         return self._found[found]
 
-    def tune(self, tasks: Iterable[Task], show: Show) -> None:
+    def tune(self, tasks: Iterable[Task], hints: Mapping[Var, int], show: Show) -> None:
         """Measure what is not known of ``tasks``, within the option ``tune_seconds`` for all of them together; ``show``
         how many operators are done, and how far the next one is."""
         if self.options.tune_seconds is None or self._broken:
             return
-        every = (problem(task, self.target, self.hints) for task in tasks)
+        every = (problem(task, self.target, hints) for task in tasks)
         problems = list(dict.fromkeys(p for p in every if p is not None))
         problems.sort(key=lambda p: -p.operations)  # where there is most to be gained
         deadline = time.monotonic() + self.options.tune_seconds

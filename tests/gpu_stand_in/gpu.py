@@ -23,7 +23,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.launch import LaunchContext
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.driver import Session
+from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskStore
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target

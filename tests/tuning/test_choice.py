@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import taskmap
+from taskmap.compile.session import new_session
+from taskmap.ir.nodes import Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
 from taskmap.options import Options
-from taskmap.schedules import problem, space_of
+from taskmap.schedules import Problem, problem, space_of
 from taskmap.targets.choose import host_target
+from taskmap.torch_backend import compile_captured
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.tuning.choice import Choices, choices
 from taskmap.tuning.database import Database
@@ -141,3 +148,27 @@ def test_a_lookup_takes_less_than_a_millisecond(tmp_path: Path) -> None:
 def test_equal_operators_of_different_tasks_share_a_choice() -> None:
     assert problem(PROBLEM.task(), TARGET) == PROBLEM
     assert space_of(PROBLEM, TARGET).default == SPACE.default
+
+
+def test_hints_do_not_leak_from_one_graph_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Database(database_path(str(tmp_path)))
+    database.add([record(str(SPACE.default), 1.0)])
+    database.close()
+    seen: list[set[Var]] = []  # at each lookup
+
+    def noting(task: Task, target: Target, hints: Mapping[Var, int]) -> Problem | None:
+        seen.append(set(hints))
+        return problem(task, target, hints)
+
+    monkeypatch.setattr("taskmap.tuning.choice.problem", noting)
+    session = new_session(Options.from_user(None, {"threads": 1, "cache_dir": str(tmp_path)}))
+    for width in (16, 24):
+        torch._dynamo.reset()
+        x, w = torch.randn(5, 8), torch.randn(8, width)
+        torch._dynamo.mark_dynamic(x, 0)
+        with torch.no_grad():
+            torch.compile(lambda x, w: x @ w, backend=partial(compile_captured, session=session))(x, w)
+    first, second = seen
+    assert first
+    assert second
+    assert not first & second

@@ -1,6 +1,6 @@
 """Convolutions, depthwise ones and attention are tuned as products are: by processes that may die, at likely sizes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import taskmap
+from taskmap.ir.nodes import Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.options import Options
@@ -134,8 +135,8 @@ def test_a_model_is_tuned_and_symbolic_sizes_at_what_they_were(cache_dir: Path, 
 def test_what_is_found_in_a_model_is_what_its_text_says(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Problem | None] = []
 
-    def note(self: Choices, tasks: Sequence[Task], show: object) -> None:
-        found.extend(problem(task, self.target, self.hints) for task in tasks)
+    def note(self: Choices, tasks: Sequence[Task], hints: Mapping[Var, int], show: object) -> None:
+        found.extend(problem(task, self.target, hints) for task in tasks)
 
     monkeypatch.setattr(Choices, "tune", note)
     torch._dynamo.reset()

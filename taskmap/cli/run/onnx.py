@@ -33,8 +33,8 @@ from taskmap.cli.run.facts import (
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
 from taskmap.cli.run.layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
-from taskmap.compile.driver import Compilation, Fallback
 from taskmap.compile.frozen import FrozenGraph
+from taskmap.compile.session import Compilation, Fallback
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.read.elements import STRING, numpy_type

@@ -31,7 +31,7 @@ from taskmap.cli.options import folder_of
 from taskmap.cli.shapes import Shape
 from taskmap.cli.tune.parsers import budget_of
 from taskmap.cli.tune.session import report_model
-from taskmap.compile.driver import new_session
+from taskmap.compile.session import new_session
 from taskmap.graph.importers.torch.types import torch_dtype
 from taskmap.ir.errors import InputError
 from taskmap.ir.types import dtype_named

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from taskmap.compile import driver
+from taskmap.compile import kernels
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.schedules import schedule
+from taskmap.schedules import ScheduledKernel, scheduled
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import assert_like, compiled, since
 
@@ -30,12 +29,12 @@ class Model(nn.Module):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
-    def unwilling(task: Task, target: Target, attempt: int = 0) -> Kernel:
+    def unwilling(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
         if len(task.stages) > 1:
             raise ScheduleError("one at a time")
-        return schedule(task, target, attempt=attempt)
+        return scheduled(task, target, attempt=attempt)
 
-    monkeypatch.setattr(driver, "schedule", unwilling)
+    monkeypatch.setattr(kernels, "scheduled", unwilling)
     model = Model().eval()
     x = torch.randn(5, 6)
     before = metrics()
@@ -45,18 +44,18 @@ def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, dynamic:
 
 
 def test_a_single_operator_that_cannot_be_scheduled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(task: Task, target: Target, attempt: int = 0) -> Kernel:
+    def refuse(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
         raise ScheduleError("nothing doing", why="the test says so.")
 
-    monkeypatch.setattr(driver, "schedule", refuse)
+    monkeypatch.setattr(kernels, "scheduled", refuse)
     with pytest.raises(BackendCompilerFailed, match=r"nothing doing\n.*test_unfuse.py:\d+  .*x \* 2"):
         compiled(lambda x: x * 2)(torch.ones(3))
 
 
 def test_a_defect_names_the_group_and_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crash(task: Task, target: Target, attempt: int = 0) -> Kernel:
+    def crash(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
         raise KeyError("lost")
 
-    monkeypatch.setattr(driver, "schedule", crash)
+    monkeypatch.setattr(kernels, "scheduled", crash)
     with pytest.raises(BackendCompilerFailed, match=r"(?s)cannot compile the fused group.*x \* 2.*KeyError.*dump_dir"):
         compiled(lambda x: x * 2)(torch.ones(3))

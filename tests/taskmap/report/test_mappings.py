@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import taskmap
-from taskmap.compile.driver import Compilation
+from taskmap.compile.session import Compilation
 from taskmap.graph.fusion.planning import Group
 from taskmap.ir.analysis.key import task_key
 from taskmap.ir.nodes import Allocate, MappedFor

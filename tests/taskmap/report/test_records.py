@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from taskmap.compile.driver import Compilation, Fallback, new_session
 from taskmap.compile.runtime import CompiledGraph
+from taskmap.compile.session import Compilation, Fallback, new_session
 from taskmap.graph.nodes import Node
 from taskmap.options import Options
 from taskmap.torch_backend import compile_captured

@@ -23,8 +23,8 @@ from taskmap.backend.program.structure import BufferKind, Launch, Program, Progr
 from taskmap.backend.sim.building import build_kernel
 from taskmap.backend.sim.launch import SimCall, SimLauncher
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.driver import Compilation, Session
 from taskmap.compile.runtime import CompiledGraph
+from taskmap.compile.session import Compilation, Session
 from taskmap.compile.task_store import TaskStore
 from taskmap.errors import IndexOutOfRangeError, KernelResourceError, NoDeviceError
 from taskmap.ir.nodes import Kernel

@@ -15,7 +15,7 @@ from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.sass import count, instructions, sass
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
-from taskmap.compile.driver import new_session
+from taskmap.compile.session import new_session
 from taskmap.errors import CompilerFailedError
 from taskmap.options import Options
 from taskmap.torch_backend import compile_captured

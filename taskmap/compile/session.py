@@ -1,0 +1,95 @@
+"""A session: the state that compilations with the same options share, and the record of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from taskmap.backend.cuda.resources import Resources
+from taskmap.compile.assemble import SplitProgram
+from taskmap.compile.frozen import FrozenGraph
+from taskmap.compile.runtime import CompiledGraph
+from taskmap.compile.task_store import TaskKernel, TaskStore
+from taskmap.graph.fusion.planning import Group, Plan
+from taskmap.graph.nodes import Graph
+from taskmap.ir.target import Target
+from taskmap.ir.util.lazy import lazily
+from taskmap.options import Options
+from taskmap.targets.cpu import cpu_platform
+from taskmap.targets.devices import CPU, chosen_target
+from taskmap.targets.platform import Platform
+from taskmap.targets.streams import refuse_capture
+from taskmap.tuning.choice import Choices, choices
+
+# Most processes compile only for the CPU; they need not wait for the other imports.
+_cuda_platform: Callable[..., Platform] = lazily("taskmap.targets.cuda", "cuda_platform")
+_sim_platform: Callable[..., Platform] = lazily("taskmap.targets.sim", "sim_platform")
+
+
+@dataclass(slots=True)
+class Session:
+    """State shared by compilations with the same options: the platform, and the kernels of tasks seen so far.
+
+    ``record``, if set, receives the outcome of each graph. ``choices`` gives tuned configurations.
+    """
+
+    options: Options
+    platform: Platform
+    tasks: TaskStore
+    kernels: dict[str, TaskKernel] = field(default_factory=dict)
+    record: list[Compilation | Fallback] | None = None
+    choices: Choices | None = None
+
+    @property
+    def target(self) -> Target:
+        """The compilation target."""
+        return self.platform.target
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A graph that PyTorch runs as a whole, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compilation:
+    """Everything known about one compiled graph, for reports: ``call`` runs it.
+
+    ``imported`` is the graph as imported, ``graph`` the result of the passes. ``resources``: registers and memory that
+    each kernel uses on a GPU, by symbol.
+    """
+
+    name: str
+    options: Options
+    imported: Graph
+    graph: Graph
+    plan: Plan
+    kernels: dict[Group, TaskKernel]
+    parts: SplitProgram
+    call: CompiledGraph | FrozenGraph
+    resources: Mapping[str, Resources] = field(default_factory=dict)
+
+
+def new_session(options: Options, device: torch.device = CPU) -> Session:
+    """A session for a model whose tensors are on ``device``.
+
+    Raises CompilerNotFoundError, UnsupportedError, NoDeviceError and KernelStoreError, and InputError when the options
+    ask for another kind of device.
+    """
+    target = chosen_target(options, device)
+    platform: Platform
+    if target == "cuda":
+        refuse_capture(device, "it is compiled")
+        platform = _cuda_platform(options, device)
+    else:
+        platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
+    session = Session(options, platform, TaskStore(platform.store.path / "tasks"))
+    toolchain = getattr(platform, "toolchain", None)
+    if toolchain is not None:  # the simulator is not timed
+        session.choices = choices(platform.store.path / "tuning.sqlite", platform.target, toolchain, options)
+    return session
