@@ -1,4 +1,4 @@
-"""Keeping a compiled ONNX model as an archive in the kernel store (see kept_models)."""
+"""Keeps a compiled ONNX model as an archive in the kernel store (see kept_models)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def model_files(path: Path) -> list[Path]:
-    """The file of an ONNX model, and those beside it that hold its external data. Raises OSError, DecodeError."""
+    """The file of an ONNX model, and the files of its external data. Raises OSError, DecodeError."""
     graph = onnx.load(path, load_external_data=False).graph
     named = {e.value for t in _tensors(graph) for e in t.external_data if e.key == "location"}
     return [path, *(path.parent / name for name in sorted(named))]
@@ -41,9 +41,9 @@ def keep(
     record: Sequence[Compilation | Fallback],
     shapes: Sequence[tuple[int, ...]],
 ) -> bool:
-    """Keep a model that has run on inputs of these shapes, if an archive can hold it; ``files``: what it was made of.
+    """Keep a model that has run on inputs of these shapes, if an archive can hold it; ``files``: its source files.
 
-    No error of keeping it leaves this function: the model has run.
+    Errors are not raised, because the model has already run.
     """
     try:
         session = model.session
@@ -79,7 +79,7 @@ def _write(writer: ArchiveWriter, path: Path) -> None:
 def _graph(
     model: OnnxModel, record: Sequence[Compilation | Fallback], shapes: tuple[tuple[int, ...], ...]
 ) -> GraphRecord:
-    """The one graph that the model is. Raises UnsupportedError where it is not one."""
+    """The model's single graph. Raises UnsupportedError if there are several."""
     program = model.program
     valued = [model.inputs[i].name for point, _ in program.roots.values() for i in sorted(point.valued)]
     segments = program.segments()
@@ -106,9 +106,9 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def run_files(request: Request) -> dict[str, list[int] | None] | None:
-    """What a run is about to be made of, before it reads it; None where that cannot be said for sure."""
+    """The files that a run is about to read; None if they cannot be known for sure."""
     try:
         store = request.store()
         return stamps([*model_files(request.model), store.path / "tuning.sqlite"])
-    except (OSError, TaskmapError, ValueError, DecodeError):  # whoever reads the model says what is wrong with it
+    except (OSError, TaskmapError, ValueError, DecodeError):  # reading the model will report the error
         return None

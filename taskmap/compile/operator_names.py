@@ -1,4 +1,4 @@
-"""How reports name the operators of a graph and their sizes."""
+"""Names of a graph's operators and their sizes in reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskmap.ir.visit import walk_exprs
 
 
 def operator_name(node: Node) -> str:
-    """The operator, with that of PyTorch where it came from one of another name: add (batch_norm)."""
+    """The operator's name, with PyTorch's if it came from one of another name: add (batch_norm)."""
     source = source_name(node.origin.operator)
     return node.op if not source or node.op in source or source in node.op else f"{node.op} ({source})"
 
@@ -49,7 +49,7 @@ def _product(c: Contraction) -> str:
 
 
 def _convolution(node: Node) -> str:
-    """Window, channels and result; strides, dilations and groups where they are not 1."""
+    """Window, channels and result; strides, dilations and groups if they are not 1."""
     attrs = node.attrs
     rank = len(node.shape) - 2
     summed = _summed(node)

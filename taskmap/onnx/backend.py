@@ -38,7 +38,7 @@ class TaskmapBackend(Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> TaskmapRep:
-        """The model, ready to run on ``device``. Options of taskmap are taken by name."""
+        """The model, ready to run on ``device``. Keyword arguments are options of taskmap."""
         if not cls.supports_device(device):
             raise NoDeviceError(f"taskmap does not run on the device {device!r} here")
         options = Options.from_user(None, {"target": _TARGETS[device.split(":")[0].upper()], **kwargs})
@@ -71,7 +71,7 @@ class TaskmapBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether taskmap runs on the device: the CPU, and CUDA where there is a GPU."""
+        """True if taskmap runs on the device: the CPU, and CUDA if there is a GPU."""
         kind = device.split(":")[0].upper()
         if kind == "CUDA":
             return torch.cuda.is_available()

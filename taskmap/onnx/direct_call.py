@@ -1,9 +1,9 @@
-"""Calls of an ONNX model whose arrays go into native code as they are: what was found out by one call is not found out
-again by the next with arrays of the same shapes and types.
+"""Repeated calls of an ONNX model pass arrays straight to native code: checks made by one call are not repeated by the
+next with arrays of the same shapes and types.
 
-A small model takes less time than the way there: checking names, types and shapes, making tensors of arrays and arrays
-of tensors. All of that depends on shapes and types alone where a model is one graph, its inputs are held as they are
-given, and its results are what the graph makes.
+A small model runs faster than its call is prepared: checking names, types and shapes, converting arrays to tensors and
+back. All of that depends only on shapes and types if the model is one graph, its inputs are used in the type
+given, and its results are tensors made by the graph.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from taskmap.onnx.points import Segment
 from taskmap.util.metrics import COUNTERS
 
 Key = tuple[Any, ...]
-"""Shapes and types of the inputs, then the values of those that decide what is computed."""
+"""Shapes and types of the inputs, then the values of those that decide which operators run."""
 
 
 def key_of(inputs: Sequence[Any], deciding: Sequence[int] = ()) -> Key | None:
-    """The key of inputs that native code can take as they are; None for others."""
+    """The key of inputs that native code can use in place; None for others."""
     found: list[Any] = []
     for x in inputs:
         if type(x) is not np.ndarray or not x.flags.c_contiguous or not x.size:
@@ -45,8 +45,8 @@ def key_of(inputs: Sequence[Any], deciding: Sequence[int] = ()) -> Key | None:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A result: ``count`` elements of a piece of memory, by number, from ``first`` on, in C order; a copy of them where
-    the memory is another result."""
+    """A result: ``count`` elements of memory number ``memory``, from ``first`` on, in C order; a copy of them if
+    that memory is another result."""
 
     memory: int
     first: int
@@ -57,9 +57,9 @@ class _Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectCall:
-    """The native code for arrays of one key. ``memory``: elements and type of what is made; ``entries``: where the
-    addresses of inputs, then of memory, go in the table; ``results``: parts of memory, or inputs by number. ``owner``
-    keeps the memory that ``constants`` point to."""
+    """The native code for arrays of one key. ``memory``: elements and type of each tensor made; ``entries``: the
+    positions of the addresses of inputs, then of memory, in the table; ``results``: parts of memory, or inputs by
+    number. ``owner`` keeps the memory behind ``constants`` alive."""
 
     owner: object
     graph: CompiledGraph
@@ -93,8 +93,8 @@ class DirectCall:
 def native_call(
     segment: Segment, wanted: Sequence[Any], arguments: Sequence[Any], inputs: int, elems: Sequence[int]
 ) -> DirectCall | None:
-    """The direct way from ``inputs`` arrays to the values ``wanted`` of element types ``elems``, where a segment makes
-    them of ``arguments``, the arrays' tensors and sizes; None where it has none."""
+    """The direct call from ``inputs`` arrays to the values ``wanted`` of element types ``elems``, for a segment that
+    computes them from ``arguments``, the arrays' tensors and sizes; None if there is none."""
     call = getattr(segment.run, "call", None)
     if call is None or not all(isinstance(v, Tensor) for v in wanted) or not all(map(held_alike, elems)):
         return None
@@ -141,7 +141,7 @@ class _Found:
 
 
 def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> _Found | None:
-    """Where a result lies in its slot, in C order; None for one that lies otherwise, or is none."""
+    """A result's place in its slot, in C order; None if it has another layout, or is no tensor."""
     if not isinstance(out, View) or out.of is not None:
         return None
     shape, strides, first = laid[out.slot if out.spec is None else id(out)]
@@ -149,11 +149,11 @@ def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> _Found | None:
 
 
 def _span(place: Place) -> int:
-    """From the first element to the last."""
+    """The number of elements from the first to the last."""
     shape, strides, _ = place
     return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + 1
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Those in elements of an array in C order."""
+    """Strides in elements of an array in C order."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -1,6 +1,6 @@
-"""Direct calls of a model that is several graphs: values that one makes decide which comes next.
+"""Direct calls of a model that is several graphs: values computed by one decide which comes next.
 
-What is known of a branch by the calls that took it is kept by the deciding values: the arrays of one graph go straight
+Branches taken by earlier calls are remembered under their deciding values: the arrays of one graph go straight
 into the next.
 """
 
@@ -20,13 +20,13 @@ from taskmap.onnx.program import OnnxProgram
 from taskmap.onnx.values import Given
 
 MOST_BRANCHES = 64
-"""For so many combinations of deciding values the way from there is kept."""
+"""The number of combinations of deciding values whose continuation is kept."""
 Arrays = list[NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """Results that are arrays at hand, by number: copies, since the caller may own them."""
+    """Results that are available arrays, by number; they are copied, because the caller may own them."""
 
     numbers: tuple[int, ...]
 
@@ -37,7 +37,7 @@ class Passing:
 
 @dataclass(slots=True, eq=False)
 class DirectChain:
-    """A graph whose arrays, at ``point``, decide by the values of ``deciding`` what follows."""
+    """A graph whose arrays, at ``point``, decide by the values of ``deciding`` which graph follows."""
 
     program: OnnxProgram
     head: DirectCall
@@ -48,13 +48,13 @@ class DirectChain:
     following: dict[Key, Way | None] = field(default_factory=dict)
 
     def __call__(self, inputs: Sequence[NDArray[Any]]) -> Arrays | None:
-        """The results; None where no call has gone this way. Raises IndexOutOfRangeError."""
+        """The results; None if no earlier call took this path. Raises IndexOutOfRangeError."""
         live = self.head(inputs)
         way = self.following.get(self._key(live))
         return None if way is None else way(live)
 
     def learn(self, inputs: Sequence[NDArray[Any]]) -> None:
-        """Note the way of these inputs, with which the program has been called."""
+        """Record the path of these inputs, with which the program has just been called."""
         live = self.head(inputs)
         tensors = [to_torch(a).reshape(a.shape) for a in live]
         segment = self.program.segment(self.point, tensors, self.sizes)
@@ -78,9 +78,9 @@ Way = DirectCall | DirectChain | Passing
 def direct_way(
     program: OnnxProgram, values: Sequence[Given], inputs: Sequence[NDArray[Any]], outputs: Sequence[int]
 ) -> DirectCall | DirectChain | None:
-    """The direct way for arrays like ``inputs``, with which the program has been called; None where it has none.
+    """The direct path for arrays like ``inputs``, with which the program has just been called; None if there is none.
 
-    ``values`` are the same as the program takes them, ``outputs`` the element types of the model's results.
+    ``values``: the inputs as the program takes them; ``outputs``: the element types of the model's results.
     """
     if not all(to_held(x, v.elem) is x for x, v in zip(inputs, values, strict=True)):
         return None
@@ -94,7 +94,7 @@ def direct_way(
 def _way(
     program: OnnxProgram, segment: Segment, tensors: Sequence[Any], sizes: tuple[int, ...], elems: tuple[int, ...]
 ) -> Way | None:
-    """The direct way from a segment's tensors to the model's results."""
+    """The direct path from a segment's tensors to the model's results."""
     arguments = [*tensors, *(() if segment.guard is None else segment.guard.values(sizes))]
     if segment.finished is not None:
         if segment.run is None:

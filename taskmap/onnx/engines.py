@@ -1,4 +1,4 @@
-"""Two ways to run a graph that was read from a model: compiled, and by numpy from its definitions."""
+"""Two engines for a graph imported from a model: compiled, and by numpy from its definitions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from taskmap.util.dump import new_dump
 from taskmap.util.stack_headroom import headroom
 
 Extern = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
-"""An operator that the host runs: from its tensors and the values of symbolic sizes to its results."""
+"""An operator that runs on the host: a function from its tensors and the values of symbolic sizes to its results."""
 MOST_BY_DEFINITION = 1 << 26
-"""An operator of more operations than this is not evaluated by numpy, which holds all terms of its sums at once."""
+"""numpy does not evaluate an operator of more operations than this, because it holds all terms of its sums at once."""
 
 
 def compiled_by(session: Session) -> Engine:
-    """The engine that compiles for the session's target. Tensors go to its device and come from there at every run."""
+    """The engine that compiles for the session's target. Every run copies tensors to its device and back."""
     device = session.platform.device
 
     @headroom
@@ -62,7 +62,7 @@ def compiled_by(session: Session) -> Engine:
                 results = [
                     result.to(CPU) for result in call([t if isinstance(t, int) else t.to(device) for t in tensors])
                 ]
-            check()  # the kernels have ended: what became of them is said of this call, not of the next
+            check()  # the kernels have ended: errors belong to this call, not to the next
             return results
 
         return run
@@ -72,7 +72,7 @@ def compiled_by(session: Session) -> Engine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnCpu:
-    """The run of a graph that is compiled for the CPU."""
+    """Runs a graph that is compiled for the CPU."""
 
     call: CompiledGraph | FrozenGraph
 
@@ -83,11 +83,11 @@ class OnCpu:
 
 
 def _nothing() -> None:
-    """A CPU's kernels say at once what became of them."""
+    """Does nothing: a CPU's kernels report errors at once."""
 
 
 def results_on(device: torch.device, function: Extern) -> Extern:
-    """``function``, an operator that the host runs, with results on ``device``."""
+    """``function``, an operator that runs on the host, with results on ``device``."""
     if device == CPU:
         return function
 
@@ -104,12 +104,12 @@ def results_on(device: torch.device, function: Extern) -> Extern:
 def _constant(node: Node) -> torch.Tensor:
     value = node.attrs["value"]
     if not isinstance(value, torch.Tensor):
-        raise GraphError(f"the constant {node!r} is no tensor")
+        raise GraphError(f"the constant {node!r} is not a tensor")
     return value
 
 
 def by_definition(graph: Graph) -> Run:
-    """The engine that evaluates every definition by numpy, for checks: slow, and nothing is compiled."""
+    """The engine that evaluates every definition with numpy, for checks: slow, but nothing is compiled."""
 
     for node in graph.nodes():
         if operations(node) > MOST_BY_DEFINITION:

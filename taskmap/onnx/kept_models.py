@@ -1,8 +1,8 @@
-"""Compiled ONNX models kept from run to run: `taskmap run model.onnx` reads the model and compiles it once.
+"""Compiled ONNX models kept between runs: `taskmap run model.onnx` reads and compiles the model only once.
 
-A kept model is an archive in the kernel store. It is found by the model's path and by what was asked for, and used only
-while nothing has changed that it was made of: the model's files and taskmap itself by size and times, down to the time
-of the last change of the file's inode, which programs cannot set; the tuning cache likewise. Finding one needs neither
+A kept model is an archive in the kernel store. Its key is the model's path and the options given; it is used only
+while nothing has changed that it was made from: the model's files and taskmap itself, by size and times, including the
+time of the inode's last change, which programs cannot set; and likewise the tuning cache. Finding one needs neither
 PyTorch nor onnx.
 """
 
@@ -26,15 +26,15 @@ SYMBOL = "model"
 SUFFIX = ".taskmap"
 _VARIABLES = ("TASKMAP_CC", "CC", "TASKMAP_TUNING", "OMP_NUM_THREADS")
 _SETTLED_SECONDS = 2.0
-"""A file that changed less than this ago may change once more without another time."""
+"""A file that changed more recently than this may change again without getting another time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A model's file and ``asked``, the options that change how it is compiled.
+    """A model's file, and ``asked``, the options that change how it is compiled.
 
-    cache_dir: the kernel store's folder, None for the default. shapes: sizes that were given, for which alone a model
-    without a graph for all sizes is compiled.
+    cache_dir: the kernel store's folder, None for the default. shapes: the given sizes; a model without a graph for
+    all sizes is compiled for these only.
     """
 
     model: Path
@@ -49,7 +49,7 @@ class Request:
 
     @property
     def key(self) -> str:
-        """64 hexadecimal digits."""
+        """The key: 64 hexadecimal digits."""
         host, cpus = detect_host(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         said = [os.environ.get(name) for name in _VARIABLES]
         parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.model, cpus, said]
@@ -57,19 +57,19 @@ class Request:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def store(self) -> KernelStore:
-        """The store that keeps it. Raises KernelStoreError."""
+        """The store that keeps the model. Raises KernelStoreError."""
         return KernelStore(self.cache_dir, suffix=SUFFIX)
 
 
 def candidates(request: Request) -> Iterator[Path]:
-    """The archives that may serve a request: what is kept for its sizes, then what is kept for all sizes."""
+    """The archives that may serve a request: the one kept for its sizes, then the one kept for all sizes."""
     for wanted in dict.fromkeys((request, request.for_all_sizes)):
         if (path := find(wanted)) is not None:
             yield path
 
 
 def find(request: Request) -> Path | None:
-    """The archive kept for a request; None when there is none, or what it was made of has changed."""
+    """The archive kept for a request; None if there is none, or if anything it was made from has changed."""
     try:
         found = request.store().kept_file(request.key, SYMBOL)
     except (TaskmapError, OSError):
@@ -86,14 +86,14 @@ def find(request: Request) -> Path | None:
 
 
 def stamps(files: Iterable[Path]) -> dict[str, list[int] | None] | None:
-    """What is remembered of files; None when one has changed so recently that it may change again unnoticed."""
+    """The stamps of files; None if one has changed so recently that it may change again undetected."""
     found = {str(file): stamp(file) for file in files}
     newest = max((max(s[2:4]) for s in found.values() if s is not None), default=0)
     return None if time.time_ns() - newest < _SETTLED_SECONDS * 1e9 else found
 
 
 def stamp(file: Path) -> list[int] | None:
-    """Device and inode, times of the last changes of the content and of the inode in ns, size; None for no file."""
+    """Device and inode, times of the last changes of content and inode in ns, size; None if there is no file."""
     try:
         s = os.stat(file)
     except OSError:
@@ -103,7 +103,7 @@ def stamp(file: Path) -> list[int] | None:
 
 @lru_cache(maxsize=1)
 def _package(version: str) -> str:
-    """What taskmap itself is: another version, or an edited file, is another compiler."""
+    """The identity of taskmap itself: another version, or an edited file, counts as another compiler."""
     digest = hashlib.sha256(version.encode())
     for line in sorted(_sources(taskmap.__path__[0])):
         digest.update(line.encode())

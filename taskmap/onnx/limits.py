@@ -1,4 +1,4 @@
-"""What a graph asks of the machine, looked at before anything is allocated."""
+"""Checks the resources that a graph needs, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from taskmap.ir.nodes import Expr, Reduce
 from taskmap.ir.visit import walk_exprs
 
 MOST_OPERATIONS = 1 << 52
-"""A graph with an operator of more operations than this would run for days: its file is wrong."""
+"""An operator with more operations than this would run for days: the model file must be wrong."""
 
 
 def physical_memory() -> int:
-    """Bytes of memory of this machine."""
+    """This machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def elements(node: Node) -> int:
-    """How many elements a node has, symbolic sizes counted as one."""
+    """The number of elements of a node; symbolic sizes count as one."""
     count = 1
     for size in node.shape:
         count *= static_size(size) or 1
@@ -28,7 +28,7 @@ def elements(node: Node) -> int:
 
 
 def operations(node: Node) -> int:
-    """About how many operations a node takes, symbolic sizes counted as one."""
+    """The approximate number of operations of a node; symbolic sizes count as one."""
     return elements(node) * (_reduced(node.define.body) if node.define is not None else 1)
 
 

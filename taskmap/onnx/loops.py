@@ -1,4 +1,4 @@
-"""Loops and scans of an ONNX model on the host: the body, a program of its own, again and again."""
+"""Loops and scans of an ONNX model on the host: the body is a program of its own, run repeatedly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_ITERATIONS = 1 << 20
 
 
 def run_loop(step: ControlStep, body: Body, value: Callable[[Value | None], Any]) -> list[Any]:
-    """A loop or a scan: the body again and again, on the host."""
+    """Run a loop or a scan: the body repeatedly, on the host."""
     trip = None if step.trip is None else int(arrays(value(step.trip)).reshape(-1)[0])
     going = True if step.condition is None else bool(arrays(value(step.condition)).reshape(-1)[0])
     carried = [value(v) for v in step.carried]

@@ -31,15 +31,15 @@ Array = NDArray[Any]
 
 
 MOST_DIRECT = 64
-"""For so many combinations of shapes and types the direct way is kept."""
+"""The number of combinations of shapes and types whose direct call is kept."""
 
 
 class OnnxModel:
     """A model: ``model(x, y)`` or ``model({"x": x})`` gives its outputs as a list of arrays, in order.
 
-    Graphs are compiled at the first call with inputs of a kind, for all sizes of named dimensions where that can be and
-    ``general`` allows it. ``named``: whether such a graph has names for the sizes inside it.
-    Raises InputError for inputs that do not fit, and what compiling raises.
+    Graphs are compiled at the first call with inputs of a kind, if possible for all sizes of named dimensions (unless
+    ``general`` is false). ``named``: such a graph has names for the sizes inside it.
+    Raises InputError for inputs that do not fit, and the errors of compiling.
     """
 
     def __init__(
@@ -63,43 +63,43 @@ class OnnxModel:
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """What must be given, in order."""
+        """The inputs, in order."""
         return self.model.inputs
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """What is returned, in order."""
+        """The outputs, in order."""
         return self.model.outputs
 
     @property
     def host_operators(self) -> int:
-        """How many operators of the graphs made so far run on the host."""
+        """The number of operators in the graphs made so far that run on the host."""
         return len(self.on_host)
 
     @property
     def on_host(self) -> tuple[HostOperator, ...]:
-        """The operators of the graphs made so far that run on the host, and why."""
+        """The operators in the graphs made so far that run on the host, with reasons."""
         return tuple(self.program.on_host())
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Why graphs were made for the sizes at hand only: the nodes that prevent one graph for all sizes."""
+        """The reasons why graphs were made only for the given sizes: the nodes that prevent one graph for all sizes."""
         return tuple(self.program.refusals())
 
     @property
     def graphs(self) -> tuple[int, int]:
-        """How many graphs were made so far, and how many of them serve more sizes than those of one call."""
+        """The number of graphs made so far, and how many of them serve more than one set of sizes."""
         made = self.program.segments()
         return len(made), sum(s.guard is not None for s in made)
 
     def generalise(self, arrays: Sequence[Any]) -> Segment | None:
-        """The graph for all sizes, read beside inputs that are not computed with; None where there is none."""
+        """The graph for all sizes, with example inputs whose values are not used; None if there is none."""
         values = [_given(port, array) for port, array in zip(self.inputs, arrays, strict=True)]
         self._check_names(values)
         return self.program.generalise(values)
 
     def __call__(self, *args: Any, **named: Any) -> list[Any]:
-        """The outputs for inputs given in order, by name, or as one mapping from names."""
+        """The outputs, for inputs given in order, by name, or as one mapping from names."""
         inputs = self._plain_inputs(args, named)
         key = None if inputs is None else key_of(inputs, self._deciding)
         if key is None or inputs is None:
@@ -119,7 +119,7 @@ class OnnxModel:
         return outputs
 
     def _plain_inputs(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
-        """The inputs in order, where all are given in order or in one mapping; None where there is more to look at."""
+        """The inputs in order, if all are given in order or in one mapping; None if they need a closer look."""
         if named or not self._is_plain:
             return None
         if len(args) == 1 and isinstance(args[0], dict):
@@ -140,7 +140,7 @@ class OnnxModel:
         return in_order([port.name for port in self.inputs], optional, args, named, shown)
 
     def _check_names(self, values: Sequence[Any]) -> None:
-        """One name of a dimension means one size."""
+        """Checks that each named dimension has one size."""
         sizes: dict[str, tuple[int, str]] = {}
         for port, value in zip(self.inputs, values, strict=True):
             if not port.is_tensor or port.type is None or port.type.shape is None:
@@ -157,17 +157,17 @@ class OnnxModel:
 
 
 def _of_its_own(result: Any, values: Sequence[Any]) -> Any:
-    """A result that is an input is a copy of it: the caller may write into either."""
+    """Copies a result that is an input: the caller may write to either."""
     if isinstance(result, Given) and any(isinstance(v, Given) and v.tensor is result.tensor for v in values):
         return Given(result.elem, result.tensor.clone())
     return result
 
 
 def _check_result(port: Port, result: Any) -> None:
-    """Raises ImportGraphError where a result is not of the kind or the element type that the model declares."""
+    """Raises ImportGraphError if a result differs from the model's declaration in kind or element type."""
     structured = result is None or isinstance(result, list)
     if (port.kind == "tensor" and structured) or (port.kind == "sequence" and not isinstance(result, list)):
-        raise ImportGraphError(f"the output {shown(port.name)} is no {port.kind}", why="the model declares it as one.")
+        raise ImportGraphError(f"the output {shown(port.name)} is not a {port.kind}", why="the model declares one.")
     declared = port.type.elem if port.type is not None else 0
     if isinstance(result, Given) and declared not in (0, result.elem):
         raise ImportGraphError(
@@ -177,7 +177,7 @@ def _check_result(port: Port, result: Any) -> None:
 
 
 def _given(port: Port, array: Any) -> Any:
-    """An input checked against what the model says of it."""
+    """An input, checked against the model's declaration."""
     name = shown(port.name)
     if not port.is_tensor:
         return _structured(port, array)
@@ -211,7 +211,7 @@ def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str | No
 
 
 def _structured(port: Port, value: Any) -> Any:
-    """A sequence or an optional: element types are those of the arrays."""
+    """A sequence or an optional: its arrays determine the element types."""
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -221,19 +221,19 @@ def _structured(port: Port, value: Any) -> Any:
 
 
 def elem_of(dtype: np.dtype[Any]) -> int:
-    """The element type of an array. Raises InputError for one that ONNX does not have."""
+    """The element type of an array. Raises InputError for one that ONNX lacks."""
     try:
         return int(helper.np_dtype_to_tensor_dtype(dtype))
     except (KeyError, ValueError) as error:
-        raise InputError(f"an array of {dtype} is no tensor of ONNX") from error
+        raise InputError(f"an array of {dtype} is not an ONNX tensor") from error
 
 
 def load_model(
     source: str | Path | bytes | ModelProto, options: Options | None = None, *, engine: Engine | None = None
 ) -> OnnxModel:
-    """The model in a file, in bytes, or given, ready to be called.
+    """The model in a file, in bytes, or as an object, ready to be called.
 
-    Raises ImportGraphError for what is no valid model, UnsupportedError that names every operator which is missing, and
+    Raises ImportGraphError for an invalid model, UnsupportedError that names every missing operator, and
     NoDeviceError for the target "cuda" without a GPU.
     """
     with waiting("reading the model"):

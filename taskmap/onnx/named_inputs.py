@@ -1,4 +1,4 @@
-"""The inputs of a model that is called with arrays, in order or by name: which is which, and of the type it takes."""
+"""Matches the arrays of a call, given in order or by name, to the model's inputs, and checks their types."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from taskmap.ir.errors import InputError
 
 Shown = Callable[[str], str]
-"""A name of the model for a message: quoted, without control characters."""
+"""A name from the model for a message: quoted, without control characters."""
 
 
 def in_order(
     names: Sequence[str], optional: Sequence[str], args: Sequence[Any], named: Mapping[str, Any], shown: Shown
 ) -> list[Any]:
-    """What was given for each of ``names``: in order, by name, or as one mapping from names; None for those of
+    """The value given for each of ``names``: in order, by name, or as one mapping from names; None for those of
     ``optional`` that were not given.
 
     Raises InputError for too many inputs, and for inputs that are unknown, given twice or missing.
@@ -44,10 +44,10 @@ def in_order(
 
 
 def as_array(name: str, value: Any, wanted: np.dtype[Any], known_as: str) -> NDArray[Any]:
-    """``value`` as an array of ``wanted``, which arrays must have and numbers get. ``name`` is shown already, and
-    ``known_as`` says what the model takes.
+    """``value`` as an array of type ``wanted``; arrays must have it, numbers are converted. ``name`` is already quoted;
+    ``known_as`` names the type that the model takes.
 
-    Raises InputError for what is no array or one of another type.
+    Raises InputError for a value that is not an array, and for an array of another type.
     """
     try:
         array = np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, dtype=wanted)

@@ -1,4 +1,4 @@
-"""Places in an ONNX program where a graph begins, and the graphs that begin there."""
+"""Places in an ONNX program where graphs begin, and the graphs that begin there."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class LoopBody(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A compiled graph, and what comes after it: results, a step of the host, or simply the next graph.
+    """A compiled graph, and its continuation: results, a step on the host, or simply the next graph.
 
-    ``guard``: for which sizes it is right, where it was made for more than one. ``shapes`` are those of ``live``, where
-    they are known for all sizes, in sizes that have names and ``forms``.
+    ``guard``: the sizes it is valid for, if it was made for more than one set. ``shapes``: those of ``live``, if
+    they are known for all sizes, in terms of sizes with names and ``forms``.
     """
 
     run: Run | None
@@ -59,7 +59,7 @@ class Segment:
     forms: dict[Var, Expr] = field(default_factory=dict)
 
     def results(self, tensors: list[torch.Tensor], sizes: tuple[int, ...]) -> list[torch.Tensor]:
-        """What the graph computes."""
+        """The results of the graph."""
         if self.run is None:
             return []
         return self.run(tensors if self.guard is None else [*tensors, *self.guard.values(sizes)])
@@ -67,7 +67,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no graph for all sizes: the node that prevents it, and what of it."""
+    """The reason why there is no graph for all sizes: the node that prevents it, and its problem."""
 
     node: str
     what: str
@@ -78,12 +78,12 @@ class Refusal:
 
 @dataclass(slots=True, eq=False)
 class Point:
-    """A place in a program: where reading stands, the tensors that go in, and the graphs that were made from here.
+    """A place in a program: the importer's position, the tensors that go in, and the graphs made from here.
 
-    ``valued`` are the tensors whose values decide what is read; they are part of the key of a graph. ``order`` are the
-    symbolic sizes known here, ``forms`` those that have names, ``shapes`` those of ``live`` in them; None where only
-    known sizes will do. ``general`` holds graphs for many sizes by the values that decided, ``refusals`` why there are
-    no more of them.
+    ``valued``: the tensors whose values decide which operators follow; they are part of a graph's key. ``order``: the
+    symbolic sizes known here, ``forms`` those with names, ``shapes`` those of ``live`` in terms of them; None if only
+    static sizes are possible. ``general``: graphs for many sizes, by the deciding values; ``refusals``: the reasons why
+    there are no more of them.
     """
 
     frames: list[Scope]
@@ -97,17 +97,17 @@ class Point:
     refusals: list[Refusal] = field(default_factory=list)
 
     def values(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The values that decide, as part of a key."""
+        """The deciding values, as part of a key."""
         if not self.valued:
             return None
         return tuple((tensors[i].shape, from_torch(tensors[i]).tobytes()) for i in sorted(self.valued))
 
     def key(self, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Any:
-        """The key of a graph for known sizes."""
+        """The key of a graph for static sizes."""
         return sizes, tuple(t.shape for t in tensors), self.values(tensors)
 
     def inputs(self, tensors: Sequence[torch.Tensor], shapes: Shapes) -> tuple[list[Node], dict[Tensor, Tensor]]:
-        """The inputs of a graph from here, and what stands for the live tensors, of which those that decide are
+        """The inputs of a graph from here, and the stand-ins for the live tensors; those that decide are
         known."""
         inputs: list[Node] = []
         fresh: dict[Tensor, Tensor] = {}
@@ -131,13 +131,13 @@ def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") ->
 
 
 def point_at(frames: list[Scope], live: Sequence[Tensor]) -> Point:
-    """The frames with placeholders for the tensors that are computed."""
+    """The frames with placeholders for computed tensors."""
     stands: dict[Tensor, Tensor] = {t: Tensor(t.elem, ()) for t in live}
     return Point(copied(frames, lambda t: stands.get(t, t)), [stands[t] for t in live])
 
 
 def after(segment: Segment, structure: Any) -> Point:
-    """The point after a step of the host whose results have that structure."""
+    """The point after a host step whose results have the given structure."""
     point = point_at(segment.frames, segment.live)
     for name, part in zip(segment.binds, structure, strict=False):
         if name:
@@ -161,7 +161,7 @@ def tensors_in(value: Value | None) -> list[Tensor]:
 
 
 def step_tensors(step: HostStep | ControlStep | None) -> list[Tensor]:
-    """The tensors that a step of the host takes."""
+    """The tensors that a host step takes."""
     if step is None:
         return []
     if isinstance(step, HostStep):

@@ -1,11 +1,11 @@
-"""An ONNX graph as a program: compiled graphs one after another, with what only the host can do between them.
+"""An ONNX graph as a program: a sequence of compiled graphs, with host-only steps between them.
 
 Most models are one graph. A graph ends where a value decides a shape or a branch, and where an operator's result has a
-size that depends on data; the next graph is read when that value is there, and kept for the next time that it is the
-same. A loop whose iterations depend on data runs its body as a program of its own.
+data-dependent size; the next graph is imported when that value is known, and kept for later calls with the same
+value. A loop whose iterations depend on data runs its body as a program of its own.
 
-Each graph is made for all sizes if it can be: it is read with symbolic sizes, beside those of the call at hand as an
-example, and is right for every size that its guard allows. Where that cannot be, it is made for the sizes at hand.
+If possible, each graph is made for all sizes: it is imported with symbolic sizes, using the current call's sizes as an
+example, and is valid for every size that its guard allows. Otherwise it is made for the given sizes.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from taskmap.onnx.values import Given, Lookup, arrays, flatten, given, placehold
 from taskmap.util.progress import waiting
 
 Engine = Callable[[Graph], Run]
-"""From a graph to the function that runs it."""
+"""A function from a graph to a function that runs it."""
 SMALL = 4096
-"""Inputs of at most so many elements may decide by their values what is read."""
+"""Only inputs of at most this many elements may decide by their values which operators are imported."""
 MOST_SEGMENTS = 1024
-"""So many graphs are kept for one place of a program; then they are forgotten and made again."""
+"""The number of graphs kept for one place of a program; beyond it they are dropped and made again."""
 MOST_GENERAL = 8
-"""So many graphs for many sizes are made for one place of a program and the same deciding values."""
+"""The number of graphs for many sizes made for one place of a program and the same deciding values."""
 MOST_REFUSALS = 3
-"""After so many sizes with which no graph for many could be read, no more are tried."""
+"""The number of failed attempts at a graph for many sizes after which no more are made."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostOperator:
-    """An operator of a model that the host runs: its name, its node, and why. ``between`` tells that graphs end at it;
-    others are nodes of a graph."""
+    """An operator of a model that runs on the host: its name, its node, and the reason. ``between``: graphs end at it;
+    other host operators are nodes of a graph."""
 
     operator: str
     node: str
@@ -68,10 +68,10 @@ class HostOperator:
 
 
 class OnnxProgram:
-    """The values of one graph of a model: its inputs by name in, its outputs in order out.
+    """One graph of a model as a function: its inputs by name in, its outputs in order out.
 
-    ``declared``: the sizes that the model declares for its inputs; without them graphs are for known sizes only.
-    ``named``: whether sizes get names, and are computed before a graph runs.
+    ``declared``: the sizes that the model declares for its inputs; without them graphs are only for static sizes.
+    ``named``: sizes get names, and are computed before a graph runs.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class OnnxProgram:
         self.used: list[Segment] = []
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """The outputs for inputs at run time (see onnx_values)."""
+        """The outputs for inputs at run time (see values.py)."""
         point, tensors, sizes = self._start(values)
         self.used = []
         while True:
@@ -132,8 +132,8 @@ class OnnxProgram:
         return point, tuple(places.values())
 
     def generalise(self, values: Sequence[Any]) -> Segment | None:
-        """The graph for all sizes, beside inputs that are not computed with; None where there is none of the whole
-        model."""
+        """The graph for all sizes, with example inputs whose values are not used; None if the model as a whole has
+        none."""
         point, tensors, sizes = self._start(values)
         found = self._general(point, tensors, sizes)
         return found if found is not None and found.finished is not None else None
@@ -179,7 +179,7 @@ class OnnxProgram:
         )
 
     def points(self) -> Iterator[Point]:
-        """Every place where graphs begin, without those in loops' bodies."""
+        """Every place where graphs begin, except in the bodies of loops."""
         points = [point for point, _ in self.roots.values()]
         while points:
             point = points.pop()
@@ -188,7 +188,7 @@ class OnnxProgram:
                 points += segment.following.values()
 
     def segments(self) -> list[Segment]:
-        """Every graph made so far, with those of loops' bodies."""
+        """Every graph made so far, including those of loops' bodies."""
         found: list[Segment] = []
         for point in self.points():
             for segment in [*(g for many in point.general.values() for g in many), *point.segments.values()]:
@@ -198,7 +198,7 @@ class OnnxProgram:
         return found
 
     def refusals(self) -> list[Refusal]:
-        """Why graphs were made for known sizes only: the nodes that prevent one for all sizes."""
+        """The reasons why graphs were made only for static sizes: the nodes that prevent one for all sizes."""
         return list(dict.fromkeys(r for point in self.points() for r in point.refusals))
 
     def on_host(self) -> list[HostOperator]:
@@ -216,7 +216,7 @@ class OnnxProgram:
     # Making graphs.
 
     def segment(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment:
-        """The graph from ``point`` on: one that is right for these sizes too, else one for them alone."""
+        """The graph that begins at ``point``: one that is also valid for these sizes, else one for them alone."""
         if point.shapes is not None:
             general = self._general(point, tensors, sizes)
             if general is not None:
@@ -235,8 +235,8 @@ class OnnxProgram:
             point.segments.clear()
 
     def _build(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
-        """A new graph for known sizes; None when the values of more tensors decide than were known to, which are
-        noted."""
+        """A new graph for static sizes; None when more tensors turn out to decide by their values; these are
+        recorded."""
         known: dict[Var, Expr] = {v: const(n, v.dtype) for v, n in zip(point.order, sizes, strict=True)}
         for v, form in point.forms.items():
             known[v] = _expr(_size(form, known))
@@ -249,7 +249,7 @@ class OnnxProgram:
         return self._cut(frames, outcome, inputs)
 
     def _general(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
-        """A graph for many sizes, these among them; None where there is none."""
+        """A graph for many sizes, including these; None if there is none."""
         values = point.values(tensors)
         for found in point.general.get(values, ()):
             assert found.guard is not None
@@ -268,10 +268,10 @@ class OnnxProgram:
                 point.refusals.append(_refusal(error))
                 return None
             except TaskmapError as error:
-                point.refusals.append(_refusal(error))  # for known sizes there is more that can be done
+                point.refusals.append(_refusal(error))  # static sizes allow more
                 return None
             if built is None:
-                return self._general(point, tensors, sizes)  # values decide
+                return self._general(point, tensors, sizes)  # values decide: try again
             if isinstance(built, Refusal):
                 point.refusals.append(built)
                 return None
@@ -324,7 +324,7 @@ class OnnxProgram:
         dims: dict[Var, tuple[object, ...]] | None = None,
         example: dict[Var, int] | None = None,
     ) -> Segment:
-        """The segment that ends here; ``dims``: where a graph for many sizes finds them."""
+        """The segment that ends here; ``dims``: the sources of the sizes in a graph for many sizes."""
         is_open = dims is not None
         wanted = _wanted(frames, outcome, is_open)
         run, lookup, graph = self._compiled(wanted, inputs, dims or {}, example or {})
@@ -400,13 +400,13 @@ def _sizes_of(nodes: Sequence[Node]) -> set[Var]:
 
 
 def _example(sizes: Collection[Var], assumed: Assumptions) -> dict[Var, int]:
-    """What the sizes are in the example."""
+    """The values of the sizes in the example."""
     values = {v: assumed.value(v) for v in sizes}
     return {v: n for v, n in values.items() if n is not None}
 
 
 def _places(sizes: Collection[Var], shapes: Shapes) -> dict[Var, tuple[object, ...]]:
-    """For each size where a graph finds it: in its inputs, or else among the arguments after them."""
+    """The source of each size: in the graph's inputs, or else among the arguments after them."""
     places: dict[Var, tuple[object, ...]] = {}
     for i, shape in enumerate(shapes):
         for d, n in enumerate(shape):
@@ -418,7 +418,7 @@ def _places(sizes: Collection[Var], shapes: Shapes) -> dict[Var, tuple[object, .
 
 
 def _fix(error: SizeDecidesError, fixed: dict[Var, int], order: Collection[Var]) -> bool:
-    """Notes that the sizes of the error are 1; false where they are not variables of their own."""
+    """Record that the sizes of the error are 1; false if they are not variables of their own."""
     if not error.sizes or not all(isinstance(n, Var) and n in order and n not in fixed for n in error.sizes):
         return False
     fixed.update({n: 1 for n in error.sizes if isinstance(n, Var)})
@@ -432,17 +432,17 @@ def _refusal(error: TaskmapError) -> Refusal:
 
 
 def _of_sizes_only(outcome: Stopped, assumed: Assumptions) -> Refusal | None:
-    """The refusal where what must be computed first follows from sizes alone: with known sizes it is known."""
+    """The refusal if a value to be computed first depends only on sizes: with static sizes it is known."""
     step = outcome.step
     tensors = list(outcome.needs) if step is None else step_tensors(step)
     unknown = [t for t in tensors if t.known is None or t.is_symbolic]
     if not unknown or any(depends_on(t.node()) for t in unknown):
         return None
-    return Refusal(assumed.node, "a value that is computed from sizes decides what is read")
+    return Refusal(assumed.node, "a value computed from sizes decides which operators are imported")
 
 
 def _live(frames: list[Scope], outcome: Stopped, is_open: bool) -> list[Tensor]:
-    """The tensors that are needed after the segment, apart from what a step of the host takes."""
+    """The tensors needed after the segment, except those that a host step takes."""
     drop_dead(frames)
     found = [t for t in tensors_of(frames) if t.known is None and t.made is not None]
     varies = varying(t.made for t in found if t.made is not None)
@@ -459,7 +459,7 @@ def _wanted(frames: list[Scope], outcome: Finished | Stopped, is_open: bool) -> 
 
 
 def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) -> Point:
-    """As ``after``, for all sizes: those of what the host made are new ones."""
+    """As ``after``, for all sizes: the sizes of host results are new ones."""
     point = after(segment, structure)
     assert segment.guard is not None
     assert segment.shapes is not None
@@ -476,12 +476,12 @@ def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) 
 
 
 def _note_values(point: Point, outcome: Stopped, inputs: list[Node], tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether what is needed follows from the values of small inputs, which are noted."""
+    """True if the needed values follow from the values of small inputs, which are recorded."""
     sources = {n for t in outcome.needs for n in depends_on(t.node())}
     places = {inputs.index(n) for n in sources}
     if not places or any(tensors[i].numel() > SMALL or i in point.valued for i in places):
         return False
-    # A float that is the model's data is computed with, unless it is asked for itself.
+    # A float in the model's data is used for computing, unless its own value is asked for.
     direct = {t.node() for t in outcome.needs}
     if any(tensors[i].is_floating_point() and inputs[i] not in direct and tensors[i].numel() > 16 for i in places):
         return False

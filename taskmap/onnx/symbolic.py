@@ -1,4 +1,4 @@
-"""One graph of an ONNX model for all sizes: the sizes that its inputs leave open, and for which of them it is right."""
+"""One graph of an ONNX model for all sizes: the sizes that its inputs leave open, and those it is valid for."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from taskmap.ir.construct import const, static_size
 from taskmap.ir.nodes import Dim, Expr, Var
 
 _NO_NUMBER = (ArithmeticError, ValueError)
-"""A quotient by 0, or a size in floating point that is infinite or NaN."""
+"""Errors in computing sizes: a quotient by 0, or a floating-point size that is infinite or NaN."""
 Declared = Sequence[tuple[int | str | None, ...] | None]
-"""For each input the sizes that the model declares; None for an input without a declared rank."""
+"""For each input, the sizes that the model declares; None for an input without a declared rank."""
 
 
 def variables(declared: Declared) -> tuple[list[tuple[Dim, ...]], dict[Var, tuple[int, int]]] | None:
-    """The shapes with a variable for each named or unnamed dimension, and the input and dimension of each.
+    """The shapes, with a variable for each named or unnamed dimension, and the input and dimension of each.
 
-    None when a rank is not declared, or no size is symbolic.
+    None if a rank is not declared, or no size is symbolic.
     """
     named: dict[str, Var] = {}
     places: dict[Var, tuple[int, int]] = {}
@@ -45,12 +45,12 @@ def variables(declared: Declared) -> tuple[list[tuple[Dim, ...]], dict[Var, tupl
 
 
 class Guard:
-    """Whether a graph that was read with symbolic sizes, ``order``, is right for given ones.
+    """Decides whether a graph that was imported with symbolic sizes, ``order``, is valid for given ones.
 
-    All sizes must be positive, and what was taken for granted while reading must hold. ``nodes`` are the graph's;
-    ``fixed`` are sizes whose one value the checks demand; ``forms``: the sizes that have names of their own, or one
+    All sizes must be positive, and the importer's assumptions must hold. ``nodes`` are the graph's;
+    ``fixed``: sizes that the checks restrict to one value; ``forms``: the sizes with names of their own, or one
     value.
-    ``arguments`` are the sizes that the graph takes after its tensors.
+    ``arguments``: the sizes that the graph takes after its tensors.
     """
 
     def __init__(
@@ -82,15 +82,15 @@ class Guard:
         self._known: dict[tuple[int, ...], tuple[bool, tuple[int, ...]]] = {}
 
     def take(self, sizes: Sequence[Var]) -> None:
-        """Says which sizes are the graph's arguments after its tensors."""
+        """Set the sizes that are the graph's arguments after its tensors."""
         self.arguments = tuple(self.all.index(v) for v in sizes)
 
     def allows(self, sizes: tuple[int, ...]) -> bool:
-        """Whether the graph may run with these sizes, in order."""
+        """True if the graph may run with these sizes, in order."""
         return self._look(sizes)[0]
 
     def values(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """The graph's arguments after its tensors."""
+        """The graph's arguments after its tensors, as values."""
         every = self._look(sizes)[1]
         return tuple(every[k] for k in self.arguments)
 
@@ -104,8 +104,8 @@ class Guard:
         return found
 
     def _every(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """These sizes and those with names, which are 0 for sizes that no tensor with elements has, and where they are
-        no number."""
+        """These sizes and the named ones. A named size is 0 if no tensor with elements has it, or if its value is not a
+        number."""
         if min(sizes, default=1) < 1:
             return (0,) * len(self.all)
         every = sizes
@@ -129,7 +129,7 @@ class Guard:
         return [a >= b if check.at_least else a == b for check, a, b in pairs]
 
     def broken(self, sizes: tuple[int, ...]) -> tuple[str, str]:
-        """The node for which the graph is not right with these sizes, and what does not hold."""
+        """The node for which the graph is not valid with these sizes, and the violated condition."""
         every = self._every(sizes)
         if min(sizes, default=1) < 1:
             return "", "a tensor without elements"

@@ -1,4 +1,4 @@
-"""What goes in and out of an ONNX program: arrays, lists of them, None; and their flat form, a list of tensors."""
+"""Inputs and outputs of an ONNX program: arrays, lists of them, None; and their flat form, a list of tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Structure = Any
 
 
 class Given:
-    """A tensor at run time: its element type, and its elements in the type that holds them."""
+    """A tensor at run time: its element type, and its elements in their storage type."""
 
     __slots__ = ("elem", "tensor")
 
@@ -34,7 +34,7 @@ class Given:
 
 
 def given(array: Any, elem: int) -> Any:
-    """An array (or list, or None) as it goes into a program."""
+    """An array (or list, or None) as an argument of a program."""
     if array is None:
         return None
     if isinstance(array, (list, tuple)):
@@ -46,7 +46,7 @@ def given(array: Any, elem: int) -> Any:
 
 
 def flatten(value: Any, into: list[Given]) -> Structure:
-    """Appends the tensors of a value to ``into``, and describes how they were put together."""
+    """Appends the tensors of a value to ``into``, and returns its structure."""
     if value is None:
         return None
     if isinstance(value, Given):
@@ -68,13 +68,13 @@ def placeholders(structure: Structure, into: list[Tensor]) -> Value | None:
 
 
 class Lookup:
-    """Finds the value of a tensor that was read: among results, among inputs, or known."""
+    """Finds the value of a tensor of the model: among results, among inputs, or known."""
 
     def __init__(self, places: Mapping[Tensor, tuple[str, int]]) -> None:
         self.places = places
 
     def value(self, value: Value | None, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
-        """``value`` with tensors at run time: Given, list, None, or a known array of strings."""
+        """``value`` with run-time tensors: Given, list, None, or a known array of strings."""
         if value is None:
             return None
         if isinstance(value, OptionalValue):
@@ -93,7 +93,7 @@ class Lookup:
 
 
 def arrays(value: Any) -> Any:
-    """A value at run time as arrays of the types that ONNX means."""
+    """A run-time value as arrays of the ONNX element types."""
     if isinstance(value, Given):
         return from_held(from_torch(value.tensor), value.elem)
     if isinstance(value, list):

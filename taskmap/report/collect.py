@@ -1,4 +1,4 @@
-"""From a compiled graph and its timed runs to the records of a report: every node accounted for, once."""
+"""The records of a report from a compiled graph and its timed runs: every node is accounted for exactly once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _INPUTS = ("input", "constant")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A graph and its timed runs: ``main`` of what runs at every call, ``prepare`` of what depends on parameters alone.
+    """A graph and its timed runs: ``main`` of the steps of every call, ``prepare`` of those that depend only on
+    parameters.
 
-    ``calls`` is how often one call of the model runs the graph; what PyTorch runs as a whole is not counted.
+    ``calls``: runs of the graph per call of the model; steps that PyTorch runs as a whole are not counted.
     """
 
     graph: Compilation | Fallback
@@ -39,7 +40,7 @@ class Recorded:
 
 
 def account(recorded: Sequence[Recorded], target: str, threads: int, runs: int) -> Report:
-    """The report on graphs in the order in which they were compiled."""
+    """The report on graphs, in the order of their compilation."""
     graphs: list[GraphReport] = []
     nodes: list[NodeReport] = []
     groups: list[GroupReport] = []
@@ -89,7 +90,7 @@ class _GraphAccount:
             self.fastest |= _each(prepare.origins, recorded.prepare, min)
         self.sizes: Sizes = dict(zip(self.graph.dims, recorded.main[-1].sizes, strict=True)) if recorded.main else {}
         planned = [s for s in self.plan.steps if isinstance(s, Group)]
-        # In running order, but what is computed once comes last: few will ask for it.
+        # In running order, except that constant groups come last: few readers want them.
         ordered = sorted(planned, key=lambda g: g in self.once)
         self.numbers = {group: first + i for i, group in enumerate(ordered)}
 
@@ -101,7 +102,7 @@ class _GraphAccount:
         return GraphReport(self.number, kind, len(self.ids), inputs, tuple(outputs), self.calls, self.total)
 
     def groups(self) -> list[GroupReport]:
-        """One record for each group: those that run at every call in their order, then those that run once."""
+        """One record for each group: those that run at every call in order, then those that run once."""
         return [self._group(group) for group in self.numbers]
 
     def externs(self) -> list[ExternReport]:
@@ -109,7 +110,7 @@ class _GraphAccount:
         return [self._extern(step) for step in self.plan.steps if isinstance(step, Node)]
 
     def nodes(self) -> list[NodeReport]:
-        """One record for each operator: those of the graph that runs, then those that the passes removed."""
+        """One record for each operator: those in the graph, then those that the passes removed."""
         inside: dict[Node, list[Group]] = {}
         for group in self.numbers:
             for node in group.nodes:
@@ -136,9 +137,9 @@ class _GraphAccount:
         if node.op == "extern":
             return "extern", str(node.attrs["reason"])
         if node.op == "getitem":
-            return "item", "an item of what an extern operator returned"
+            return "item", "an item of an extern operator's result"
         if not groups:
-            where = "its parts are written where they belong" if node.attrs.get("in_place") else "it is read in place"
+            where = "its parts are written directly into it" if node.attrs.get("in_place") else "it is read in place"
             return "view", where
         if all(_is_view(node, g) for g in groups):
             return "view", ""
@@ -147,7 +148,7 @@ class _GraphAccount:
         return _part(node, groups[0]), ""
 
     def _folded(self) -> list[NodeReport]:
-        """The operators of which no node is left, with the pass after which none was."""
+        """The operators without a remaining node, with the pass that removed their last one."""
         here = {id(n.origin) for n in self.order}
         lost = {id(n.origin): n for n in self.compilation.imported.nodes() if id(n.origin) not in here}
         if not lost:
@@ -248,7 +249,7 @@ class _GraphAccount:
 def _each(
     steps: Iterable[Group | Node], runs: Sequence[TimedRun], statistic: Callable[[Sequence[float]], float]
 ) -> dict[Group | Node, float]:
-    """The statistic of each step's times; nothing where nothing ran."""
+    """The statistic of each step's times; empty if nothing ran."""
     times = zip(*(run.seconds for run in runs), strict=True)
     return {step: statistic(seconds) for step, seconds in zip(steps, times, strict=False)}
 
@@ -262,12 +263,12 @@ def _taken(source: Source, resources: Mapping[str, Resources]) -> str:
 
 
 def _is_view(node: Node, group: Group) -> bool:
-    """Whether a node of a group only says where its other nodes read."""
+    """True if a node of a group only addresses the input of other nodes."""
     return views_of_memory(node) and node not in group.outputs
 
 
 def _part(node: Node, group: Group) -> Role:
-    """Where in its group a node stands: before the anchor, if what the anchor reads is computed from it."""
+    """A node's place in its group: before the anchor if the anchor's input is computed from it."""
     if group.anchor is None:
         return "fused"
     if node is group.anchor:

@@ -1,4 +1,4 @@
-"""What taskmap makes of a model: `taskmap.explain`, and `explain_onnx` of an ONNX model."""
+"""Reports on a model: `taskmap.explain`, and `explain_onnx` for an ONNX model."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 RUNS = 15
 FEWEST_RUNS = 3
 SECONDS = 4.0
-"""Runs are measured until there are RUNS of them, or FEWEST_RUNS that took this long."""
+"""Limits on measuring: RUNS runs, or fewer (at least FEWEST_RUNS) once they took this long."""
 
 
 def explain(
     model: Callable[..., Any], *args: Any, options: Mapping[str, object] | None = None, **kwargs: Any
 ) -> Report:
-    """What `torch.compile(model, backend="taskmap", options=options)` makes of ``model`` called with these arguments.
+    """A report on `torch.compile(model, backend="taskmap", options=options)` called with these arguments.
 
     The model, a module or a function, is compiled as it would be here (inference under no_grad, else training) and run
-    several times, every kernel timed by itself; in training so are the gradients of all that it returns. Nothing else
-    changes: compilations made before stay, buffers, arguments, ``grad`` and random numbers are as before. A model with
-    an argument called options is explained through a function that calls it. Raises InvalidOptionError, InputError when
-    ``model`` cannot be called, and what calling it raises.
+    several times, every kernel timed by itself; in training also with the gradients of all its results. Nothing else
+    changes: earlier compilations, buffers, arguments, ``grad`` and random numbers stay as they are. To explain a model
+    with an argument called options, pass a function that calls it. Raises InvalidOptionError, InputError when
+    ``model`` cannot be called, and the errors of calling it.
     """
     function = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None) or model
     if not callable(function):
@@ -61,10 +61,10 @@ def explain(
 
 
 def explain_onnx(model: OnnxModel, inputs: Mapping[str, Any], name: str = "") -> Report:
-    """What taskmap makes of an ONNX model that was loaded with the option ``profile``, called with these inputs.
+    """A report on an ONNX model that was loaded with the option ``profile``, called with these inputs.
 
-    name: what the report calls it. Raises InputError for a model that was loaded without the option, and what calling
-    it raises.
+    name: its name in the report. Raises InputError for a model that was loaded without the option, and the errors of
+    calling it.
     """
     session = model.session
     if session is None or not session.options.profile:
@@ -90,7 +90,7 @@ def _report(measured: _Measured, session: Session, name: str) -> Report:
 
 
 def _run(call: Callable[[], Any], leaves: Sequence[torch.Tensor]) -> None:
-    """Calls the model and, where its results have gradients, computes those of ``leaves``, which goes nowhere."""
+    """Calls the model and, if its results have gradients, computes those of ``leaves`` and discards them."""
     results = [t for t in tree_leaves(call()) if isinstance(t, torch.Tensor) and t.requires_grad]
     if results and leaves:
         torch.autograd.grad(results, leaves, [torch.ones_like(t) for t in results], allow_unused=True)
@@ -103,7 +103,7 @@ class _Measured:
 
 
 def _measure(run: Callable[[], object], record: list[Compilation | Fallback]) -> _Measured:
-    """Compiles, warms up and measures; every graph that ``record`` then holds, with its timed runs."""
+    """Compiles, warms up and measures; returns every graph then in ``record``, with its timed runs."""
     run()
     prepared = {compilation: _take_runs(compilation)[1] for compilation in _compilations(record)}
     run()
@@ -137,7 +137,7 @@ def _compilations(record: Iterable[Compilation | Fallback]) -> list[Compilation]
 
 
 def _take_runs(compilation: Compilation) -> tuple[list[TimedRun], list[TimedRun]]:
-    """The runs since this was last asked, of what runs at every call and of what runs once."""
+    """The runs since the last call of this function, of the main and the prepare program."""
     call = compilation.call
     parts = (call.main, call.prepare) if isinstance(call, FrozenGraph) else (call,)
     taken = [list(part.executable.runs) for part in parts]

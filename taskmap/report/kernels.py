@@ -1,4 +1,4 @@
-"""What a report says beyond its groups: kernels with their text, how values flow, peaks, and conditions."""
+"""The parts of a report beyond its groups: kernels with their text, flows of values, peaks, and conditions."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from taskmap.targets.cpu import CpuPlatform
 if TYPE_CHECKING:
     from taskmap.report.sim_bounds import Kernel
 
-# Only reports for the simulator wait for it.
+# Only reports for the simulator need this import.
 simulated_bounds: Callable[..., dict[str, SimulatedBound]] = lazily("taskmap.report.sim_bounds", "simulated_bounds")
 
 
 def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session, model: str = "") -> Report:
-    """``report`` with what the compilations in ``recorded``, of which it was made, know beyond it.
+    """``report`` with further facts from ``recorded``, the compilations from which it was made.
 
-    model: what to call it.
+    model: its name in the report.
     """
     kernels: dict[str, KernelReport] = {}
     countable: list[tuple[int, Kernel]] = []
@@ -61,7 +61,7 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
             if isinstance(made.source, CudaSource) and work is not None:
                 countable.append((work, (made.source, group.task, sizes)))
     simulated = session.options.target == "cuda-sim"
-    if simulated:  # the smallest first: what the time suffices for
+    if simulated:  # smallest first, as many as time allows
         smallest = [kernel for _, kernel in sorted(countable, key=lambda entry: entry[0])]
         bounds = simulated_bounds(smallest, session.target, session.platform.store)
         kernels = {symbol: replace(kernel, simulated=bounds.get(symbol)) for symbol, kernel in kernels.items()}
@@ -89,7 +89,7 @@ def _kernel(
 
 
 class _Flows:
-    """The values of one graph on their way from step to step."""
+    """The values of one graph that flow from step to step."""
 
     def __init__(self, number: int, compilation: Compilation, numbers: dict[Group, int]) -> None:
         self.number, self.compilation, self.numbers = number, compilation, numbers
@@ -136,7 +136,7 @@ def _conditions(report: Report, session: Session, peaks: Peaks | None) -> tuple[
     target = session.target
     found = [("target", f"{report.target}{f' ({target.name})' if target.name else ''}")]
     if session.options.target == "cuda-sim":
-        found.append(("simulated", "kernels ran in the simulator on the CPU; their times say nothing of a GPU"))
+        found.append(("simulated", "kernels ran in the simulator on the CPU; their times say nothing about a GPU"))
     found += [
         ("CPU", f"{host.model}, {host.isa}, {host.physical_cores} cores"),
         ("threads", str(report.threads)),

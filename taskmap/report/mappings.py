@@ -1,4 +1,4 @@
-"""The task mappings of a kernel, drawn: how its parallel loop, its copies and its register tiles are shared out."""
+"""Drawings of a kernel's task mappings: how its parallel loop, copies and register tiles are divided among workers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MOST = 6
 _CELLS = 16
 _ROW = 32
 _MOST_TASKS = 1 << 16
-"""Of a parallel loop that is pictured: its mapping is a table."""
+"""Maximum number of iterations of a parallel loop in a picture: its mapping is a table."""
 
 
 def pictures(
     task: Task, config: Config | None, target: Target, note: str, sizes: Sizes, threads: int
 ) -> tuple[Picture, ...]:
-    """The pictures of the kernel of ``task``, which was scheduled as ``note`` says; none where it no longer is.
+    """The pictures for the kernel of ``task``, whose schedule is ``note``; empty if that schedule no longer exists.
 
-    sizes: of symbolic dimensions. threads: among which the CPU's parallel loops are shared out.
+    sizes: of symbolic dimensions. threads: the number that the CPU's parallel loops are divided among.
     """
     kernel = _kernel(task, config, target, note)
     if kernel is None:
@@ -51,7 +51,7 @@ def _kernel(task: Task, config: Config | None, target: Target, note: str) -> Ker
 
 
 def _mappings(kernel: Kernel, target: Target, sizes: Sizes, threads: int) -> Iterator[tuple[str, TaskMapping, int]]:
-    """What is shared out, by which mapping, and how many slots a register has where one worker holds all."""
+    """The divided objects with their mappings, and the slots of a register if one worker holds all of them."""
     for stmt in walk_stmts(kernel.body):
         match stmt:
             case For(kind=LoopKind.PARALLEL):
@@ -76,7 +76,7 @@ def _mappings(kernel: Kernel, target: Target, sizes: Sizes, threads: int) -> Ite
 
 
 def _static(loop: For, sizes: Sizes, threads: int) -> TaskMapping | None:
-    """Iterations in blocks, the first ones larger by one, as OpenMP's static schedule shares them out."""
+    """Iterations in blocks, the first ones larger by one, as in OpenMP's static schedule."""
     try:
         count = known_size(loop.extent, sizes)
     except InputError:

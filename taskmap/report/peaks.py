@@ -1,4 +1,4 @@
-"""The ceilings of the roofline for the target of a compilation: measured of a CPU, known of a GPU."""
+"""The roofline's ceilings for a compilation's target: measured on a CPU, known data of a GPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 def peaks_of(platform: Platform, threads: int) -> Peaks | None:
-    """The ceilings of what a platform compiles for; of a CPU they are measured, once in a process.
+    """The ceilings of a platform's target; those of a CPU are measured, once per process.
 
-    None where they cannot be known.
+    None if they cannot be determined.
     """
     if isinstance(platform, CpuPlatform):
         return _of_cpu(platform, threads)

@@ -1,4 +1,4 @@
-"""What `taskmap.explain` returns: what became of a model, as records and as text."""
+"""The result of `taskmap.explain`: a compiled model as records and as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Role = Literal["anchor", "prologue", "epilogue", "fused", "inlined", "view", "ex
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the user's program; file is "" and line 0 where the graph does not say."""
+    """A line of the user's program; file is "" and line 0 if the graph has no line."""
 
     file: str = ""
     line: int = 0
@@ -30,7 +30,7 @@ class Line:
 
     @property
     def place(self) -> str:
-        """The file's name, without its folder, and the line number."""
+        """The file's name without its folder, and the line number."""
         return f"{self.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{self.line}" if self.file else ""
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A neighbour that stayed outside a group, and why."""
+    """A neighbour that stayed outside a group, and the reason."""
 
     node: int
     operator: str
@@ -52,11 +52,11 @@ class NodeReport:
     """One operator of a graph.
 
     graph: its position in `Report.graphs`. node: its number in that graph; None for an operator that the graph passes
-    removed. operator: its name. source: the operator of PyTorch that it came from. shape: type and shape of its value.
-    role: in its group it is the anchor, in the prologue or the epilogue of one, fused without one, inlined in several
-    groups, or a view without memory; or it is an extern that PyTorch runs, an item of its result, or folded away
-    before. groups: the numbers of the groups that compute it. once: it depends on frozen parameters alone, so it is
-    computed again only when they change. reason: why it is an extern, or which pass folded it.
+    removed. operator: its name. source: the PyTorch operator that it came from. shape: type and shape of its value.
+    role: in its group it is the anchor, in the anchor's prologue or epilogue, fused without an anchor, inlined in
+    several groups, or a view without memory; or it is an extern that PyTorch runs, an item of an extern's result, or
+    folded away earlier. groups: the numbers of the groups that compute it. once: it depends only on frozen parameters,
+    so it is computed again only when they change. reason: why it is an extern, or which pass folded it.
     """
 
     graph: int
@@ -72,24 +72,24 @@ class NodeReport:
 
     @property
     def native(self) -> bool:
-        """Whether taskmap's own code computes it."""
+        """True if taskmap's own code computes it."""
         return self.role not in ("extern", "item")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """One kernel: operators that run together.
+    """One kernel: a group of operators that run together.
 
     number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction, attention or scatter. line:
-    the user's line of the anchor, or of what it computes last. lines: all that it came from, in order. anchor: the
+    the user's line of the anchor, or of the last operator. lines: all lines that it came from, in order. anchor: the
     operator that a template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed
-    before and after the anchor, or without one. views: operators that cost nothing. schedule: template or rule with its
-    config. inputs, outputs: types and shapes of what it reads and writes. reads, writes: the numbers of the nodes in
-    whose memory that lies. bytes: of inputs and outputs. operations: a multiply-add is two. seconds: the median of the
-    measured runs. fastest: the shortest of them, well below the median where something else kept the processor busy.
-    calls: how often one call of the model runs it. share: of all the time measured per call. once: it runs only when a
-    frozen parameter has changed, and has no share. resources: the registers and shared memory that it takes of a GPU,
-    where its compiler was asked; "" for a CPU. What is not known, as the time of a graph that did not run, is None.
+    before and after the anchor, or without one. views: operators without cost. schedule: template or rule with its
+    config. inputs, outputs: types and shapes of the values read and written. reads, writes: the numbers of the nodes
+    that own their memory. bytes: of inputs and outputs. operations: a multiply-add counts as two. seconds: the median
+    of the measured runs. fastest: the shortest of them, well below the median if the processor was busy with other
+    work. calls: runs per call of the model. share: its part of all measured time per call. once: it runs only when a
+    frozen parameter has changed, and has no share. resources: its registers and shared memory on a GPU, if the GPU
+    compiler was asked; "" for a CPU. Unknown values, such as the time of a graph that did not run, are None.
     """
 
     number: int
@@ -132,8 +132,8 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class ExternReport:
-    """An operator that PyTorch or numpy runs (``runner``): its name, the user's line, why, its inputs, and time as in
-    GroupReport."""
+    """An operator that PyTorch or numpy runs (``runner``): its name, the user's line, the reason, its inputs, and its
+    time as in GroupReport."""
 
     graph: int
     node: int
@@ -156,9 +156,9 @@ class ExternReport:
 class GraphReport:
     """One compiled graph. A model with graph breaks has several, training one for each direction.
 
-    kind: forward, backward or inference. nodes: how many nodes the graph has, inputs and constants among them. inputs:
-    the numbers of the nodes that are inputs or constants. outputs: the numbers of the nodes in whose memory the results
-    lie; None for a result that is no tensor. calls: how often one call of the model runs it. seconds: of one run, all
+    kind: forward, backward or inference. nodes: the number of nodes, including inputs and constants. inputs:
+    the numbers of the nodes that are inputs or constants. outputs: the numbers of the nodes that own the results'
+    memory; None for a result that is not a tensor. calls: runs per call of the model. seconds: of one run, all
     groups and externs together. fallback: why PyTorch runs it as a whole, uncounted and unmeasured; "" for all others.
     """
 
@@ -174,7 +174,7 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A task mapping of a kernel: what it shares out, its text, and the drawing; None where there is none of it."""
+    """A task mapping of a kernel: the object it divides, its text, and its drawing; None if it has none."""
 
     what: str
     mapping: str
@@ -183,7 +183,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedBound:
-    """The least time of a kernel on a GPU, in seconds, by what the simulator counted; ``bound`` is the resource that
+    """A lower bound on a kernel's time on a GPU, in seconds, from the simulator's counts. ``bound``: the resource that
     takes longest, ``resources`` the seconds that each would take alone."""
 
     gpu: str
@@ -194,11 +194,11 @@ class SimulatedBound:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A kernel, which may be that of several groups.
+    """A kernel; several groups may share it.
 
-    symbol: its name in the generated text. language: C or CUDA C++. text: what was generated. threads: of a block of a
-    GPU, 0 on a CPU. simulated: for the target cuda-sim, where it could be counted in time. draw: makes the pictures of
-    its task mappings, which takes the time of scheduling it again.
+    symbol: its name in the generated text. language: C or CUDA C++. text: the generated code. threads: of a thread
+    block of a GPU, 0 on a CPU. simulated: for the target cuda-sim, if it could be counted in time. draw: makes the
+    pictures of its task mappings, which requires scheduling it again.
     """
 
     symbol: str
@@ -212,7 +212,7 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """An operator of an ONNX model at which graphs end, and which the host runs: its name, its node, and why."""
+    """An operator of an ONNX model that ends a graph and runs on the host: its name, its node, and the reason."""
 
     operator: str
     node: str
@@ -221,7 +221,7 @@ class HostReport:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A value that goes from one step to another: a group ("group 3"), an extern ("extern 0.17": graph and node), an
+    """A value that flows between steps: a group ("group 3"), an extern ("extern 0.17": graph and node), an
     input ("input 0.1": graph and position) or the graph's results ("results 0")."""
 
     source: str
@@ -231,13 +231,13 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a model: `print` shows the ledger, `table()` one line for each group, `html()` a page with all.
+    """The report on a model: `print` shows its text, `table()` one line per group, `html()` a page with everything.
 
-    threads: of the kernels. runs: how often the model was run after a first time; every time is the median of these.
-    model: what it is called. kernels: each once, by symbol. flows: how values go between the steps of the graphs.
-    peaks: what the target can do at best; None where that is not known. conditions: what the times depend on, by name.
-    simulated: times are those of the simulator, on a CPU, and say nothing of a GPU. host: operators that the host runs
-    between graphs, which are not measured.
+    threads: of the kernels. runs: measured runs of the model after the first; every time is their median.
+    model: its name. kernels: each once, by symbol. flows: of values between the steps of the graphs.
+    peaks: the best rates of the target; None if unknown. conditions: those that the times depend on, by name.
+    simulated: times are those of the simulator, on a CPU, and say nothing about a GPU. host: operators that the host
+    runs between graphs, which are not measured.
     """
 
     graphs: tuple[GraphReport, ...]
@@ -257,30 +257,30 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Time in groups and externs of one call of the model, as measured one by one."""
+        """Time in groups and externs per call of the model, each measured separately."""
         return sum((g.seconds or 0.0) * g.calls for g in self.graphs)
 
     @property
     def fastest(self) -> float:
-        """As ``seconds``, of the shortest time of each group and extern."""
+        """As ``seconds``, with the shortest time of each group and extern."""
         groups = sum((g.fastest or 0.0) * g.calls for g in self.groups if not g.once)
         return groups + sum((e.fastest or 0.0) * e.calls for e in self.externs)
 
     def least(self, group: GroupReport) -> float | None:
-        """The least time, in seconds, that the group's operations and bytes take on this target; None where a peak or a
-        cost is not known."""
+        """A lower bound, in seconds, on the time of the group's operations and bytes on this target; None if a peak or
+        a cost is unknown."""
         if self.peaks is None or group.operations is None or group.bytes is None:
             return None
         product = group.kind in ("contraction", "attention")
         return self.peaks.seconds(group.operations, group.bytes, group.inputs, product)
 
     def roofline(self, group: GroupReport) -> float | None:
-        """The share of the roofline that a group reaches: the least time over the measured one."""
+        """The group's share of the roofline: its lower bound divided by its measured time."""
         least = self.least(group)
         return None if least is None or not group.seconds or self.simulated else least / group.seconds
 
     def simulated_bound(self, group: GroupReport) -> SimulatedBound | None:
-        """What the simulator says of the group's kernel; None where it did not count it."""
+        """The simulator's bound for the group's kernel; None if it was not simulated."""
         return next((k.simulated for k in self.kernels if k.symbol == group.symbol), None)
 
     def table(self) -> str:
@@ -291,7 +291,7 @@ class Report:
         return ledger(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as dictionaries, lists, strings and numbers; rates are included, the text of kernels is not."""
+        """The report as dictionaries, lists, strings and numbers, with rates but without the text of kernels."""
         made = asdict(replace(self, kernels=()))
         for group, record in zip(self.groups, made["groups"], strict=True):
             record.update(gflops=group.gflops, gigabytes=group.gigabytes, roofline=self.roofline(group))
@@ -322,15 +322,15 @@ class Report:
         return f"<taskmap report{named} on {self.target}: {', '.join(parts)}; print it, or call save_html>"
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, for a notebook: neither's style reaches the other."""
+        """The page in a frame of its own, for a notebook, which keeps the styles apart."""
         page = escape(self.html(), quote=True)
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"></iframe>'
 
     def html(self) -> str:
-        """The report as one HTML page that needs no other file."""
+        """The report as one self-contained HTML page."""
         return _page(self)
 
     def save_html(self, path: str | Path) -> Path:
-        """Write the page, the whole file or none. Raises InputError where it cannot be written."""
+        """Write the page atomically. Raises InputError if it cannot be written."""
         write_output(Path(path), self.html(), "the page")
         return Path(path)

@@ -1,4 +1,4 @@
-"""The roofline of a report: what a target can do at best, and the least time that a kernel can take on it.
+"""The roofline of a report: the best rates of a target, and lower bounds on kernel times.
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures",
 CACM 2009.
@@ -13,14 +13,14 @@ from taskmap.ir.target import Target
 
 _NARROW = ("f16[", "bf16[")
 _L2_BYTES_PER_CLOCK = 64
-"""What one SM takes from L2 in a clock, at best."""
+"""Bytes that one SM can read from L2 per clock, at best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     """A limit: ``rate`` of a memory in bytes per second, or of arithmetic in operations per second.
 
-    capacity: of a memory, in bytes; 0 where it holds everything, and for arithmetic.
+    capacity: of a memory, in bytes; 0 for unlimited memory, and for arithmetic.
     """
 
     name: str
@@ -30,9 +30,9 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The ceilings of a target: its memories, the smallest first, and its arithmetic, the slowest first.
+    """The ceilings of a target: its memories, smallest first, and its arithmetic, slowest first.
 
-    origin: where the numbers are from.
+    origin: the source of the numbers.
     """
 
     memories: tuple[Ceiling, ...]
@@ -40,32 +40,32 @@ class Peaks:
     origin: str
 
     def memory(self, moved: int) -> Ceiling:
-        """The smallest memory that holds ``moved`` bytes: what a kernel works on may lie there from kernel to
+        """The smallest memory that holds ``moved`` bytes: a kernel's data may stay there from kernel to
         kernel."""
         return next((m for m in self.memories if m.capacity == 0 or moved <= m.capacity), self.memories[-1])
 
     def unit(self, inputs: tuple[str, ...], product: bool) -> Ceiling:
-        """What computes on inputs of these types: tensor cores for products of 16-bit elements, where there are any."""
+        """The unit for inputs of these types: tensor cores for products of 16-bit elements, if there are any."""
         narrow = product and bool(inputs) and inputs[0].startswith(_NARROW)
         return self.arithmetic[-1] if narrow else self.arithmetic[0]
 
     def seconds(self, operations: int, moved: int, inputs: tuple[str, ...], product: bool) -> float:
-        """The least time in which a kernel can do so many operations and move so many bytes.
+        """A lower bound on the time of a kernel with this many operations and bytes moved.
 
-        product: whether the operations are those of a contraction or attention.
+        product: the operations are those of a contraction or attention.
         """
         return max(operations / self.unit(inputs, product).rate, moved / self.memory(moved).rate)
 
 
 def cpu_peaks(rate: float, levels: Mapping[str, tuple[int, float]]) -> Peaks:
-    """The ceilings of a CPU as they were measured (backend/cpu/peaks.py): operations of f32 per second, and by level of
-    memory its bytes and the bytes that are read from it per second."""
+    """The ceilings of a CPU as measured (backend/cpu/peaks.py): f32 operations per second, and for each level of
+    memory its size in bytes and its read rate in bytes per second."""
     memories = tuple(Ceiling(name, found, capacity) for name, (capacity, found) in levels.items())
     return Peaks(memories, (Ceiling("f32", rate),), "measured on this machine")
 
 
 def gpu_peaks(gpu: Target) -> Peaks | None:
-    """The ceilings of a GPU, by its data."""
+    """The ceilings of a GPU, from its data sheet."""
     if not (gpu.clock and gpu.memory_bandwidth and gpu.f32_rate):
         return None
     clocks = gpu.clock * gpu.cores

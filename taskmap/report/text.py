@@ -1,4 +1,4 @@
-"""The text of a report: a ledger with all that is known of each group, and a narrow table. Both fit 120 columns."""
+"""The text of a report: a ledger with all facts of each group, and a narrow table. Both fit 120 columns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 THESE_SIZES = "for these sizes only"
-"""The condition of a report on a model that has no graph for all sizes: the nodes that prevent it."""
+"""The label of a condition of a report: the nodes that prevent a graph for all sizes."""
 _LEFT = 46
 _LABEL = 10
 _PLACE = 26
 _NUMBERS = range(4, 8)
 _MOST = 4
-"""How many lines of one kind the ledger shows of a group; the records hold all."""
+"""Lines of one kind that the ledger shows per group; the records hold all."""
 
 
 def ledger(report: Report) -> str:
-    """Header, groups that run at every call, externs and fallbacks, in the order in which they run."""
+    """Header, groups that run at every call, externs and fallbacks, in running order."""
     blocks = [header(report)]
     for graph in report.graphs:
         if len(report.graphs) > 1 or graph.fallback:
@@ -36,7 +36,7 @@ def ledger(report: Report) -> str:
 
 
 def header(report: Report) -> str:
-    """A few lines that sum the report up."""
+    """A summary of the report in a few lines."""
     often = [g for g in report.groups if not g.once]
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
     counts = (
@@ -51,7 +51,7 @@ def header(report: Report) -> str:
             f"(the fastest: {_time(report.fastest)})"
         )
     if report.simulated:
-        lines.append("the kernels ran in the simulator, on the CPU: their times say nothing of a GPU")
+        lines.append("the kernels ran in the simulator, on the CPU: their times say nothing about a GPU")
     prevented = dict(report.conditions).get(THESE_SIZES)
     if prevented:
         lines += wrap(f"{THESE_SIZES}: one graph for all sizes is prevented by {prevented}", WIDTH)
@@ -71,7 +71,7 @@ def table(report: Report) -> str:
         rows.append(("extern", e.line.place, e.target, e.runner, _time(e.seconds), _percent(e.share), "", ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     widths[1] = min(widths[1], _PLACE)
-    # The two columns of text share what the others leave.
+    # The two text columns share the remaining width.
     room = WIDTH - sum(widths[i] for i in (0, 1, *_NUMBERS)) - 2 * (len(widths) - 1)
     widths[2] = min(widths[2], max(room // 2, room - widths[3]))
     widths[3] = min(widths[3], room - widths[2])
@@ -117,8 +117,8 @@ def _once(report: Report, graph: int) -> list[str]:
         return []
     seconds = [g.seconds for g in groups if g.seconds is not None]
     spent = f" in {_time(sum(seconds))}" if seconds else ""
-    what = f"{_count(len(groups), 'group')} of parameters alone"
-    return [f"once        {what} ran{spent}, and will again only when one changes"]
+    what = f"{_count(len(groups), 'group')} that depend only on parameters"
+    return [f"once        {what} ran{spent}; they run again only when a parameter changes"]
 
 
 def _graph_line(report: Report, number: int) -> str:
@@ -132,7 +132,7 @@ def _graph_line(report: Report, number: int) -> str:
 
 
 def _refusals(refused: Iterable[Refusal]) -> list[str]:
-    """One text for each reason, with all neighbours that it keeps outside."""
+    """One text for each reason, with all neighbours that it excludes."""
     whom: dict[str, list[str]] = {}
     for r in refused:
         whom.setdefault(r.reason, []).append(f"{r.operator} ({r.line.place})" if r.line.place else r.operator)

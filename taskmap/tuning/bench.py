@@ -1,4 +1,4 @@
-"""Building and measuring configurations of one operator in this process."""
+"""Builds and measures configurations of one operator in this process."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FEWEST_SERIES = 3
 
 
 class WrongResultError(Exception):
-    """A kernel's result is not what its operator says."""
+    """A kernel's result differs from its operator's definition."""
 
 
 class Bench:
-    """The kernels of a job's operator, and operands for them. ``refused``: configurations without a kernel, and why."""
+    """The kernels of a job's operator, and their operands. ``refused``: configurations without a kernel, and why."""
 
     def __init__(self, job: Job) -> None:
-        """Raises ScheduleError for an unknown operator, and what finding a compiler and a kernel store raises."""
+        """Raises ScheduleError for an unknown operator, and the errors of finding a compiler and a kernel store."""
         setting = job.setting
         self.problem = read_problem(job.operator.name, job.operator.shapes, job.operator.dtypes, job.operator.layout)
         options = Options(isa=setting.isa, threads=setting.threads, fast_math=setting.fast_math)
@@ -55,7 +55,7 @@ class Bench:
         self._compare: Callable[[], None]
 
     def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
-        """Load kernels that the store has under these keys and symbols."""
+        """Load kernels that the store holds under these keys and symbols."""
         ensure_team(self.toolchain, self._store)
         for config, (key, symbol) in names.items():
             path = self._store.lookup(key, symbol)
@@ -63,7 +63,7 @@ class Bench:
                 self._functions[config] = self._function(load_library(path).address(symbol))
 
     def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
-        """Compile and load what is not there yet; its keys and symbols in the store."""
+        """Compile and load kernels that are missing; returns their keys and symbols in the store."""
         sources: dict[str, KernelSource] = {}
         for text in (c for c in configs if c not in self._functions and c not in self.refused):
             started(text)
@@ -74,7 +74,7 @@ class Bench:
         try:
             self._compile(sources)
         except CompilerFailedError:
-            for text, source in sources.items():  # which of them was it?
+            for text, source in sources.items():  # find the one at fault
                 started(text)
                 try:
                     self._compile({text: source})
@@ -89,9 +89,9 @@ class Bench:
         self._compare()
 
     def sample(self, config: str, seconds: float) -> float:
-        """Seconds of one call: the fastest of several short series, which take about ``seconds`` together.
+        """Seconds per call: the fastest of several short series, which together take about ``seconds``.
 
-        What else the machine does interrupts some series, and is no part of a kernel's time.
+        Other work on the machine interrupts some series and must not count as the kernel's time.
         """
         addresses = self._addresses()
         function = self._functions[config]
@@ -113,7 +113,7 @@ class Bench:
         return fastest
 
     def _addresses(self) -> list[int]:
-        """Of the operands, which are made when they are first needed; then the symbolic sizes."""
+        """Addresses of the operands, which are made on first use; then the symbolic sizes."""
         if not self._operands:
             draw = np.random.default_rng()
             dims = dict(zip(self._task.dims, self.problem.dims(), strict=True))
@@ -126,7 +126,7 @@ class Bench:
     def _source(self, text: str) -> KernelSource:
         config = self.problem.read(text, self.target)
         if config is None:
-            raise ScheduleError(f"{text!r} is no configuration of {self.problem.template} here")
+            raise ScheduleError(f"{text!r} is not a configuration of {self.problem.template} here")
         kernel = self.problem.kernel(self._task, config, self.target)
         return generate(lower(kernel, target=self.target), self.target.vector_bytes)
 
@@ -145,7 +145,7 @@ class Bench:
 
 
 def _comparison(out: BenchOperand, want: Array, limit: float) -> Callable[[], None]:
-    """A check of what is in ``out``, which poisons it for the next."""
+    """A check of the contents of ``out``, which also poisons it for the next check."""
     out.poison()
 
     def compare() -> None:
@@ -158,7 +158,7 @@ def _comparison(out: BenchOperand, want: Array, limit: float) -> Callable[[], No
 
 
 def _calls_of(function: Callable[..., None], addresses: list[int]) -> int:
-    """How many calls make a series."""
+    """The number of calls in a series."""
     once = math.inf
     for _ in range(_FEWEST_SERIES):
         start = time.perf_counter()

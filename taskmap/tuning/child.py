@@ -1,7 +1,7 @@
-"""The process that builds and measures, and may die of it: `python -m taskmap.tuning.child`.
+"""The process that builds and measures, and may crash: `python -m taskmap.tuning.child`.
 
-A job comes as the first line of the standard input, events leave as lines of the standard output. The end of the input
-ends the process, so none outlives who started it.
+A job arrives as the first line of standard input; events are written as lines to standard output. The process exits
+when its input ends, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from taskmap.tuning.record import Conditions, Verdict
 
 
 class Measuring(Protocol):
-    """What builds and measures an operator: ``Bench`` on the CPU, ``CudaBench`` on a GPU."""
+    """Builds and measures an operator: ``Bench`` on the CPU, ``CudaBench`` on a GPU."""
 
     conditions: Conditions
     refused: dict[str, str]
 
     def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
-        """Load kernels that the store has under these names."""
+        """Load kernels that the store holds under these names."""
 
     def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
-        """Build what is not there yet; its names in the store."""
+        """Build kernels that are missing; returns their names in the store."""
         ...
 
     def check(self, config: str) -> None:
-        """Compute once, on poisoned memory. Raises WrongResultError."""
+        """Run once, on poisoned memory. Raises WrongResultError."""
 
     def sample(self, config: str, seconds: float) -> float:
-        """Seconds of one run, found in about ``seconds``."""
+        """Seconds per run, measured in about ``seconds``."""
         ...
 
 
@@ -49,15 +49,15 @@ _cuda: Make = lazily("taskmap.tuning.cuda_bench", "CudaBench")
 
 
 def bench_of(job: Job) -> Measuring:
-    """What builds and measures a job's operator."""
+    """The bench for a job's operator."""
     return _cuda(job) if job.operator.target.startswith("cuda:") else Bench(job)
 
 
 def main(make: Make = bench_of) -> None:
-    """Serve one job. ``make`` gives what builds and measures."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash here is a finding, not something to be debugged
+    """Serve one job. ``make`` creates the bench."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash here is a result, not a bug to debug
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what anything else prints is not an event
+    os.dup2(2, 1)  # other output must not be taken for events
 
     def say(event: str, **content: object) -> None:
         events.write(json.dumps({"event": event, **content}) + "\n")
@@ -70,7 +70,7 @@ def main(make: Make = bench_of) -> None:
 
 
 def serve(job: Job, bench: Measuring, say: Say) -> None:
-    """Build what is not built, check what is to be measured, measure it in rounds."""
+    """Build missing kernels, check those to be measured, measure them in rounds."""
     say("here", conditions=asdict(bench.conditions))
     bench.adopt({config: name for config, name in job.built.items() if config in job.configs})
     for config, (key, symbol) in bench.build(job.configs, lambda config: say("start", config=config)).items():
@@ -90,7 +90,7 @@ def serve(job: Job, bench: Measuring, say: Say) -> None:
         sound.append(config)
     for round_number in range(job.samples):
         turn = round_number % max(1, len(sound))
-        for config in (*sound[turn:], *sound[:turn]):  # no configuration always follows the same one
+        for config in (*sound[turn:], *sound[:turn]):  # vary each configuration's predecessor
             say("start", config=config)
             say("sample", config=config, seconds=bench.sample(config, job.seconds))
 

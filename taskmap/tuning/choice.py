@@ -1,6 +1,6 @@
-"""Which configuration a compilation uses: the best one in the tuning cache, found or tuned for now.
+"""The configuration that a compilation uses: the best one in the tuning cache, found or tuned for now.
 
-Nothing here ever makes a compilation fail: without a cache that can be read, templates keep their defaults.
+Nothing here makes a compilation fail: without a readable cache, templates keep their defaults.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from taskmap.util.progress import Show
 if TYPE_CHECKING:
     from taskmap.backend.cuda.toolchain import CudaToolchain
 
-# Most processes have nothing tuned, and wait for neither SQLite nor what measures.
+# Most processes have tuned nothing; they need not wait for SQLite or the benches.
 _open: Callable[..., Any] = lazily("taskmap.tuning.database", "Database")
 _conditions: Callable[..., Any] = lazily("taskmap.tuning.here", "conditions")
 _gpu_conditions: Callable[..., Any] = lazily("taskmap.tuning.cuda_bench", "conditions_with")
@@ -42,10 +42,10 @@ _OFF = ("0", "off", "no", "false")
 
 @dataclass(slots=True, eq=False)
 class Choices:
-    """The configurations that the tasks of one session get, from the database at ``path``.
+    """The configurations for the tasks of one session, from the database at ``path``.
 
-    budget: how much to measure of each operator, instead of what is usual.
-    tuned: what became of the operators that were tuned; left: how many there was no time for.
+    budget: how much to measure per operator, instead of the default.
+    tuned: results of the operators that were tuned; left: the number of operators that time did not allow.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class Choices:
     _broken: bool = field(default=False, init=False, repr=False)
 
     def config(self, task: Task, hints: Mapping[Var, int] = NO_HINTS) -> Config | None:
-        """The best configuration known for a task; None for its template's default."""
+        """The best known configuration for a task; None for its template's default."""
         if not self._usable():
             return None
         found = problem(task, self.target, hints)
@@ -72,13 +72,13 @@ class Choices:
         return self._found[found]
 
     def tune(self, tasks: Iterable[Task], hints: Mapping[Var, int], show: Show) -> None:
-        """Measure what is not known of ``tasks``, within the option ``tune_seconds`` for all of them together; ``show``
-        how many operators are done, and how far the next one is."""
+        """Measure unknown operators of ``tasks``, within the option ``tune_seconds`` for all of them together; ``show``
+        receives the number of operators done, and the progress of the current one."""
         if self.options.tune_seconds is None or self._broken:
             return
         every = (problem(task, self.target, hints) for task in tasks)
         problems = list(dict.fromkeys(p for p in every if p is not None))
-        problems.sort(key=lambda p: -p.operations)  # where there is most to be gained
+        problems.sort(key=lambda p: -p.operations)  # largest gain first
         deadline = time.monotonic() + self.options.tune_seconds
         for number, one in enumerate(problems):
             show(number, len(problems))
@@ -102,7 +102,7 @@ class Choices:
         return self._database is not None or os.path.exists(self.path)
 
     def _best(self, found: Problem) -> Config | None:
-        """The fastest that the template knows: what came from elsewhere may be anything."""
+        """The fastest record that the template accepts: imported records may hold anything."""
 
         def usable(record: Any) -> bool:
             return found.read(record.config, self.target) is not None
@@ -130,7 +130,7 @@ class Choices:
         return self._here
 
     def _guarded(self, do: Callable[[], Any]) -> Any:
-        """What ``do`` gives; None after one warning when the cache cannot be used."""
+        """The result of ``do``; None, after one warning, when the cache cannot be used."""
         try:
             return do()
         except TaskmapError as error:
@@ -140,13 +140,13 @@ class Choices:
 
 
 def _tell(show: Show, number: int, count: int, name: str, progress: Any) -> None:
-    """Show how far tuning of one operator is."""
+    """Show the progress of tuning one operator."""
     best = f", best {progress.seconds * 1e6:.4g} µs {progress.best}" if progress.best else ""
     show(number, count, f"{name}: {progress.done}/{progress.total}{best}")
 
 
 def choices(path: Path, target: Target, toolchain: Toolchain | CudaToolchain, options: Options) -> Choices | None:
-    """The choices of a session; None where the environment variable TASKMAP_TUNING is "off"."""
+    """A session's choices; None if the environment variable TASKMAP_TUNING is "off"."""
     if os.environ.get("TASKMAP_TUNING", "").lower() in _OFF:
         return None
     return Choices(path, target, toolchain, options)

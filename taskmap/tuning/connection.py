@@ -1,8 +1,9 @@
-"""How the tuning database is opened, on whatever file system it lies.
+"""Opens the tuning database on any kind of file system.
 
-Where processes share memory, SQLite writes ahead (WAL), and readers wait for nobody. Its memory is not shared between
-the machines of a network file system, so there, and where a file system refuses to map files, an ordinary journal is
-kept. Where there are no locks, whoever opens it has to be alone (see turns.py). What cannot be written is read.
+If processes can share memory, SQLite's write-ahead log (WAL) is used, and readers never wait. WAL's shared memory does
+not work between the machines of a network file system; there, and if a file system refuses to map files, an ordinary
+rollback journal is used. Without file locks, a process must have exclusive access (see lockfile.py). A database that
+cannot be written is opened for reading.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from taskmap.tuning.lockfile import turn
 
 SCHEMA = 1
 SIDES = ("-wal", "-shm", "-journal")
-"""Endings of the files beside a database that belong to it."""
+"""Suffixes of the files that belong to a database."""
 _LAST_SCHEMA = 16
-"""What claims to be of a later format than this is damaged rather than that new."""
+"""A format number above this is a sign of damage, not of a newer version."""
 _WAIT_SECONDS = 60.0
 _TABLE = """CREATE TABLE records (
     name TEXT NOT NULL, shapes TEXT NOT NULL, dtypes TEXT NOT NULL, layout TEXT NOT NULL, target TEXT NOT NULL,
@@ -40,7 +41,7 @@ _NETWORK = re.compile(
 
 _AHEAD = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
 _JOURNAL = ("PRAGMA journal_mode = DELETE", "PRAGMA synchronous = FULL")
-# What was written ahead elsewhere can be read without shared memory only by one process alone.
+# Without shared memory, only a single process can read changes in a write-ahead log.
 _UNSHARED = (
     "PRAGMA locking_mode = EXCLUSIVE",
     *_JOURNAL,
@@ -50,8 +51,8 @@ _UNSHARED = (
 
 
 class Mode(Enum):
-    """How a database may be used: shared in memory, shared by an ordinary journal, by one process at a time, or only
-    read."""
+    """Access to a database: shared through memory, shared through an ordinary journal, by one process at a time, or
+    read-only."""
 
     LOCAL = "local"
     NETWORK = "network"
@@ -60,13 +61,13 @@ class Mode(Enum):
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file is damaged, and not that it is locked, full, or cannot be reached."""
-    # Only SQLITE_CORRUPT and SQLITE_NOTADB become a DatabaseError that is none of its subclasses.
+    """True if an error means that the file is damaged, not that it is locked, full, or unreachable."""
+    # Only SQLITE_CORRUPT and SQLITE_NOTADB raise DatabaseError itself instead of a subclass.
     return type(error) is sqlite3.DatabaseError or "unsupported file format" in str(error)
 
 
 def on_network(path: Path) -> bool:
-    """Whether ``path`` lies on a file system that other machines may write to."""
+    """True if ``path`` is on a file system that other machines may write to."""
     place, best, kind = str(path.resolve()), "", ""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -85,9 +86,10 @@ def on_network(path: Path) -> bool:
 
 
 def connect(path: Path, mode: Mode) -> sqlite3.Connection:
-    """The open database, its table made where there is none yet.
+    """The open database, with its table created if missing.
 
-    Raises TuningError for one of a newer taskmap, OSError, and sqlite3.Error; ``is_damage`` tells what that means.
+    Raises TuningError for a database of a newer taskmap, OSError, and sqlite3.Error; ``is_damage`` classifies the
+    latter.
     """
     if mode is Mode.READ:
         return _reading(path)
@@ -100,7 +102,7 @@ def connect(path: Path, mode: Mode) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise
-    with turn(path):  # two that want to be alone would wait for each other
+    with turn(path):  # two processes that want exclusive access would deadlock
         return _writing(path, "", _UNSHARED)
 
 
@@ -120,7 +122,7 @@ def _writing(path: Path, options: str, steps: tuple[str, ...]) -> sqlite3.Connec
 
 
 def _step(connection: sqlite3.Connection, step: str) -> None:
-    """One setting. A journal that other processes use stays as it is."""
+    """Apply one setting. A journal mode that other processes use is left alone."""
     changes = step == _JOURNAL[0]
     try:
         if changes:
@@ -135,7 +137,7 @@ def _step(connection: sqlite3.Connection, step: str) -> None:
 
 
 def _reading(path: Path) -> sqlite3.Connection:
-    """A database that is only read; one with changes that were written ahead, from a copy where it must be."""
+    """A read-only database; if it has a write-ahead log that cannot be read in place, a copy."""
     attempts = ["mode=ro"]
     wal = path.with_name(f"{path.name}-wal")
     if not (wal.exists() and wal.stat().st_size):
@@ -179,17 +181,17 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
 
 
 def _text(data: bytes) -> str:
-    """Of a damaged row, whatever is there; its checksum tells."""
+    """The text of a possibly damaged row; its checksum detects damage."""
     return data.decode(errors="replace")
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if not 0 <= version <= _LAST_SCHEMA:
-        raise sqlite3.DatabaseError(f"its format is {version}, which there will never be")
+        raise sqlite3.DatabaseError(f"its format is {version}, which no version will use")
     if version > SCHEMA:
         raise TuningError(
-            "the tuning cache is of a newer taskmap",
+            "the tuning cache was written by a newer taskmap",
             where=str(path),
             why=f"its format is {version}, and this version reads {SCHEMA}.",
             hint="Use that version, or choose another folder with TASKMAP_CACHE_DIR.",
@@ -213,5 +215,5 @@ def _check_table(connection: sqlite3.Connection) -> None:
 
 
 def can_write(path: Path) -> bool:
-    """Whether a database at ``path`` can be changed: it and its folder, in which SQLite keeps its journal."""
+    """True if a database at ``path`` can be changed: it and its folder, in which SQLite keeps its journal."""
     return os.access(path.parent, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))

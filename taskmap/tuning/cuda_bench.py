@@ -1,4 +1,4 @@
-"""Building and measuring configurations of one operator on a GPU, timed by CUDA events."""
+"""Builds and measures configurations of one operator on a GPU, timed by CUDA events."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MOST_CALLS = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gpu:
-    """The GPU that measures, what it counts as, and what compiles for it."""
+    """The measuring GPU, its identity in records, and its compiler."""
 
     driver: Driver
     device: DeviceInfo
@@ -54,12 +54,12 @@ class Gpu:
 
     @property
     def conditions(self) -> Conditions:
-        """What a time measured on it depends on."""
+        """The conditions that a time measured on it depends on."""
         return cuda_conditions(self.driver, self.device, self.toolchain)
 
 
 def cuda_conditions(driver: Driver, device: DeviceInfo, toolchain: CudaToolchain) -> Conditions:
-    """What a time measured on ``device`` depends on; a kernel has no threads of the host."""
+    """The conditions that a time measured on ``device`` depends on; a GPU kernel has no host threads."""
     return Conditions(
         device=f"{device.name} {device.multiprocessors} multiprocessors",
         threads=0,
@@ -70,14 +70,14 @@ def cuda_conditions(driver: Driver, device: DeviceInfo, toolchain: CudaToolchain
 
 
 def conditions_with(toolchain: CudaToolchain) -> Conditions:
-    """The conditions here, for kernels that ``toolchain`` compiles. Raises NoDeviceError."""
+    """The conditions on this machine, for kernels compiled by ``toolchain``. Raises NoDeviceError."""
     driver = open_driver()
     return cuda_conditions(driver, driver.device(_DEVICE), toolchain)
 
 
 def find_gpu(setting: Setting, driver: Driver | None = None) -> Gpu:
-    """The first GPU that the process sees. Raises NoDeviceError and CompilerNotFoundError, which say what is missing,
-    and UnsupportedError where the compiler does not know the GPU."""
+    """The first GPU visible to the process. Raises NoDeviceError and CompilerNotFoundError, which say what is missing,
+    and UnsupportedError if the compiler does not know the GPU."""
     driver = driver or open_driver()
     device = driver.device(_DEVICE)
     target = gpu_target(Options(target="cuda", gpu=setting.gpu), device)
@@ -85,18 +85,18 @@ def find_gpu(setting: Setting, driver: Driver | None = None) -> Gpu:
 
 
 def gpu_here(setting: Setting) -> tuple[Target, Conditions]:
-    """What is tuned for, and the conditions here. Raises what ``find_gpu`` raises."""
+    """The target of tuning, and the conditions on this machine. Raises the errors of ``find_gpu``."""
     gpu = find_gpu(setting)
     return gpu.target, gpu.conditions
 
 
 class CudaBench:
-    """The kernels of a job's operator, and operands for them on the GPU. ``refused``: configurations without a kernel,
+    """The kernels of a job's operator, and their operands on the GPU. ``refused``: configurations without a kernel,
     and why."""
 
     def __init__(self, job: Job, driver: Driver | None = None) -> None:
-        """``driver`` stands in for the machine's. Raises ScheduleError for an unknown operator, and what ``find_gpu``
-        raises."""
+        """``driver`` replaces the machine's driver. Raises ScheduleError for an unknown operator, and the errors of
+        ``find_gpu``."""
         setting = job.setting
         self.problem = read_problem(job.operator.name, job.operator.shapes, job.operator.dtypes, job.operator.layout)
         self.gpu = find_gpu(setting, driver)
@@ -112,10 +112,10 @@ class CudaBench:
         self._want: tuple[Any, float]
 
     def adopt(self, names: Mapping[str, tuple[str, str]]) -> None:
-        """Nothing: compiled kernels are found in the store by their text, which ``build`` makes."""
+        """Does nothing: compiled kernels are found in the store by their text, which ``build`` generates."""
 
     def build(self, configs: Sequence[str], started: Callable[[str], None]) -> dict[str, tuple[str, str]]:
-        """Compile what is not compiled yet; its symbols."""
+        """Compile kernels that are missing; returns their symbols."""
         built: dict[str, tuple[str, str]] = {}
         for text in (c for c in configs if c not in self._binaries and c not in self.refused):
             started(text)
@@ -141,7 +141,7 @@ class CudaBench:
             raise WrongResultError(f"the largest error is {error:.3g}, and {limit:.3g} is allowed")
 
     def sample(self, config: str, seconds: float) -> float:
-        """Seconds of one launch: the fastest of several series, which take about ``seconds`` together."""
+        """Seconds per launch: the fastest of several series, which together take about ``seconds``."""
         calls = self._calls.get(config)
         if calls is None:
             once = min(self._run(config, 1) for _ in range(_FEWEST_SERIES))
@@ -155,7 +155,7 @@ class CudaBench:
         return fastest
 
     def _run(self, config: str, calls: int) -> float:
-        """The seconds that ``calls`` launches take together, by events of the GPU."""
+        """The total seconds of ``calls`` launches, by events of the GPU."""
         self._place()
         call = self._launcher(config).begin(0, _out_of_range)
         before = call.now()
@@ -168,7 +168,7 @@ class CudaBench:
     def _compile(self, text: str) -> CudaBinary:
         config = self.problem.read(text, self.gpu.target)
         if config is None:
-            raise ScheduleError(f"{text!r} is no configuration of {self.problem.template} here")
+            raise ScheduleError(f"{text!r} is not a configuration of {self.problem.template} here")
         kernel = self.problem.kernel(self._task, config, self.gpu.target)
         source = generate(lower(kernel, target=self.gpu.target), self.gpu.target)
         return compile_cuda([source], self.gpu.toolchain, self._store, Counters())[source.symbol]
@@ -196,7 +196,7 @@ class CudaBench:
         return int(self.gpu.driver.call("cuMemAlloc", max(size, 1))), None
 
     def _place(self) -> None:
-        """Make the operands, on the host and on the GPU, when they are first needed; the output is poisoned."""
+        """Make the operands, on the host and on the GPU, on first use; the output is poisoned."""
         if self._addresses:
             return
         draw = np.random.default_rng()
@@ -213,4 +213,4 @@ class CudaBench:
 
 
 def _out_of_range(step: int) -> IndexOutOfRangeError:
-    return IndexOutOfRangeError("a kernel that is tuned has indexed out of range")
+    return IndexOutOfRangeError("a kernel indexed out of range while it was tuned")

@@ -1,8 +1,8 @@
-"""The tuning database: one SQLite file, which many processes and threads read and write at once.
+"""The tuning database: one SQLite file that many processes and threads read and write concurrently.
 
-One row for each (operator, configuration). Of two records of the same the later one stays, the one with more samples
-where they are equally old; one from the future gives way to any other. How it is opened on which file system is in
-connecting.py, and what becomes of a damaged one in repairing.py.
+One row for each (operator, configuration). Of two records with the same key, the later one wins; of equally old ones,
+the one with more samples; a record from the future gives way to any other. connection.py opens it on any file system;
+repair.py rebuilds a damaged one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from taskmap.tuning.repair import readable, rebuilt
 
 __all__ = ["Database", "RecordCheck"]
 
-# A record from the future, ?13 being the latest time that is not, has the rank -1: by the clock of now, since a clock
-# that went wrong may be set right.
+# A record from the future, i.e. later than ?13, has rank -1. The current clock decides, because a wrong clock may be
+# set right later.
 _INSERT = """
 INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 ON CONFLICT DO UPDATE SET verdict = excluded.verdict, seconds = excluded.seconds, measured_at = excluded.measured_at,
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class RecordCheck:
-    """How many records there are, and how many of them are damaged."""
+    """The number of records, and of damaged ones among them."""
 
     records: int
     damaged: int
@@ -50,9 +50,9 @@ class RecordCheck:
 
 @dataclass(slots=True, eq=False)
 class Database:
-    """The database at ``path``, which is made when something is first added.
+    """The database at ``path``, which is created when a record is first added.
 
-    Methods raise TuningError: the file cannot be read or written, the disk is full, or it is of a newer taskmap.
+    Methods raise TuningError: the file cannot be read or written, the disk is full, or a newer taskmap wrote it.
     """
 
     path: Path
@@ -64,12 +64,12 @@ class Database:
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
 
     def add(self, records: Iterable[Record]) -> int:
-        """Keep ``records``, all or none; how many changed the database."""
+        """Keep all of ``records`` or none; returns how many changed the database."""
         new = list(records)
         return self._run(lambda c: _insert(c, new), writes=True) if new else 0
 
     def records(self, operator: Operator | None = None) -> list[Record]:
-        """All records, or those of one operator, in the order of their keys. Rows that make no sense are left out."""
+        """All records, or those of one operator, in the order of their keys. Invalid rows are left out."""
         where, values = (f" WHERE {_OF}", _fields(operator)) if operator else ("", ())
         query = f"SELECT line FROM records{where} ORDER BY name, shapes, dtypes, layout, target, config"
         lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
@@ -78,7 +78,7 @@ class Database:
     def best(
         self, operator: Operator, here: Conditions, usable: Callable[[Record], bool] = lambda record: True
     ) -> Record | None:
-        """The fastest record of ``operator`` that counts under the conditions ``here`` and is ``usable``."""
+        """The fastest record of ``operator`` that is valid under the conditions ``here`` and ``usable``."""
         query = f"SELECT line FROM records WHERE {_OF} AND verdict = ? ORDER BY seconds, config"
         values = (*_fields(operator), Verdict.OK.value)
         lines: list[str] = self._run(lambda c: [line for (line,) in c.execute(query, values)], empty=[])
@@ -86,18 +86,18 @@ class Database:
         return next((r for r in readable(lines) if r.stale(here, now) is None and usable(r)), None)
 
     def check(self) -> RecordCheck:
-        """Read every row: its checksum, and whether its columns say what its line says."""
+        """Read every row; check its checksum, and that its columns agree with its line."""
         lines: list[tuple[object, ...]] = self._run(
             lambda c: list(c.execute(f"SELECT {_COLUMNS}, line FROM records")), empty=[]
         )
         return RecordCheck(len(lines), sum(not _agrees(row) for row in lines))
 
     def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self._run(lambda c: int(c.execute("SELECT count(*) FROM records").fetchone()[0]), empty=0)
 
     def remove(self, records: Iterable[Record]) -> int:
-        """Forget ``records``; how many were there."""
+        """Delete ``records``; returns how many existed."""
         rows = [(*_fields(r.operator), r.config) for r in records]
 
         def delete(connection: sqlite3.Connection) -> int:
@@ -109,11 +109,11 @@ class Database:
         return self._run(delete, writes=True, empty=0) if rows else 0
 
     def ready(self) -> None:
-        """Make the file if it is not there. Raises TuningError when nothing can be added to it."""
+        """Create the file if it is missing. Raises TuningError when no record can be added to it."""
         self._run(lambda c: _insert(c, ()), writes=True)
 
     def clear(self) -> int:
-        """Forget everything, also rows that make no sense; how many there were."""
+        """Delete all rows, also invalid ones; returns their number."""
 
         def delete(connection: sqlite3.Connection) -> int:
             with connection:
@@ -122,7 +122,7 @@ class Database:
         return self._run(delete, writes=True, empty=0)
 
     def verify(self) -> Path | None:
-        """Look whether the file is sound and every row in it, and repair it; where the damaged one lies, if it was."""
+        """Check the file and every row, and repair it if need be; returns the damaged file's new path, if any."""
         with self._lock:
             try:
                 if not self.path.exists() or not can_write(self.path):
@@ -137,13 +137,13 @@ class Database:
         if self._connection is not None and self._owner == os.getpid():
             self._connection.close()
         elif self._connection is not None:
-            self._inherited.append(self._connection)  # of the process that this one was forked from: not to be closed
+            self._inherited.append(self._connection)  # belongs to the parent of this fork: must not be closed
         self._connection = None
 
     def _run(
         self, do: Callable[[sqlite3.Connection], _Result], *, writes: bool = False, empty: _Result | None = None
     ) -> _Result:
-        """``do`` with the open database; once more after a repair, when the file turns out to be damaged."""
+        """Run ``do`` with the open database; after a repair, run it once more if the file turns out to be damaged."""
         with self._lock:  # one connection, one transaction at a time
             try:
                 if empty is not None and not self.path.exists() and not rebuilt(self.path).exists():
@@ -155,7 +155,7 @@ class Database:
                 raise self._failure(error) from error
 
     def _turn(self, writes: bool) -> ExitStack:
-        """Nobody else at work where a file system knows no locks, and the connection closed in the end."""
+        """Excludes other processes if the file system has no locks; the connection is then closed at the end."""
         if writes:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._mode is None or self._mode is Mode.READ:
@@ -177,11 +177,11 @@ class Database:
 
     def _locked(self, do: Callable[[sqlite3.Connection], _Result], writes: bool) -> _Result:
         try:
-            if rebuilt(self.path).exists():  # a repair did not come to its end
+            if rebuilt(self.path).exists():  # a repair was interrupted
                 self._repair("a repair was interrupted")
             return do(self._open(writes))
         except sqlite3.DatabaseError as error:
-            # A header may say that the file must not be written.
+            # A header may mark the file as read-only.
             damaged = is_damage(error) or ("readonly" in str(error) and can_write(self.path))
             if not damaged or self._mode is Mode.READ:
                 raise
@@ -191,7 +191,7 @@ class Database:
     def _open(self, writes: bool) -> sqlite3.Connection:
         if self._connection is not None and self._owner == os.getpid() and self._place == _place(self.path):
             return self._connection
-        self.close()  # of another process, or of a file that is no longer there
+        self.close()  # it belongs to another process, or to a removed file
         mode = Mode.LOCAL if self._mode is None else self._mode
         try:
             self._connection = connect(self.path, mode)

@@ -1,4 +1,4 @@
-"""What operators that are tuned compute, by numpy in float64, and how far from it a result may lie anywhere.
+"""Reference results of tunable operators, by numpy in float64, with an error bound for every element.
 
 Operands are uniform in [-1, 1): a sum of k products of such numbers is about sqrt(k) / 3.
 """
@@ -25,12 +25,12 @@ _DIGITS = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 
 
 def expected(problem: Problem, inputs: Sequence[Array]) -> Expected:
-    """The output, and how far from it a result may lie, for the logical tensors ``inputs``."""
+    """The output for the logical tensors ``inputs``, and the error bound of each element."""
     return _EXPECTED[problem.template](problem, inputs)
 
 
 def _allowed(terms: int, accumulate: DType, stored: DType, out: Array) -> float:
-    """Rounding errors of sums of ``terms`` products, far less than this, and of storing them."""
+    """The bound: far above the rounding errors of summing ``terms`` products and of storing the sums."""
     sums = _DIGITS[accumulate.name] * (4 + terms) * max(1.0, sqrt(terms) / 8)
     return sums + _DIGITS[stored.name] * float(np.abs(out).max(initial=1.0))
 
@@ -53,7 +53,7 @@ def _convolution(problem: Problem, inputs: Sequence[Array]) -> Expected:
 
 
 def unpacked(p: ConvolutionProblem, w: Array) -> Array:
-    """Weights [oc, c / groups, kernel...] ([c, oc / groups, kernel...] transposed), wherever they came from."""
+    """Weights [oc, c / groups, kernel...] ([c, oc / groups, kernel...] transposed), from any layout."""
     if p.weights == "channels":
         alone: Array = np.moveaxis(w[0, 0], -1, 0)[:, None]
         return alone
@@ -96,12 +96,12 @@ def _transposed(p: ConvolutionProblem, x: Array, w: Array) -> Array:
 
 
 def _at(tap: tuple[int, ...]) -> tuple[slice | int, ...]:
-    """One element of the kernel, of all channels."""
+    """One element of the kernel, for all channels."""
     return (slice(None), slice(None), *tap)
 
 
 def _under(p: ConvolutionProblem, tap: tuple[int, ...], shape: Sequence[int]) -> tuple[slice, ...]:
-    """What one element of the kernel meets for positions of ``shape``, in all channels."""
+    """The inputs that one element of the kernel multiplies, for output positions of ``shape``, in all channels."""
     window = zip(tap, p.dilation, shape[2:], p.stride, strict=True)
     return (slice(None), slice(None), *(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in window))
 
@@ -123,7 +123,7 @@ def _attention(problem: Problem, inputs: Sequence[Array]) -> Expected:
         weights = np.exp(scores - np.where(np.isinf(top), 0.0, top))
         total = weights.sum(axis=1, keepdims=True)
         out[b, h] = weights / np.where(total == 0, 1.0, total) @ v[b, h // shared]
-    # Errors of a score are those of a sum over the depth, and of a weight in proportion; a mean of values is below 1.
+    # Scores have the errors of a sum over the depth, weights in proportion to them; a mean of values is below 1.
     scores_off = _DIGITS["f32"] * (4 + p.depth) * max(1.0, sqrt(p.depth) / 8)
     return out, 4 * scores_off + _DIGITS["f32"] * (16 + p.keys / 8) + 2 * _DIGITS[p.types[1].name]
 

@@ -1,4 +1,4 @@
-"""The conditions under which this machine measures, and where its records are kept."""
+"""The conditions of measurements on this machine, and the place of its records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from taskmap.tuning.record import Conditions
 __all__ = ["conditions", "database_path", "version"]
 
 TEMPLATES = 1
-"""Version of the templates of tunable operators, counted up when their kernels become faster or slower."""
+"""Version of the tunable operators' templates, incremented when their kernels become faster or slower."""
 
 
 def conditions(toolchain: Toolchain, threads: int) -> Conditions:
-    """What a time measured here and now would depend on."""
+    """The conditions that a time measured here and now depends on."""
     flags = hashlib.sha256(" ".join(toolchain.flags).encode()).hexdigest()[:8]
     return Conditions(
         device=device(),
@@ -33,13 +33,13 @@ def conditions(toolchain: Toolchain, threads: int) -> Conditions:
 
 
 def version() -> str:
-    """Of taskmap and its templates."""
+    """The version of taskmap and its templates."""
     return f"{__version__} templates {TEMPLATES}"
 
 
 @lru_cache(maxsize=1)
 def device() -> str:
-    """The processor's name, with family and model, since virtual machines hide the name; how many cores are usable."""
+    """The processor's name, with family and model, because virtual machines hide the name; and its usable cores."""
     host = detect_host()
     fields: dict[str, str] = {}
     for line in _read(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines():
@@ -52,7 +52,7 @@ def device() -> str:
 
 
 def clock() -> float:
-    """MHz of the first core now; 0 where the system does not tell."""
+    """The first core's current frequency in MHz; 0 if the system does not report it."""
     for line in _read(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("cpu MHz"):
             return float(line.partition(":")[2])
@@ -60,7 +60,7 @@ def clock() -> float:
 
 
 def database_path(cache_dir: str | None = None) -> Path:
-    """Where records are kept: beside the kernel store, in its folder."""
+    """The database's path: in the folder of the kernel store."""
     root = default_path() if cache_dir is None else Path(os.path.abspath(cache_dir))
     return root / "tuning.sqlite"
 

@@ -1,6 +1,6 @@
-"""A job done in child processes: when one dies or hangs, the configuration at fault is named, and another goes on.
+"""Runs a job in child processes: if one crashes or hangs, the configuration at fault is named, and the next goes on.
 
-This is what executors run. It needs nothing of the process that submitted it.
+Executors run this. It needs nothing from the process that submitted the job.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _SHOWN = 2000
 
 
 def attempt(job: Job) -> JobOutcome:
-    """Build and measure what ``job`` asks for, as ``Attempts`` does."""
+    """Build and measure the configurations of ``job``, as ``Attempts`` does."""
     return Attempts()(job)
 
 
 @dataclass(slots=True, eq=False)
 class Attempts:
-    """Does jobs, from any number of threads, until all of them are given up."""
+    """Runs jobs, from any number of threads, until they are cancelled."""
 
     _running: set[int] = field(default_factory=set, init=False)
     _cancelled: bool = field(default=False, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __call__(self, job: Job) -> JobOutcome:
-        """Build and measure what ``job`` asks for. Nothing that a configuration does is raised; where the child cannot
-        even begin, what it said goes into the failure of every configuration."""
+        """Build and measure the configurations of ``job``. No configuration can make this raise; if the child cannot
+        even start, its error output goes into the failure of every configuration."""
         outcome = JobOutcome()
         wanted = job.configs
         while wanted and not self._cancelled:
@@ -52,18 +52,18 @@ class Attempts:
             outcome.failures.update(dict.fromkeys(blamed, failure))
             wanted = tuple(c for c in wanted if c not in outcome.failures)
             if job.configs[0] in outcome.failures:
-                break  # without the baseline, times say nothing
+                break  # without the baseline, times mean nothing
         return outcome
 
     def cancel(self) -> None:
-        """End every child, and start none from now on."""
+        """End every child, and start no more."""
         with self._lock:
             self._cancelled = True
             for pid in self._running:
                 _kill(pid)
 
     def _run(self, job: Job, outcome: JobOutcome) -> tuple[str | None, Failure | None]:
-        """One child; the configuration at which it ended too early, None before the first, and how it ended."""
+        """Run one child; returns the configuration at which it ended early, None before the first, and its failure."""
         with tempfile.TemporaryFile() as complaints, self._child(job, complaints) as child:
             assert child.stdin is not None
             assert child.stdout is not None
@@ -81,7 +81,7 @@ class Attempts:
 
     @contextlib.contextmanager
     def _child(self, job: Job, complaints: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-        """A measuring process, which does not outlive the block."""
+        """A measuring process that does not outlive the block."""
         with self._lock:
             child = subprocess.Popen(
                 job.command or (sys.executable, "-m", "taskmap.tuning.child"),
@@ -107,7 +107,7 @@ class Attempts:
 
 
 def _listen(stream: IO[bytes], patience: float, outcome: JobOutcome) -> tuple[str | None, bool, bool]:
-    """Take events; (the configuration at work, whether patience ended, whether the job is done)."""
+    """Read events; returns (the current configuration, whether patience ended, whether the job is done)."""
     lines: queue.Queue[bytes] = queue.Queue()
 
     def read() -> None:
@@ -146,7 +146,7 @@ def _take(event: Mapping[str, Any], outcome: JobOutcome) -> None:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """The child finds the same taskmap, and its kernels have the job's number of threads."""
+    """The child's environment: the same taskmap, and the job's number of threads."""
     root = str(Path(taskmap.__file__).parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {

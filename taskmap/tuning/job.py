@@ -1,4 +1,4 @@
-"""What is given to a process that measures, and what comes back: plain data, which travels as JSON between machines."""
+"""The data exchanged with a measuring process: plain values, which travel as JSON between machines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Failure", "Job", "JobOutcome", "Setting"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How kernels are made and run: None is what the measuring machine has. ``cache_dir``: of its kernel store. gpu:
-    the one that kernels are made for, where the operator is a GPU's."""
+    """The way to build and run kernels; None takes the measuring machine's. ``cache_dir``: of its kernel store. gpu:
+    the GPU that kernels are built for, if the operator is a GPU's."""
 
     threads: int
     isa: str | None = None
@@ -25,11 +25,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Configurations of one operator to be built, and measured in ``samples`` rounds unless that is 0.
+    """Configurations of one operator to build, and to measure in ``samples`` rounds unless that is 0.
 
-    Each sample takes about ``seconds``; a process that says nothing for ``patience`` seconds hangs. The first
-    configuration is the baseline: it is measured in every job, so that jobs can be compared. ``built`` has the names
-    that kernels got in the store. command: of the measuring process, this one's Python where it is empty.
+    Each sample takes about ``seconds``; a process without output for ``patience`` seconds hangs. The first
+    configuration is the baseline: every job measures it, so that jobs can be compared. ``built`` has the names
+    of kernels in the store. command: of the measuring process; if empty, this process's Python.
     """
 
     operator: Operator
@@ -47,7 +47,7 @@ class Job:
 
     @classmethod
     def from_text(cls, line: str) -> Job:
-        """What ``to_text`` wrote."""
+        """Parses the output of ``to_text``."""
         content: dict[str, Any] = json.loads(line)
         return cls(
             Operator(**content["operator"]),
@@ -63,22 +63,22 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a configuration will not be used."""
+    """The reason why a configuration will not be used."""
 
     verdict: Verdict
     reason: str
 
     @property
     def lasts(self) -> bool:
-        """Whether the configuration is at fault, and need not be tried again: not where the measuring process ended by
-        an error of its own, such as a full disk, or was killed from outside, for instance for want of memory."""
+        """True if the configuration is at fault and need not be tried again. False if the measuring process ended by
+        an error of its own, such as a full disk, or was killed from outside, for instance for lack of memory."""
         return self.verdict is not Verdict.CRASHED or not self.reason.startswith(("exit status", "signal 9 "))
 
 
 @dataclass(slots=True)
 class JobOutcome:
-    """What became of a job: samples in seconds for each configuration, failures, names of kernels in the store, and
-    the machine's conditions (None where no process came so far as to say)."""
+    """The result of a job: samples in seconds for each configuration, failures, names of kernels in the store, and
+    the machine's conditions (None if no process got far enough to report them)."""
 
     conditions: Conditions | None = None
     samples: dict[str, list[float]] = field(default_factory=dict)

@@ -1,9 +1,9 @@
-"""Taking turns where a file system knows no locks: a file that only one process can make, with its name in it.
+"""Mutual exclusion on file systems without locks: by a file that only one process can create, containing its name.
 
-Some network file systems refuse locks (ENOLCK), and SQLite can keep processes apart there by nothing. A turn that was
-never ended, because its process was killed, is taken over: at once where that process is known to be dead, else when it
-is older than any turn takes. A process killed before it could write its name leaves an empty file, which is taken over
-after seconds; one that was only stopped there sees, once it has written, that the file is no longer its own.
+Some network file systems refuse locks (ENOLCK); there, SQLite cannot keep processes apart. A lock file whose process
+was killed is taken over: at once if that process is known to be dead, else when the file is older than any use
+takes. A process killed before it could write its name leaves an empty file, which is taken over
+after seconds; a process that was only stopped there sees, after writing, that the file is no longer its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAUSE_SECONDS = 0.02
 
 
 def memory_works(path: Path) -> bool:
-    """Whether processes share memory by a file beside ``path``, whose folder can be written. Raises OSError."""
+    """True if processes can share memory through a file beside ``path``; its folder is writable. Raises OSError."""
     with _beside(path) as descriptor:
         try:
             os.ftruncate(descriptor, 1)
@@ -36,11 +36,11 @@ def memory_works(path: Path) -> bool:
 
 
 def locks_work(path: Path) -> bool:
-    """Whether the file system keeps locks on files beside ``path``, whose folder can be written. Raises OSError."""
+    """True if the file system locks files beside ``path``; its folder is writable. Raises OSError."""
     with _beside(path) as descriptor:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # another process has it: they work
+        except (BlockingIOError, PermissionError):  # another process holds the lock: locks work
             return True
         except OSError:
             return False
@@ -49,7 +49,7 @@ def locks_work(path: Path) -> bool:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[int]:
-    # Never the database itself: closing a file ends all locks that this process has on it.
+    # Never on the database itself: closing a file releases all locks that this process holds on it.
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         yield descriptor
@@ -59,9 +59,9 @@ def _beside(path: Path) -> Iterator[int]:
 
 @contextmanager
 def turn(path: Path, patience: float = 60.0) -> Iterator[None]:
-    """Nobody else has a turn at ``path`` until the block ends.
+    """Exclusive access to ``path`` within the block.
 
-    Raises TimeoutError after ``patience`` seconds, and OSError where the folder cannot be written.
+    Raises TimeoutError after ``patience`` seconds, and OSError if the folder is not writable.
     """
     mark = path.with_name(f"{path.name}.turn")
     deadline = time.monotonic() + patience
@@ -118,7 +118,7 @@ def _alive(process: int) -> bool:
 
 
 def _take_over(mark: Path, held: str) -> None:
-    """Remove an abandoned mark; one that another process has made meanwhile is put back."""
+    """Remove an abandoned lock file; one that another process has created meanwhile is put back."""
     aside = mark.with_name(f"{mark.name}-{uuid.uuid4().hex}")
     try:
         os.rename(mark, aside)

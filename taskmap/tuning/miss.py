@@ -1,4 +1,4 @@
-"""Why nothing is known of an operator here: the nearest records, and where their keys differ."""
+"""Explains why no record of an operator applies here: the nearest records, and the differences of their keys."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from taskmap.tuning.record import Conditions, Operator, Record, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A record that might have served. ``differs``: (part, there, here) of its key; ``why`` it does not count although
-    nothing differs."""
+    """A record that does not apply. ``differs``: (part, there, here) of its key; ``why``: if the keys do not
+    differ, the reason."""
 
     record: Record
     differs: tuple[tuple[str, str, str], ...]
@@ -19,8 +19,8 @@ class Miss:
 
 
 def nearest(records: Iterable[Record], operator: Operator, here: Conditions, now: float, most: int = 3) -> list[Miss]:
-    """The records that differ in the fewest parts from ``operator`` under the conditions ``here``; of those of one
-    operator and one set of conditions, the fastest."""
+    """The records that differ in the fewest parts from ``operator`` under the conditions ``here``; for each operator
+    and set of conditions, the fastest."""
     found: dict[tuple[object, ...], Miss] = {}
     for record in records:
         differs = (*_differs(record.operator, operator), *_differs(record.conditions, here))

@@ -1,4 +1,4 @@
-"""Random operands of a tunable operator, in the memory that its kernels are given."""
+"""Random operands of a tunable operator, in the layout that its kernels read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.ui
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BenchOperand:
-    """The memory of one buffer: ``flat`` as stored, numpy's float16 and, for bf16, its bits. dims: symbolic sizes."""
+    """The memory of one buffer: ``flat`` as stored: numpy's float16, or the bits of bf16. dims: symbolic sizes."""
 
     buffer: Buffer
     flat: Array
@@ -31,7 +31,7 @@ class BenchOperand:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """The address of the first element."""
         return int(self.flat.ctypes.data)
 
     def values(self) -> Array:
@@ -45,12 +45,12 @@ class BenchOperand:
         return view.astype(np.float64)
 
     def poison(self) -> None:
-        """Fill it with what no result may hold: every byte set, which is NaN in every float type."""
+        """Fill it with values that no result can contain: all bits set, which is NaN in every float type."""
         self.flat.view(np.uint8)[...] = 0xFF
 
 
 def operand(buffer: Buffer, draw: np.random.Generator | None, dims: Mapping[Var, int] = _NONE) -> BenchOperand:
-    """Memory for ``buffer``, on a cache line's boundary; uniform in [-1, 1), or mostly true, where ``draw`` is."""
+    """Memory for ``buffer``, aligned to a cache line. With ``draw``: uniform in [-1, 1), or mostly true."""
     count = prod(size_of(d, dims) for d in buffer.shape)
     kind = np.dtype(_KINDS[buffer.dtype.name])
     raw = np.empty(count * kind.itemsize + 64, np.uint8)

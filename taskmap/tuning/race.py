@@ -1,9 +1,9 @@
-"""Which configurations are still worth measuring, and which has won: pure functions of the samples.
+"""Decides which configurations are still worth measuring, and which has won: pure functions of the samples.
 
-Samples of one configuration come from several jobs, perhaps on several machines; each job measures the baseline too,
-and times count relative to it. First looks are taken while other configurations are being compiled, which may slow down
-a configuration, or the baseline that it is compared with, several times: a look says what is worth measuring, and
-counts no more once that was done.
+Samples of one configuration come from several jobs, perhaps on several machines; each job measures the baseline, too,
+and times are relative to it. First looks are taken while other configurations compile, which may slow down
+a configuration, or its baseline, by a factor of several: a look decides whether a configuration is worth measuring, and
+is discarded after that measurement.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from taskmap.tuning.record import typical
 Samples = Mapping[str, Sequence[float]]
 
 _DOUBT = 0.5
-"""How far the best sample of a configuration may lie above the leader's time when there is one sample; with n samples
-a fraction 1/n of it."""
+"""The best sample of a configuration may exceed the leader's time by this fraction when there is one sample; with n
+samples, by 1/n of it."""
 _LEAST_DOUBT = 0.02
 _CLOSE = 0.01
-"""Configurations nearer to each other than this are as good as equal."""
+"""Configurations that differ by less than this count as equal."""
 _ENOUGH = 12
-"""Samples after which nothing is learned from more."""
+"""More samples than this add nothing."""
 _SURPRISE = 1.25
-"""How much slower than expected a look may find a configuration and be believed."""
+"""A look that exceeds the expected time by more than this factor is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """The samples of one job, in seconds. look: taken beside compilers."""
+    """The samples of one job, in seconds. look: taken while compilers ran."""
 
     samples: Samples
     look: bool = False
 
 
 def united(heats: Sequence[Heat], baseline: str) -> dict[str, tuple[float, ...]]:
-    """What was sampled, each heat's scaled so that its baseline takes what the baseline takes in the last heat; looks
-    only of configurations that were not measured otherwise."""
+    """All samples, each heat scaled so that its baseline takes as long as in the last heat; looks
+    only of configurations without other measurements."""
     heats = [h for h in heats if h.samples.get(baseline)]
     if not heats:
         return {}
@@ -55,7 +55,7 @@ def united(heats: Sequence[Heat], baseline: str) -> dict[str, tuple[float, ...]]
 
 
 def confirmed(heats: Sequence[Heat]) -> frozenset[str]:
-    """The configurations that were measured when nothing was being compiled."""
+    """The configurations that were measured while nothing was compiling."""
     return frozenset(c for heat in heats if not heat.look for c, seconds in heat.samples.items() if seconds)
 
 
@@ -65,7 +65,7 @@ def leader(samples: Samples) -> str:
 
 
 def survivors(samples: Samples) -> tuple[str, ...]:
-    """The configurations that may still turn out to be the fastest, fastest first."""
+    """The configurations that may still turn out to be the fastest, in order of time."""
     if not samples:
         return ()
     best = typical(samples[leader(samples)])
@@ -74,7 +74,7 @@ def survivors(samples: Samples) -> tuple[str, ...]:
 
 
 def decided(samples: Samples) -> bool:
-    """Whether measuring more would change nothing worth having."""
+    """True if more measurements would not change the result by anything that matters."""
     left = survivors(samples)
     if len(left) < 2:
         return True
@@ -85,7 +85,7 @@ def decided(samples: Samples) -> bool:
 
 
 def surprises(samples: Samples, expected: Mapping[str, float]) -> tuple[str, ...]:
-    """The configurations that are slower, beside the leader, than ``expected`` says, which has costs in any unit."""
+    """The configurations that are slower, relative to the leader, than ``expected`` says; its costs have any unit."""
     if not samples:
         return ()
     first = leader(samples)
@@ -99,12 +99,12 @@ def surprises(samples: Samples, expected: Mapping[str, float]) -> tuple[str, ...
 
 def doubtful(samples: Samples, sure: Collection[str], expected: Mapping[str, float]) -> tuple[str, ...]:
     """The configurations outside ``sure`` whose look must not be believed: they may be the fastest, or they were
-    expected to be faster than they looked."""
+    expected to be faster than their look."""
     return tuple(c for c in dict.fromkeys([*survivors(samples), *surprises(samples, expected)]) if c not in sure)
 
 
 def next_round(samples: Samples, sure: Collection[str], expected: Mapping[str, float]) -> tuple[str, ...]:
-    """What to measure next: all that may still be the fastest, and what is doubtful; nothing when it is decided."""
+    """The configurations to measure next: possible winners and doubtful ones; empty when the race is decided."""
     doubts = doubtful(samples, sure, expected)
     if decided(samples) and not doubts:
         return ()

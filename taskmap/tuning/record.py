@@ -1,4 +1,4 @@
-"""Records of the tuning cache: what was measured, of which operator, under which conditions."""
+"""Records of the tuning cache: a measurement, its operator and its conditions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskmap.ir.errors import TuningError
 
 DAY = 24 * 3600.0
 HEAD = '{"check": "'
-"""How every line of a record begins."""
+"""The first characters of every record's line."""
 _LONGEST = 1024
 _LONGEST_REASON = 8192
 _MOST_SAMPLES = 1000
@@ -25,7 +25,7 @@ _SHORTEST, _LONGEST_RUN = 1e-12, 1e9
 
 
 class Verdict(Enum):
-    """What became of a configuration: measured, or why it never will be."""
+    """The outcome for a configuration: measured, or the reason why it never will be."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -36,7 +36,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What a record is of. All fields are text in a canonical form, so that equal operators have equal fields.
+    """The operator of a record. All fields are text in a canonical form, so that equal operators have equal fields.
 
     name: the template ("cpu.matmul"). shapes, dtypes, layout: of its operands. target: the hardware that the kernel is
     made for ("cpu:avx512").
@@ -54,7 +54,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under what a time was measured. A time counts only where all of them are the same, the clock aside.
+    """The conditions of a measurement. A time is valid only where all of them are the same, except the clock.
 
     device: the processor's model. clock: its frequency in MHz, 0 where unknown. threads: of the kernel. driver: of a
     GPU. compiler: with its version and flags. version: of taskmap's templates.
@@ -70,8 +70,8 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One configuration of one operator. ``seconds`` are the samples, none unless the verdict is OK; ``measured_at`` is
-    in seconds since 1970."""
+    """One configuration of one operator. ``seconds`` are the samples, empty unless the verdict is OK; ``measured_at``
+    is in seconds since 1970."""
 
     operator: Operator
     config: str
@@ -88,11 +88,11 @@ class Record:
                 hint="A configuration that was measured has samples, and no other has.",
             )
         if not all(math.isfinite(s) and s > 0 for s in self.seconds) or not math.isfinite(self.measured_at):
-            raise TuningError(f"a record of {self.operator} holds a time that is none: {self.seconds}")
+            raise TuningError(f"a record of {self.operator} holds an invalid time: {self.seconds}")
 
     @property
     def typical(self) -> float:
-        """Seconds of one run; infinite where it could not be measured."""
+        """Seconds per run; infinite if it could not be measured."""
         return typical(self.seconds)
 
     @property
@@ -104,7 +104,7 @@ class Record:
         return (high - low) / low
 
     def stale(self, here: Conditions, now: float) -> str | None:
-        """Why the record says nothing about ``here`` and ``now``; None when it does."""
+        """The reason why the record is not valid for ``here`` and ``now``; None if it is."""
         if self.measured_at > now + DAY:
             return "it is from the future: its clock or this one is wrong"
         for f in fields(Conditions):
@@ -115,7 +115,7 @@ class Record:
 
 
 def typical(seconds: Sequence[float]) -> float:
-    """What samples say of a time: their lower quartile, since what else a machine does only ever adds to them."""
+    """The typical time: the lower quartile of the samples, because other work on the machine only ever adds time."""
     if len(seconds) < 2:
         return seconds[0] if seconds else math.inf
     return statistics.quantiles(seconds, n=4, method="inclusive")[0]
@@ -137,7 +137,7 @@ def to_text(record: Record) -> str:
 
 
 def from_text(line: str) -> Record:
-    """The record of a line. Raises TuningError for a line that is none, says too little or was changed."""
+    """The record of a line. Raises TuningError for a line that is invalid, incomplete or was changed."""
     try:
         content = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
@@ -145,7 +145,7 @@ def from_text(line: str) -> Record:
     if not isinstance(content, dict):
         raise TuningError("a line is not a tuning record", why="it is not a JSON object.")
     check = content.pop("check", None)
-    rest = line.strip()[len(HEAD) + _DIGITS + 3 :]  # as to_text wrote it; another order of keys is as good
+    rest = line.strip()[len(HEAD) + _DIGITS + 3 :]  # as to_text wrote it; any order of keys is accepted
     if check != _digest("{" + rest) and check != _digest(_again(content)):
         raise TuningError("a tuning record was changed", why="its checksum does not match.")
     return _read(content)
@@ -155,7 +155,7 @@ def _again(content: Mapping[str, Any]) -> str:
     try:
         return _encode(content)
     except (ValueError, RecursionError) as error:
-        raise TuningError("a line is not a tuning record", why=f"it is too deep: {error}") from error
+        raise TuningError("a line is not a tuning record", why=f"it is nested too deep: {error}") from error
 
 
 def _read(content: Mapping[str, Any]) -> Record:
@@ -202,7 +202,7 @@ def _number(value: object, least: float, most: float) -> float:
 def _text(value: object, longest: int = _LONGEST) -> str:
     if not isinstance(value, str) or len(value) > longest:
         raise TypeError(f"a text of {longest} characters at most was expected")
-    value.encode()  # half a character cannot be stored: a UnicodeEncodeError is a ValueError
+    value.encode()  # an unpaired surrogate cannot be stored: a UnicodeEncodeError is a ValueError
     return value
 
 

@@ -1,7 +1,7 @@
-"""A damaged tuning database set aside, and a new one made of all that can be read of it.
+"""Sets a damaged tuning database aside, and builds a new one from all records that can be read.
 
-Killed at any moment, nothing is lost: the new file is complete before it takes the place of the old one, and one that
-was left behind is taken in by whoever opens the database next.
+Nothing is lost if the process is killed: the new file is complete before it replaces the old one, and a leftover new
+file is taken in by the next process that opens the database.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from taskmap.tuning.record import HEAD, Record, from_text
 
 _log = logging.getLogger(__name__)
 Fill = Callable[[Path, Iterable[Record]], None]
-"""Adds records to the database at a path, and closes it."""
+"""Adds records to the database at a path, then closes it."""
 
 
 def rebuilt(path: Path) -> Path:
-    """Where a new database lies between its completion and the moment when it takes the place of the old one."""
+    """The path of a new database that is complete but has not replaced the old one yet."""
     return path.with_name(f"{path.name}.rebuilt")
 
 
 def repair(path: Path, reason: str, sound: Callable[[], bool], fill: Fill) -> Path | None:
-    """Set the file at ``path`` aside unless it is ``sound``, and make a new one; where the old one lies.
+    """Set the file at ``path`` aside unless it is ``sound``, and build a new one; returns the old file's new path.
 
-    None when it is sound, for instance because another process has done it meanwhile. Raises TuningError when the
-    folder cannot be written; then nothing has changed.
+    None if it is sound, for instance because another process has repaired it meanwhile. Raises TuningError when the
+    folder is not writable; then nothing has changed.
     """
     try:
         with open(path.with_name(f"{path.name}.lock"), "a") as lock:
-            with contextlib.suppress(OSError):  # where there are no locks, the caller has a turn
+            with contextlib.suppress(OSError):  # without locks, the caller has exclusive access
                 fcntl.flock(lock, fcntl.LOCK_EX)
             return _repair(path, reason, sound, fill)
     except OSError as error:
@@ -69,12 +69,12 @@ def _repair(path: Path, reason: str, sound: Callable[[], bool], fill: Fill) -> P
     finally:
         for side in ("", *SIDES):
             making.with_name(making.name + side).unlink(missing_ok=True)
-    for side in SIDES:  # before the new file is there, to which they would be applied
+    for side in SIDES:  # before the new file exists: SQLite would apply them to it
         with contextlib.suppress(FileNotFoundError):
             os.replace(path.with_name(path.name + side), kept.with_name(kept.name + side))
     try:
         os.link(path, kept)
-    except OSError:  # no links on this file system
+    except OSError:  # this file system has no hard links
         shutil.copyfile(path, kept)
     os.replace(leftover, path)
     _log.warning(
@@ -85,13 +85,13 @@ def _repair(path: Path, reason: str, sound: Callable[[], bool], fill: Fill) -> P
 
 
 def is_sound(path: Path, mode: Mode) -> bool:
-    """Whether SQLite finds nothing wrong, and may write. Raises sqlite3.Error when that cannot be told."""
+    """True if SQLite finds no error, and may write. Raises sqlite3.Error when it cannot tell."""
     if not path.exists():
         return True
     try:
         with contextlib.closing(connect(path, mode)) as connection:
             connection.execute("BEGIN")
-            connection.execute("DELETE FROM records WHERE FALSE")  # does the header allow that?
+            connection.execute("DELETE FROM records WHERE FALSE")  # the header may forbid it
             connection.rollback()
             return bool(connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok")
     except sqlite3.DatabaseError as error:
@@ -101,14 +101,14 @@ def is_sound(path: Path, mode: Mode) -> bool:
 
 
 def readable(lines: Iterable[object]) -> Iterator[Record]:
-    """The records of those ``lines`` that are records."""
+    """The records among ``lines``; other lines are dropped."""
     for line in lines:
         with contextlib.suppress(TuningError):
             yield from_text(line if isinstance(line, str) else "")
 
 
 def _salvage(path: Path) -> Iterator[Record]:
-    """The records that can be read: by SQLite, else wherever a line of a record lies in the files."""
+    """The records that can be read: by SQLite, else by searching the files for lines of records."""
     seen: set[object] = set()
     try:
         with contextlib.closing(
@@ -131,8 +131,8 @@ def _salvage(path: Path) -> Iterator[Record]:
 
 
 def _lines(data: bytes) -> Iterator[str]:
-    """What looks like lines of records in a file of whatever content: SQLite keeps texts as they are, those of a row
-    that is longer than a page apart."""
+    """Candidates for lines of records in a file of any content: SQLite stores texts verbatim, but splits those of a row
+    that is longer than a page."""
     head, last = HEAD.encode(), b'"verdict": "'
     for piece in data.split(head)[1:]:
         end = piece.find(b'"}', piece.find(last) + len(last))

@@ -1,7 +1,7 @@
-"""Records on their way: to JSON lines and back, from other databases, and what differs between two collections.
+"""Exchange of records: export and import as JSON lines, merging databases, comparing collections.
 
-Conflicts are settled by the database, whichever way a record comes: of two records of one configuration the later one
-stays, of equally old ones that with more samples, and one from the future gives way to any other.
+The database resolves conflicts, whatever the source: of two records of one configuration the later one
+wins, of equally old ones the one with more samples, and one from the future gives way to any other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_PROBLEM = 300
 
 @dataclass(slots=True)
 class Taken:
-    """What came of reading records. ``problems``: the first lines that were none, with their numbers and why."""
+    """The result of reading records. ``problems``: the first invalid lines, with their numbers and reasons."""
 
     read: int = 0
     changed: int = 0
@@ -34,7 +34,7 @@ class Taken:
 
 
 def export(records: Iterable[Record], stream: IO[str]) -> int:
-    """Write records as lines of JSON; how many."""
+    """Write records as lines of JSON; returns their number."""
     count = 0
     for record in records:
         stream.write(to_text(record) + "\n")
@@ -43,7 +43,7 @@ def export(records: Iterable[Record], stream: IO[str]) -> int:
 
 
 def take(lines: IO[bytes], database: Database, name: str) -> Taken:
-    """Add the records that ``lines`` hold to ``database``, and pass over lines that are none."""
+    """Add the records in ``lines`` to ``database``, and skip invalid lines."""
     taken = Taken()
     batch: list[Record] = []
     for record in _records(lines, taken, name):
@@ -89,7 +89,7 @@ def read_all(path: Path) -> list[Record]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One configuration that two collections see differently; None where one does not have it."""
+    """A configuration with different records in two collections; None in the one that lacks it."""
 
     operator: Operator
     config: str
@@ -98,7 +98,7 @@ class Difference:
 
 
 def differences(left: Iterable[Record], right: Iterable[Record]) -> list[Difference]:
-    """Where two collections differ, in the order of their keys."""
+    """The differences between two collections, in the order of their keys."""
     one = {(r.operator, r.config): r for r in left}
     other = {(r.operator, r.config): r for r in right}
     keys = sorted({*one, *other}, key=lambda key: (str(key[0]), key[1]))
@@ -129,7 +129,7 @@ def _records(lines: IO[bytes], taken: Taken, name: str) -> Iterator[Record]:
 
 
 def _of_database(path: Path, taken: Taken) -> Iterator[Record]:
-    """The records of a database that is only read."""
+    """The records of a database that is opened read-only."""
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:

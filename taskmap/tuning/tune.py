@@ -1,8 +1,8 @@
-"""Tuning one operator: build its configurations, race them, remember what was found.
+"""Tunes one operator: builds its configurations, races them, and records the results.
 
-Configurations are built in chunks while those before them get a first look; what is clearly worse, as the cost model
-expected, is measured no more, and the others meet in further rounds, all in one process, with nothing being built
-beside them. Whatever is known after each chunk and each round is in the database, so tuning that is killed loses one.
+Configurations are built in chunks while earlier ones get a first look. Those that are clearly slower, as the cost model
+expected, are not measured again; the others compete in further rounds, all in one process, while nothing is compiling.
+After each chunk and each round all results are in the database, so a killed run loses at most one chunk or round.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from taskmap.tuning.workers import Workers
 __all__ = ["Budget", "Progress", "Tuned", "operator_of", "tune"]
 
 FIRST = 8
-"""Configurations that are measured when nothing else is said, beside the default."""
+"""Configurations that are measured by default, besides the default one."""
 _CHUNKS = (6, 12, 24)
-"""Configurations that are built together: few at first, so that measuring begins soon."""
+"""Configurations that are built together: few at first, so that measuring begins early."""
 LOOKS = 2
 """Samples of a first look."""
 _NEAR = 3
-"""Known configurations that are measured again beside new ones."""
+"""Known configurations that are measured again together with new ones."""
 _ROUND = 4
 """Samples of each further round."""
 _KEPT = 12
-"""Samples that are carried from one race of an operator to the next."""
+"""Samples that are carried over from one race of an operator to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much to measure: the ``first`` configurations that the cost model prefers (None: the whole space) and
-    ``spread`` of the rest, evenly spread over its order; for no longer than ``seconds`` seconds, but what has begun by
-    then is finished, and what may be the fastest is measured once with nothing being built beside it. ``again``:
-    measure what is known already, too; ``known``: measure nothing.
+    """The amount to measure: the ``first`` configurations in the cost model's order (None: the whole space) and
+    ``spread`` of the rest, evenly spaced in that order, for at most ``seconds`` seconds. Work in progress is then
+    completed, and the likely winner is measured once more while nothing is compiling. ``again``: measure known
+    configurations, too; ``known``: measure nothing.
     """
 
     seconds: float = 60.0
@@ -55,7 +55,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far tuning is: configurations dealt with, of ``total``, and the best so far with its seconds."""
+    """Progress of tuning: the number of configurations done, of ``total``, and the best so far with its seconds."""
 
     done: int
     total: int
@@ -68,8 +68,8 @@ Show = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What is known of an operator after tuning. ``times``: typical seconds by configuration; ``pick``: what the cost
-    model prefers; ``measured``: how many configurations were measured now."""
+    """The results for an operator after tuning. ``times``: typical seconds by configuration; ``pick``: the cost model's
+    favourite; ``measured``: the number of configurations measured now."""
 
     operator: Operator
     default: str
@@ -82,12 +82,12 @@ class Tuned:
 
     @property
     def best(self) -> str | None:
-        """The fastest configuration; None where none could be measured."""
+        """The fastest configuration; None if none could be measured."""
         return min(self.times, key=lambda c: (self.times[c], c)) if self.times else None
 
 
 def operator_of(problem: Problem, target: Target) -> Operator:
-    """What records of ``problem`` are of."""
+    """The operator under which ``problem`` is recorded."""
     return Operator(problem.template, problem.shapes, problem.dtypes, problem.layout, str(target))
 
 
@@ -103,11 +103,11 @@ def tune(
     show: Show | None = None,
     command: Sequence[str] = (),
 ) -> Tuned:
-    """Measure configurations of ``problem``, and keep what is found in ``database``.
+    """Measure configurations of ``problem``, and keep the results in ``database``.
 
-    target, setting, here: what kernels are made for, how, and under which conditions this machine measures. executor:
-    what runs jobs, anywhere; None is this machine. Raises TuningError when the database cannot be used, and
-    KeyboardInterrupt with all that was known in the database.
+    target, setting, here: the target of the kernels, how they are built, and the conditions on this machine. executor:
+    runs jobs, anywhere; None is this machine. Raises TuningError when the database cannot be used, and
+    KeyboardInterrupt after all results have been saved.
     """
     began = time.monotonic()
     space = space_of(problem, target)
@@ -119,7 +119,7 @@ def tune(
     wanted = _wanted(space, budget, known, expected)
     passing: dict[str, Failure] = {}
     if wanted:
-        database.ready()  # before minutes are spent on what could not be kept
+        database.ready()  # fail before spending minutes on results that could not be kept
         with closing(Workers(executor)) as workers:
             job = Job(operator, setting, (baseline,), patience=budget.patience, command=tuple(command))
             deadline = began + budget.seconds
@@ -142,7 +142,7 @@ def tune(
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What records say under the conditions here."""
+    """The records that are valid under the conditions here."""
 
     samples: dict[str, tuple[float, ...]]
     failures: dict[str, Failure]
@@ -153,12 +153,12 @@ class _Known:
 
     @property
     def sure(self) -> frozenset[str]:
-        """Those that are known from more than a look."""
+        """The configurations with more than a first look."""
         return frozenset(c for c, seconds in self.samples.items() if len(seconds) >= _ROUND)
 
     def heats(self, baseline: str) -> tuple[Heat, ...]:
-        """What is known as heats of a race: the machine may be faster now, or slower, and the baseline tells by how
-        much. Of each configuration the newest samples, so that records do not grow without end."""
+        """The known results as heats of a race: the machine may be faster or slower now, and the baseline shows by how
+        much. Each configuration keeps only its newest samples, so that records do not grow without bound."""
         if baseline not in self.sure:
             return ()
         newest = {c: seconds[-_KEPT:] for c, seconds in self.samples.items()}
@@ -178,9 +178,9 @@ class _Known:
 
 
 def _wanted(space: Space, budget: Budget, known: _Known, expected: Mapping[str, float]) -> list[str]:
-    """What to measure, the default first: nothing when all of it is known. What failed is not tried again, and what is
-    known is measured once more only where it may be the best, beside what is new, or where its look is not to be
-    believed, which tuning that was ended early leaves behind."""
+    """The configurations to measure, the default first; empty when all are known. Failed ones are not tried again.
+    Known ones are measured once more, together with new ones, only if they may be the best, or if their look is
+    not to be believed, which happens after tuning was ended early."""
     if budget.known:
         return []
     doubts = doubtful(known.samples, known.sure, expected)
@@ -196,7 +196,7 @@ def _wanted(space: Space, budget: Budget, known: _Known, expected: Mapping[str, 
 
 
 def _chosen(configs: Sequence[str], budget: Budget) -> list[str]:
-    """Of a space in its order, what a budget is for."""
+    """The configurations that a budget selects from an ordered space."""
     first = len(configs) if budget.first is None else budget.first
     rest = configs[first:]
     count = min(budget.spread, len(rest))
@@ -204,7 +204,7 @@ def _chosen(configs: Sequence[str], budget: Budget) -> list[str]:
 
 
 def _chunks(configs: Sequence[str]) -> list[Sequence[str]]:
-    """Configurations in groups that are built together."""
+    """Groups of configurations that are built together."""
     found: list[Sequence[str]] = []
     start = 0
     while start < len(configs):
@@ -237,12 +237,12 @@ class _Race:
 
     @property
     def samples(self) -> dict[str, tuple[float, ...]]:
-        """What is known of the configurations that have not failed, from earlier races too."""
+        """The known samples of configurations that have not failed, including those of earlier races."""
         found = united((*self.before, *self.heats), self.baseline) if self.heats else {}
         return {c: seconds for c, seconds in found.items() if c not in self.failures}
 
     def run(self, wanted: Sequence[str]) -> None:
-        """First looks in chunks, then rounds of all that are left, at least until the fastest is known from one."""
+        """First looks in chunks, then rounds of the remaining ones, at least until the fastest was in a round."""
         self.look(wanted)
         self.keep()
         while samples := self.samples:
@@ -256,7 +256,7 @@ class _Race:
             self.keep()
 
     def look(self, wanted: Sequence[str]) -> None:
-        """Build every chunk, and measure each as soon as it is built."""
+        """Build every chunk, and measure each chunk as soon as it is built."""
         others = [c for c in wanted if c != self.baseline]
         chunks = _chunks(others) or [[]]
         pending: dict[Future[JobOutcome], Job] = {}
@@ -279,7 +279,7 @@ class _Race:
                     pending[self.workers.submit(look)] = look
 
     def gave_up(self, pending: dict[Future[JobOutcome], Job]) -> bool:
-        """Out of time: drop builds that have not begun. Whether nothing is left to wait for."""
+        """Drop builds that have not begun, once time is up. True if there is nothing left to wait for."""
         for future in [f for f, job in pending.items() if not job.samples and f.cancel()]:
             del pending[future]
         if pending:
@@ -287,18 +287,18 @@ class _Race:
         return not pending
 
     def measuring(self, configs: Iterable[str], samples: int) -> Job:
-        """A job that measures ``configs`` beside the baseline."""
+        """A job that measures ``configs`` and the baseline."""
         others = [c for c in configs if c != self.baseline]
         return replace(self.job, configs=(self.baseline, *others), samples=samples, built=dict(self.built))
 
     def do(self, job: Job) -> JobOutcome:
-        """A job from first to last."""
+        """Run a job to its end."""
         outcome = self.workers.outcome(job, self.workers.submit(job))
         self.take(job, outcome)
         return outcome
 
     def take(self, job: Job, outcome: JobOutcome, look: bool = False) -> None:
-        """Count what a job found."""
+        """Record the results of a job."""
         self.built.update(outcome.built)
         self.failures.update(outcome.failures)
         self.conditions = outcome.conditions or self.conditions
@@ -311,7 +311,7 @@ class _Race:
             self.show(Progress(done, self.total, best, typical(samples[best]) if samples else 0.0))
 
     def keep(self) -> None:
-        """Write what is known to the database, but no look where there is more than that already."""
+        """Write the results to the database, but no look at a configuration with better samples there."""
         conditions = self.conditions or self.here
         now = time.time()
         looked = self.sure - confirmed((*self.before, *self.heats))

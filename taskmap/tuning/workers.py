@@ -1,4 +1,4 @@
-"""Who builds and measures: this machine's own child processes, or any executor."""
+"""Runs build and measurement jobs: in this machine's own child processes, or in any executor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from taskmap.tuning.job import Job, JobOutcome
 
 _log = logging.getLogger(__name__)
 _LIVES = 3
-"""How often a job is given away again whose worker died."""
+"""How often a job is resubmitted after its worker died."""
 
 
 @dataclass(slots=True, eq=False)
 class Workers:
-    """Where jobs go. Without an executor: two pools of threads that wait for child processes, one for builds, and one
+    """Runs jobs. Without an executor: two pools of threads that wait for child processes, one for builds, and one
     of a single thread for measurements, which would disturb each other.
     """
 
@@ -38,7 +38,7 @@ class Workers:
         self._measurements = ThreadPoolExecutor(1, "taskmap-measure")
 
     def submit(self, job: Job) -> Future[JobOutcome]:
-        """Give a job away; what an executor that takes none any more says comes with the result."""
+        """Submit a job; an executor's refusal is raised with the result."""
         try:
             return (self._measurements if job.samples else self._builds).submit(self._do, job)
         except RuntimeError as error:
@@ -47,8 +47,8 @@ class Workers:
             return refused
 
     def outcome(self, job: Job, future: Future[JobOutcome]) -> JobOutcome:
-        """What became of a job. One whose worker died is given away again; where every worker dies of it, this
-        machine's own children find out which configuration is at fault."""
+        """The result of a job. If its worker died, it is resubmitted; if every worker dies of it, this
+        machine's own children find the configuration at fault."""
         for life in range(_LIVES):
             try:
                 return future.result()
@@ -59,7 +59,7 @@ class Workers:
         return self._attempts(job)
 
     def close(self) -> None:
-        """End what is still at work here, and leave an executor that was given alone."""
+        """End work in progress here; a given executor is left running."""
         self._attempts.cancel()
         if self.executor is None:
             self._builds.shutdown(wait=True, cancel_futures=True)

@@ -89,7 +89,7 @@ def test_a_job_is_served_as_on_the_cpu(bench: tuple[FakeGpu, CudaBench]) -> None
     assert said[0][0] == "here"
     bad = {content["config"]: content for event, content in said if event == "bad"}
     assert bad[other]["verdict"] == "wrong"
-    assert "is no configuration of cuda.matmul" in bad["no config"]["reason"]
+    assert "is not a configuration of cuda.matmul" in bad["no config"]["reason"]
     assert [content["config"] for event, content in said if event == "sample"] == [default] * 2
 
 

@@ -1,4 +1,4 @@
-"""The picture of a graph: its kernels from top to bottom, with what flows between them."""
+"""The picture of a graph: its kernels from top to bottom, and the values between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH, _HEIGHT, _GAP, _DROP, _POINT, _MARGIN = 262, 44, 20, 26, 18, 10
 _LETTERS = 34
 
 _Ends = set[tuple[float, int]]
-"""Where nodes lie, as against the points of chains."""
+"""Places of nodes, as opposed to points of chains."""
 
 
 def graph_svg(report: Report, number: int) -> str:
@@ -39,7 +39,7 @@ def graph_svg(report: Report, number: int) -> str:
     body = [_edges(legs, ends, values[source], number) for source, legs in drawing.legs.items()]
     body += [_node(name, drawing.places[name], inner.get(name), values) for name in nodes]
     width, height = drawing.width + 2 * _MARGIN, drawing.layers * (_HEIGHT + _DROP) - _DROP + 2 * _MARGIN
-    what = f"{len(inner)} kernels and operators from {len(inputs)} inputs to the results, each below what it reads"
+    what = f"{len(inner)} kernels and operators from {len(inputs)} inputs to the results, each below its inputs"
     return (
         f'<svg class="graph" viewBox="0 0 {width:.0f} {max(height, 1):.0f}" width="{width:.0f}" role="img" '
         f'aria-labelledby="graph{number}-title graph{number}-desc">'
@@ -90,7 +90,7 @@ def title_of(group: GroupReport) -> str:
 
 
 def operators_of(group: GroupReport) -> str:
-    """What a group computes, in order."""
+    """The operators of a group, in order."""
     anchor = (group.anchor,) if group.anchor else ()
     return ", ".join((*group.prologue, *anchor, *group.epilogue, *group.fused))
 
@@ -105,7 +105,7 @@ def _edges(legs: Sequence[tuple[Point, Point]], ends: _Ends, values: Sequence[st
 
 
 def _leg(a: Point, b: Point, ends: _Ends) -> str:
-    """From the lower side of a node, or the middle of a point of a chain, to the upper side of what is below."""
+    """From the lower side of a node, or the middle of a chain's point, to the upper side of the next one below."""
     x1, x2 = a.x + _MARGIN, b.x + _MARGIN
     y1 = _top(a.layer) + (_HEIGHT if (a.x, a.layer) in ends else _HEIGHT / 2)
     y2 = _top(b.layer) + (0 if (b.x, b.layer) in ends else _HEIGHT / 2)

@@ -1,4 +1,4 @@
-"""A section for each kernel: what it computes and where that is from, its schedule, its mappings and its text."""
+"""A section for each kernel: its operators and their origin, its schedule, its mappings and its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskmap.report.html.text import clipped, count, duration, esc, percent, sca
 from taskmap.report.records import ExternReport, GroupReport, KernelReport, Refusal, Report
 
 _MOST_TEXT = 120_000
-"""Characters of one kernel's text that a page holds."""
+"""Maximum number of characters of one kernel's text on a page."""
 _MOST_TEXTS = 4_000_000
 _MOST_PICTURES = 1_500_000
 _MOST_LINES = 12
@@ -22,13 +22,13 @@ def sections(report: Report) -> str:
     texts = _Texts()
     often = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups if not g.once]
     once = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups if g.once]
-    what = f"{count(len(once), 'kernel')} of parameters alone, which run once"
+    what = f"{count(len(once), 'kernel')} that depend only on parameters and run once"
     rest = f"<details><summary>{what}</summary>{''.join(once)}</details>" if once else ""
     return "".join([*often, *(_extern(e) for e in report.externs), rest])
 
 
 class _Texts:
-    """What has been shown: a kernel of several groups is shown with the first, and a page has a size."""
+    """The texts shown so far: a kernel of several groups is shown with the first, and a page has a size limit."""
 
     def __init__(self) -> None:
         self.first: dict[str, int] = {}
@@ -36,7 +36,7 @@ class _Texts:
         self.drawn = 0
 
     def text(self, kernel: KernelReport) -> str:
-        """The text of a kernel, or as much of it as a page holds."""
+        """The text of a kernel, up to the page's limit."""
         room = max(0, min(_MOST_TEXT, _MOST_TEXTS - self.characters))
         shown = kernel.text if len(kernel.text) <= room else kernel.text[:room].rpartition("\n")[0]
         self.characters += len(shown)
@@ -113,7 +113,7 @@ def _table(facts: Iterable[tuple[str, str]]) -> str:
 
 
 def _lines(g: GroupReport) -> str:
-    """The lines of the program, or the nodes of the model, that it came from."""
+    """The lines of the program, or the nodes of the model, that the group came from."""
     said = list(dict.fromkeys(str(line) for line in (g.lines or (g.line,)) if str(line)))
     if not said:
         return ""

@@ -1,8 +1,8 @@
-"""A layered drawing of a directed acyclic graph: every node below those that it reads from.
+"""A layered drawing of a directed acyclic graph: every node is below the nodes that it reads.
 
 The method of Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures" (1981):
-layers by longest path, an order within each by barycentres, then positions. What is read far below is led there by
-points on the layers between, one chain for each node however many read it.
+layers by longest path, an order within each by barycentres, then positions. An edge across several layers passes
+through a point on each layer between; all readers of a node share one chain of points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where something lies: the middle, in columns of its width and in layers from the top."""
+    """The place of a node or point: its middle, in pixels across, and its layer from the top."""
 
     x: float
     layer: int
@@ -24,7 +24,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class LayerDrawing:
-    """The places of nodes; the legs of the edges by source, each from a point to a point below; the size."""
+    """The places of nodes; the legs of the edges by source, each from one point to a lower one; and the size."""
 
     places: Mapping[str, Point]
     legs: Mapping[str, Sequence[tuple[Point, Point]]]
@@ -33,7 +33,7 @@ class LayerDrawing:
 
 
 def lay_out(nodes: Sequence[str], edges: Sequence[tuple[str, str]], node: float, point: float) -> LayerDrawing:
-    """Nodes in an order in which each comes after those with an edge to it. node, point: widths, gaps included."""
+    """Lay out nodes given in topological order. node, point: their widths, gaps included."""
     layer = _layers(nodes, edges)
     rows, links = _with_chains(nodes, edges, layer)
     widths = {name: node if name in layer else point for row in rows for name in row}
@@ -65,7 +65,7 @@ def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
         read_by[a].append(b)
     for n in nodes:
         layer[n] = max((layer[a] + 1 for a in reads[n]), default=0)
-    for n in reversed(nodes):  # what reads nothing stands just above what reads it
+    for n in reversed(nodes):  # a node without inputs stands just above its first reader
         if not reads[n] and read_by[n]:
             layer[n] = min(layer[b] for b in read_by[n]) - 1
     return layer
@@ -74,7 +74,7 @@ def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
 def _with_chains(
     nodes: Sequence[str], edges: Sequence[tuple[str, str]], layer: Mapping[str, int]
 ) -> tuple[list[list[str]], dict[str, list[tuple[str, str]]]]:
-    """The layers with the points of chains, and the legs by source; a point has no name that a node has."""
+    """The layers with the points of chains, and the legs by source; names of points differ from all names of nodes."""
     rows: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for n in nodes:
         rows[layer[n]].append(n)
@@ -101,7 +101,7 @@ def _with_chains(
 def _place(
     row: list[str], x: dict[str, float], others: Mapping[str, Sequence[str]], widths: Mapping[str, float]
 ) -> None:
-    """Order a layer by the means of its neighbours and move everything as near to them as its neighbours allow."""
+    """Order a layer by the means of its neighbours, and move each node as near to its mean as the others allow."""
     wish = {n: fmean(x[o] for o in others[n]) if others[n] else x[n] for n in row}
     row.sort(key=lambda n: wish[n])
     rightward: list[float] = []
@@ -113,6 +113,6 @@ def _place(
         n = row[i]
         most = leftward[-1] - (widths[row[i + 1]] + widths[n]) / 2 if leftward else wish[n]
         leftward.append(min(wish[n], most))
-    # Both keep the distances, and so does what lies in the middle of them.
+    # Both keep the distances, and so does every convex combination.
     for n, a, b in zip(row, rightward, reversed(leftward), strict=True):
         x[n] = (a + b) / 2

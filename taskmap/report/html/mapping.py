@@ -1,4 +1,4 @@
-"""Task mappings on a page: the grids of a drawing, small."""
+"""Task mappings on a page: small grids of a drawing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The page of a report, put together.
+"""Puts the HTML page of a report together.
 
-Everything is in the one file: no address is fetched, and the policy at its head lets no script run but its own. Names
-come from models and may be hostile; they stand in the page as text alone, never in the script or the style.
+The one file contains everything: no address is fetched, and the policy at its head allows no script but its own. Names
+come from models and may be hostile; they appear only as text, never in the script or the style.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def page(report: Report) -> str:
 
 @lru_cache(maxsize=4)
 def _part(name: str) -> str:
-    """A file that lies beside this one."""
+    """A file in this folder."""
     return files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -50,14 +50,14 @@ def _head(report: Report) -> str:
     tiles = [
         (duration(report.seconds) or "not run", f"a call{where}, kernel by kernel"),
         (str(len(often)), f"kernels of {count(native, 'operator')}"),
-        (str(len(report.externs) + len(report.host)), f"operators left to {_runners(report)}"),
+        (str(len(report.externs) + len(report.host)), f"operators run by {_runners(report)}"),
     ]
     if known and len(known) == len(least) and report.seconds and not report.simulated:
         took = sum((g.seconds or 0.0) * g.calls for g in often)
         total = sum((report.least(g) or 0.0) * g.calls for g in often)
         tiles.append((percent(total / took), "of the roofline, all kernels together"))
     shown = "".join(f"<div><b>{esc(value)}</b><span>{esc(what)}</span></div>" for value, what in tiles)
-    simulated = '<p class="note">The kernels ran in the simulator, on the CPU: their times say nothing of a GPU.</p>'
+    simulated = '<p class="note">The kernels ran in the simulator, on the CPU: their times say nothing about a GPU.</p>'
     fallbacks = "".join(
         f'<p class="note">Graph {g.number} runs through PyTorch as a whole: {esc(g.fallback)}</p>'
         for g in report.graphs
@@ -102,7 +102,7 @@ def _graphs(report: Report) -> str:
         f'<span class="chip {kind}">{kind}</span> '
         for kind in dict.fromkeys([*(g.kind for g in report.groups), *("extern" for _ in report.externs[:1])])
     )
-    note = f'<p class="note">{legend}the redder, the more time; a click leads to the kernel</p>'
+    note = f'<p class="note">{legend}a redder kernel takes more time; click it for details</p>'
     return f"<section><h2>Kernels</h2>{note}{''.join(parts)}</section>"
 
 
@@ -111,12 +111,12 @@ def _plot(report: Report) -> str:
     if not plot or report.peaks is None:
         return ""
     if report.simulated:
-        what = "Points are what the simulator's counters allow, rings what the roofline allows; nothing ran on a GPU."
+        what = "Points: the bound by the simulator's counters. Rings: the roofline's bound. Nothing ran on a GPU."
     else:
-        what = "A point for each kernel, the larger the more time; the numbers are those of the kernels."
+        what = "One point for each kernel, with its number; a larger point takes more time."
     return (
         f'<section><h2>Roofline</h2><div class="picture plot">{plot}</div><p class="note">{what} '
-        f"Ceilings: {esc(report.peaks.origin)}. Each kernel has that of the smallest memory that holds its data.</p>"
+        f"Ceilings: {esc(report.peaks.origin)}. Each kernel is bound by the smallest memory that holds its data.</p>"
         "</section>"
     )
 
@@ -141,7 +141,7 @@ def _table(report: Report) -> str:
     )  # fmt: skip
     return (
         '<section><h2>Times</h2><div class="wide"><table class="sortable"><caption>Kernels that run at every call; '
-        "“above it” is the time beyond what the roofline allows.</caption>"
+        "“above it” is the time in excess of the roofline's bound.</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>"
     )
 

@@ -1,4 +1,4 @@
-"""The roofline plot: what each kernel reaches beside what the target could, over the operations per byte."""
+"""The roofline plot: each kernel's rate, and the target's best rate, over the operations per byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STYLE = (
     ".roofline .reduce,.roofline .row{fill:#4fd0bf}.roofline .pointwise{fill:#f0a35e}"
     ".roofline .ceiling{fill:none;stroke:#c99bf5}}"
 )
-"""What the plot looks like; part of it, so that it can stand alone."""
+"""The style of the plot, included in it so that it can be used alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Dot:
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Powers of ten: from and to of both axes."""
+    """The powers of ten that bound both axes."""
 
     x0: int
     x1: int
@@ -54,9 +54,9 @@ class _Axes:
 
 
 def roofline_svg(report: Report) -> str:
-    """The plot as an SVG that can stand alone, a point for each kernel that computes; "" where no peak is known.
+    """The plot as a self-contained SVG, with a point for each kernel that computes; "" if no peak is known.
 
-    In the simulator nothing is measured: a point is what its counters allow, a ring what the roofline allows.
+    In the simulator nothing is measured: a point is the bound by its counters, a ring the roofline's bound.
     """
     peaks = report.peaks
     if peaks is None:
@@ -80,7 +80,7 @@ def roofline_svg(report: Report) -> str:
 
 
 def _dots(report: Report) -> Iterator[_Dot]:
-    """A dot for each kernel with operations, the busiest first, so that small ones lie on top of large ones."""
+    """A dot for each kernel with operations, the busiest first, so that small ones are drawn on top of large ones."""
     for g in sorted(report.groups, key=lambda g: -(g.share or 0.0)):
         if g.once or not g.operations or not g.bytes:
             continue
@@ -139,7 +139,7 @@ def _roofs(axes: _Axes, peaks: Peaks) -> Iterator[str]:
         end = min(right, top / memory.rate)
         (x1, y1), (x2, y2) = axes.at(start, start * memory.rate), axes.at(end, end * memory.rate)
         angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
-        along = 0.5 if place % 2 else 0.06  # neighbours' names do not meet
+        along = 0.5 if place % 2 else 0.06  # keep neighbouring labels apart
         x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1)
         yield f'<path class="roof memory" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"/>'
         yield (
@@ -167,7 +167,7 @@ def _point(dot: _Dot, axes: _Axes, report: Report) -> str:
 
 
 def _labels(dots: Sequence[_Dot], axes: _Axes) -> Iterator[str]:
-    """The numbers of the busiest kernels beside their points, where they do not hide each other."""
+    """The numbers of the busiest kernels beside their points, if they do not overlap."""
     taken: list[tuple[float, float]] = []
     for dot in dots[:_LABELLED]:
         x, y = axes.at(dot.intensity, max(dot.rate, 10.0**axes.y0))

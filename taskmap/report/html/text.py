@@ -1,4 +1,4 @@
-"""Text for a page: escaped, with numbers in the units that suit them."""
+"""Text for a page: escaped, with numbers in suitable units."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""What neither HTML nor XML takes, and what turns the direction of writing: names come from models."""
+"""Characters that neither HTML nor XML allows, and those that change the writing direction: names come from models."""
 
 
 def esc(text: object) -> str:
-    """``text`` for a place between tags or in a quoted attribute."""
+    """``text`` for use between tags or in a quoted attribute."""
     return html.escape(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", str(text)), quote=True)
 
 
@@ -32,7 +32,7 @@ def duration(seconds: float | None) -> str:
 
 
 def scaled(value: float | None, unit: str) -> str:
-    """A number with the prefix that suits it; "" for None."""
+    """A number with a suitable prefix; "" for None."""
     if value is None:
         return ""
     for prefix in ("", "k", "M", "G", "T"):

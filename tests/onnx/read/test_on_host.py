@@ -42,7 +42,7 @@ def test_a_report_lists_them() -> None:
     assert [h["node"] for h in made["host"]] == ["present", "distinct"]
     assert "TopK many: sorting many elements" in made["conditions"]["on the host"]
     page = report.html()
-    assert "operators left to numpy" in page
+    assert "operators run by numpy" in page
     assert "NonZero present" in page
 
 

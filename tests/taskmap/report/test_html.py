@@ -243,11 +243,11 @@ def test_a_simulated_report_marks_what_could_be_reached(report: Report) -> None:
     simulated = replace(report, simulated=True, peaks=gpu_peaks(gpu_named("H100")))
     text = simulated.html()
     sound(text)
-    assert "their times say nothing of a GPU" in text
+    assert "their times say nothing about a GPU" in text
     (plot,) = [svg for svg in svgs(text) if svg.get("class") == "roofline"]
     assert all("ceiling" in (c.get("class") or "") for c in plot.iter() if c.tag.endswith("circle"))
     assert all(simulated.roofline(g) is None for g in simulated.groups)
-    assert "their times say nothing of a GPU" in str(simulated)
+    assert "their times say nothing about a GPU" in str(simulated)
 
 
 def test_the_plot_stands_alone(report: Report) -> None:
