@@ -1,7 +1,23 @@
-"""The command `taskmap`: one file for each command, loaded when it is asked for.
+"""The command `taskmap`: one file or folder per command, loaded on use.
 
-Exit status: 0 done; 1 done, and the answer is no (not found, different, damaged, not equal); 2 not understood, or
+Exit status: 0 success; 1 done, and the answer is no (not found, different, damaged, not equal); 2 invalid usage or
 impossible; 130 interrupted.
+
+Reading order: this file (finds the command), then
+
+    parser, options, shapes, targets    parsers, and options shared by commands
+    output, plot                        tables, JSON, colours, progress bars, histograms
+    loading, interrupts, model_files    slow imports, Ctrl-C, missing files
+    operators                           operators named on the command line
+    run/                                ONNX models and archives
+    compile                             archives
+    explain, explain_onnx               reports
+    tune/                               tuning
+    cache/                              records and compiled kernels
+    env                                 this machine
+    completion, completion_shells       completion scripts
+
+It imports everything; nothing imports it.
 """
 
 from __future__ import annotations
@@ -22,38 +38,38 @@ from taskmap.util.progress import progress_in_lines, waits_shown
 COMMANDS = {
     "run": "run an ONNX model or an archive: time it, compare it, profile it, tune it",
     "compile": "compile an ONNX model into an archive that runs without compiling",
-    "explain": "what taskmap makes of an ONNX model, kernel by kernel",
+    "explain": "show how an ONNX model is compiled, kernel by kernel",
     "tune": "measure configurations of an operator, an ONNX model or a PyTorch function, and remember the best",
-    "cache": "list, show, share and care for what tuning has found, and for compiled kernels",
-    "env": "what this machine offers, and what is missing",
-    "completion": "a script by which bash, zsh or fish complete commands and options",
+    "cache": "list, show, share and maintain tuning records and compiled kernels",
+    "env": "show what this machine provides, and what is missing",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 _HOME = {"cache": "cache.command", "run": "run.command", "tune": "tune.command"}
-"""Commands of several files: the one that holds `main`."""
+"""Commands in several files: the module that holds `main`."""
 INTERRUPTED = 130
 _EXAMPLES = """\
 examples:
-  taskmap env                                              is everything here?
+  taskmap env                                              check the installation
   taskmap run model.onnx --compare onnxruntime             run a model, and check it
-  taskmap explain model.onnx                               what became of it, as a page
-  taskmap compile model.onnx -o model.taskmap              compile once, run anywhere alike
+  taskmap explain model.onnx                               show how it was compiled, as a page
+  taskmap compile model.onnx -o model.taskmap              compile once, run on similar machines
   taskmap tune model.onnx --seconds 120                    find faster configurations for this machine
 
 In Python: torch.compile(model, backend="taskmap")"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit status."""
+    """Run the command line; returns its exit status."""
     parser = Parser(
         prog="taskmap",
         description="A tensor compiler built on task mappings: it compiles models for this machine and runs them.",
-        epilog=f"{_EXAMPLES}\n\ntaskmap COMMAND --help says more about each.\n{status_text('the answer is no')}",
+        epilog=f"{_EXAMPLES}\n\ntaskmap COMMAND --help shows a command's options.\n{status_text('the answer is no')}",
         formatter_class=Help,
     )
     parser.add_argument("--version", action="version", version=f"taskmap {taskmap.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", prog="taskmap")
     for name, purpose in COMMANDS.items():
-        # What follows is the command's own affair, --help included.
+        # The command handles the rest, --help included.
         command = commands.add_parser(name, help=purpose, add_help=False, prefix_chars="\0")
         command.add_argument("rest", nargs=argparse.REMAINDER)
     known = parser.parse_args(arguments)
@@ -76,6 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("taskmap: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output wants no more of it; Python must not complain when it flushes at the end.
+        # The reader has closed the pipe; Python must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -22,18 +22,18 @@ from taskmap.cli.targets import chosen, target_or_gpu
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
 
-# What --help says needs neither torch nor onnx.
+# --help needs neither torch nor onnx.
 _compile_onnx: Callable[..., Any] = slowly("taskmap.archive.write", "compile_onnx")
 _load: Callable[..., Any] = slowly("taskmap.graph.importers.onnx", "load")
 _specs_of: Callable[..., Any] = slowly("taskmap.cli.run.onnx", "specs_of")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compile the model that the options name."""
+    """Compile the model named by the options."""
     a = parser().parse_args(arguments)
     output = a.output or a.model.with_suffix(SUFFIX)
     if output.resolve() == a.model.resolve():
-        raise InputError("the archive would take the place of the model", hint="Name another file: -o model.taskmap")
+        raise InputError("the archive would overwrite the model", hint="Name another file: -o model.taskmap")
     check_model_file(a.model)
     target_kind, gpu = chosen(a.target, a.gpu)
     options = Options(
@@ -55,35 +55,35 @@ def parser() -> argparse.ArgumentParser:
         "compile",
         "Compile an ONNX model into an archive of kernels, weights and plan, which `taskmap run` loads without "
         "compiling.\n"
-        "An archive holds native code, for machines like this one or for a GPU, which need not be here: run only\n"
+        "An archive holds native code, for machines like this one or for a GPU, which need not be present: run only\n"
         "those that you trust.",
         "taskmap compile model.onnx -o model.taskmap --shape batch=1,8\n         taskmap run model.taskmap\n"
         "         taskmap compile model.onnx -o model.gpu.taskmap --target sm_90a",
     )
     p.add_argument("model", type=Path, help="the model's file")
     p.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"the archive (the model's name with {SUFFIX})")
-    shape_option(p, "a plan is made for each; without, one for all sizes where that can be")
-    target = "what runs it: cpu, cuda, cuda-sim, or a GPU as by --gpu (cpu)"
+    shape_option(p, "each size gets a plan; without this option, one plan serves all sizes if possible")
+    target = "cpu, cuda, cuda-sim, or a GPU as for --gpu (cpu)"
     p.add_argument("--target", type=target_or_gpu, default="cpu", metavar="TARGET", help=target)
-    p.add_argument("--gpu", help="the GPU, by its name or instruction set (the one that is there, or else sm_80)")
+    p.add_argument("--gpu", help="the GPU's name or instruction set (this machine's GPU, or else sm_80)")
     isa_option(p)
     cache_dir_option(p)
-    p.add_argument("--threads", type=positive, help="how many to plan for, and to run on")
+    p.add_argument("--threads", type=positive, help="the number to plan for and to run on")
     p.add_argument("--tune", type=seconds, metavar="SECONDS", help="measure configurations of its operators first")
     return p
 
 
 def _sizes(a: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    """Sizes by dimension. Raises InputError for what the model does not have."""
+    """Sizes by dimension. Raises InputError for dimensions that the model lacks."""
     if all(shape.name and not shape.extents for shape in a.shape):
         found: dict[str, tuple[int, ...]] = {}
         for shape in a.shape:
             found[shape.name] = tuple(dict.fromkeys((*found.get(shape.name, ()), *shape.sizes)))
-    else:  # the shape of an input says sizes of the dimensions that the model has there
+    else:  # an input's shape gives the sizes of the model's dimensions there
         found = dimension_sizes(a.shape, _specs_of(_load(a.model).inputs))
     for name, sizes in found.items():
         if 0 in sizes:
-            raise InputError(f"the dimension {name!r} has the size 0", why="a plan is for sizes of at least 1.")
+            raise InputError(f"the dimension {name!r} has the size 0", why="a plan needs sizes of at least 1.")
     return found
 
 
@@ -118,7 +118,7 @@ def _report(a: argparse.Namespace, output: Path, written: Any, took: float) -> N
         print_json(facts)
         return
     for name, n in written.assumed.items():
-        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
+        print(f"the dimension {plain(name)} is assumed to be {n} (--shape {plain(name)}=...)")
     print(
         f"{plain(str(output))}: {size(written.bytes)}: {len(kernels)} kernels ({size(written.kernel_bytes)}), "
         f"{len(manifest.weights)} weights ({size(manifest.weight_bytes)}), in {took:.1f} s"
@@ -137,7 +137,7 @@ def _runs_on(machine: Machine) -> str:
 
 
 class _Progress:
-    """A bar for each thing that is being done; in a pipe one line when it begins."""
+    """A progress bar for each piece of work; in a pipe, one line when it begins."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
@@ -157,7 +157,7 @@ class _Progress:
             self._bar.show(done, total)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

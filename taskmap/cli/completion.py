@@ -1,4 +1,4 @@
-"""`taskmap completion SHELL`: a script by which a shell completes commands, actions, options and their values."""
+"""`taskmap completion SHELL`: a script that completes commands, actions, options and their values in a shell."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `taskmap completion`."""
     p = command(
         "completion",
-        "A script by which a shell completes commands, actions, options and their values.\n\n"
+        "Print a script that completes commands, actions, options and their values.\n\n"
         '  bash  add to ~/.bashrc:  eval "$(taskmap completion bash)"\n'
         '  zsh   add to ~/.zshrc, after compinit:  eval "$(taskmap completion zsh)"\n'
         "  fish  once:  taskmap completion fish > ~/.config/fish/completions/taskmap.fish",
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def tree() -> dict[str, CommandNode]:
-    """What can be completed: by command, its actions or operators and their options."""
+    """The completions: for each command, its actions or operators and their options."""
     plain = {
         "run": run.parser(),
         "compile": compiling.parser(),

@@ -1,4 +1,4 @@
-"""The scripts by which bash, zsh and fish complete; each is written from the same tree of commands."""
+"""Completion scripts for bash, zsh and fish, all generated from the same tree of commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An option: ``takes`` a value, one of ``choices`` where there are any, else a file may be meant."""
+    """An option: whether it ``takes`` a value, and its ``choices``; without choices, the value may be a file."""
 
     takes: bool
     choices: tuple[str, ...]
@@ -65,7 +65,7 @@ def bash(tree: Tree) -> str:
 
 
 def zsh(tree: Tree) -> str:
-    """For zsh: one function for each path of words, by its own _arguments."""
+    """For zsh: one function for each path of words, using zsh's own _arguments."""
     lines = ["#compdef taskmap"]
     for path, node in _paths(tree):
         lines += [f"_taskmap{_name(path)}() {{", "  local context state state_descr line", "  typeset -A opt_args"]

@@ -1,4 +1,4 @@
-"""`taskmap env`: what this machine offers, what is missing, and how to get it."""
+"""`taskmap env`: what this machine provides, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PACKAGES = {
 }
 _TRIED = "compiler trial"
 _NEEDED = ("torch", "numpy", "onnx", "C compiler", _TRIED)
-"""What compiling for the CPU cannot do without."""
+"""The requirements of compiling for the CPU."""
 _VARIABLES = (
     *("TASKMAP_CACHE_DIR", "TASKMAP_CACHE_SIZE", "TASKMAP_TUNING", "TASKMAP_CC", "TASKMAP_CXX"),
     *("CC", "CXX", "OMP_NUM_THREADS", "NO_COLOR"),
@@ -46,7 +46,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that is there, or is not: then ``hint`` says what it would be for, and how to get it."""
+    """A component that is present or missing; if missing, ``hint`` says what it is for and how to get it."""
 
     name: str
     value: str | None
@@ -54,12 +54,12 @@ class Fact:
 
     @property
     def needed(self) -> bool:
-        """Whether nothing can be compiled without it."""
+        """True if nothing can be compiled without it."""
         return self.name in _NEEDED
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print it; 1 when something is missing that compiling for the CPU needs."""
+    """Print the facts; 1 if something is missing that compiling for the CPU needs."""
     a = parser().parse_args(arguments)
     parts = {
         "machine": [*_machine(), _gpu()],
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `taskmap env`."""
     p = command(
         "env",
-        "What this machine offers, what is missing, and how to get it.",
+        "Show what this machine provides, what is missing, and how to get it.",
         "taskmap env --json",
         "something is missing that compiling for the CPU needs",
     )

@@ -19,7 +19,7 @@ from taskmap.targets.torch_threads import torch_threads
 
 
 def explain_model(a: argparse.Namespace, page: Path | None) -> int:
-    """Explain what the options say; the exit status. page: where the page goes, None for nowhere."""
+    """Explain the model given by the options; returns the exit status. page: its path; None writes no page."""
     with torch_threads(a.threads):
         return _explain(a, page)
 
@@ -38,7 +38,7 @@ def _explain(a: argparse.Namespace, page: Path | None) -> int:
         print_json({**json.loads(report.to_json()), "assumed": dict(assumed), "html": where})
         return 0
     for name, n in assumed.items():
-        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
+        print(f"the dimension {plain(name)} is assumed to be {n} (--shape {plain(name)}=...)")
     print(report)
     if page is not None:
         print(f"\nthe page is {page}")

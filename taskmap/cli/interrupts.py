@@ -1,4 +1,4 @@
-"""Interrupts that nothing swallows."""
+"""Notices Ctrl-C even where Python swallows it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def noticed() -> Iterator[Callable[[], bool]]:
-    """Yields whether Ctrl-C came meanwhile.
+    """Yields a function that tells whether Ctrl-C was pressed within the block.
 
-    It raises KeyboardInterrupt as ever; but Python ignores what is raised while an object is destroyed or a process
-    forks, and a command that is interrupted there runs on to its end.
+    It still raises KeyboardInterrupt; but Python drops exceptions raised while an object is destroyed or a process
+    forks, and a command interrupted at such a moment would run to its end.
     """
     came = False
 
@@ -27,7 +27,7 @@ def noticed() -> Iterator[Callable[[], bool]]:
         yield lambda: False
         return
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # whoever set another knows what an interrupt is to do
+    if before is not signal.default_int_handler:  # another handler decides what an interrupt does
         yield lambda: False
         return
     signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-"""Commands whose modules load PyTorch and onnx, which takes seconds: a terminal says so meanwhile."""
+"""Commands whose modules import PyTorch and onnx, which takes seconds; a terminal shows a message meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskmap.util.progress import waiting
 
 
 def slowly(module: str, name: str) -> Callable[..., Any]:
-    """As ``lazily``: the function ``name`` of ``module``, which is imported at the first call."""
+    """As ``lazily``: the function ``name`` of ``module``, which is imported by the first call."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         with waiting("loading PyTorch and onnx"):

@@ -1,4 +1,4 @@
-"""The file of a model, looked at before anything is loaded that reading it takes."""
+"""Checks that a model's file exists, before the slow imports needed to read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from taskmap.ir.errors import ImportGraphError
 
 
 def check_model_file(path: Path) -> None:
-    """Raises ImportGraphError, which names the nearest file of the folder, where ``path`` is no file to read."""
+    """Raises ImportGraphError, which names the most similar file of the folder, if ``path`` is not a readable file."""
     try:
         with open(path, "rb"):
             return

@@ -1,4 +1,4 @@
-"""The operators that a command can name, with their sizes as options: `matmul --m 128 --n 256 --k 256`."""
+"""The operators of the command line, with their sizes as options: `matmul --m 128 --n 256 --k 256`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DTYPES = ["f64", "f32", "f16", "bf16"]
 class Named:
     """An operator of the command line: ``options`` adds its sizes to a parser, ``problem`` reads them for a target.
 
-    targets: the kinds for which its configurations can be chosen.
+    targets: the kinds of targets on which its configurations can be chosen.
     """
 
     options: Callable[[argparse.ArgumentParser], None]
@@ -32,14 +32,14 @@ class Named:
 
 
 def machine(parser: argparse.ArgumentParser) -> None:
-    """The options that say what an operator runs with."""
-    parser.add_argument("--threads", type=positive, help="of a kernel; else all cores")
+    """Add the options for the machine that runs an operator."""
+    parser.add_argument("--threads", type=positive, help="threads per kernel (all cores)")
     isa_option(parser)
 
 
 def problem_of(a: argparse.Namespace, target: Target) -> Problem:
-    """The operator ``a.operator`` with the sizes that the options say. Raises InputError for a target on which nothing
-    of it is free, and ScheduleError for sizes or a layout that do not exist."""
+    """The operator ``a.operator`` with the sizes in the options. Raises InputError for a target on which it cannot be
+    tuned, and ScheduleError for invalid sizes or layouts."""
     named = OPERATORS[a.operator]
     if target.kind not in named.targets:
         raise InputError(
@@ -54,8 +54,8 @@ def _list(kind: str) -> str:
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", type=positive, default=1, help="so many at once (1)")
-    parser.add_argument("--dtype", default="f32", choices=_DTYPES, help="of all operands and the result (f32)")
+    parser.add_argument("--batch", type=positive, default=1, help="the size of the batch (1)")
+    parser.add_argument("--dtype", default="f32", choices=_DTYPES, help="the type of all operands and the result (f32)")
 
 
 def _matmul_options(parser: argparse.ArgumentParser) -> None:
@@ -76,29 +76,35 @@ def _matmul(a: argparse.Namespace, target: Target) -> Problem:
 def sizes(text: str) -> tuple[int, ...]:
     """Sizes such as 56x56, for argparse."""
     if _SIZES.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 56x56, or 7 for one dimension")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 56x56, or 7 for one dimension")
     return tuple(int(digits) for digits in text.split("x"))
 
 
 def _convolution_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", type=sizes, required=True, metavar="HxW", help="the image; one to three dimensions")
-    parser.add_argument("--channels", type=positive, required=True, help="of the image")
-    parser.add_argument("--out-channels", type=positive, required=True, help="of the output")
+    parser.add_argument("--channels", type=positive, required=True, help="channels of the image")
+    parser.add_argument("--out-channels", type=positive, required=True, help="channels of the output")
     parser.add_argument("--kernel", type=sizes, required=True, metavar="HxW", help="the window")
     for name, usual in (("stride", "1"), ("padding", "0"), ("dilation", "1")):
         text = f"in each dimension, or one number for all ({usual})"
         parser.add_argument(f"--{name}", type=sizes, default=usual, metavar="HxW", help=text)
-    parser.add_argument("--groups", type=positive, default=1, help="of channels that see only each other (1)")
+    parser.add_argument("--groups", type=positive, default=1, help="groups of channels (1)")
     parser.add_argument("--transposed", action="store_true", help="a transposed convolution")
-    parser.add_argument("--output-padding", type=sizes, default="0", metavar="HxW", help="of a transposed one (0)")
+    parser.add_argument(
+        "--output-padding",
+        type=sizes,
+        default="0",
+        metavar="HxW",
+        help="the extra size of a transposed convolution's output (0)",
+    )
     _common(parser)
-    along = "what is contiguous in memory, channels or columns (channels)"
-    parser.add_argument("--x", default="channels", choices=["channels", "columns"], help=f"of the image, {along}")
-    parser.add_argument("--out", default="channels", choices=["channels", "columns"], help=f"of the output, {along}")
+    along = "the axis that is contiguous in memory, channels or columns (channels)"
+    parser.add_argument("--x", default="channels", choices=["channels", "columns"], help=f"for the image: {along}")
+    parser.add_argument("--out", default="channels", choices=["channels", "columns"], help=f"for the output: {along}")
     parser.add_argument(
         "--w",
         default="packed",
-        help="weights: packed as compiled models have them, or plain, packed48, channels (packed)",
+        help="layout of the weights: packed (as in compiled models), plain, packed48 or channels (packed)",
     )
 
 
@@ -129,7 +135,7 @@ def _convolution(a: argparse.Namespace, target: Target) -> Problem:
 
 
 def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]) -> int:
-    """How many neighbouring outputs one phase of the convolution has in a row."""
+    """The number of neighbouring outputs in a row, for one stride phase of the convolution."""
     image, kernel, s, p, d = int(a.image[-1]), int(a.kernel[-1]), stride[-1], padding[-1], dilation[-1]
     if a.transposed:
         return max(1, -(-((image - 1) * s + d * (kernel - 1) + 1 - 2 * p) // max(s, 1)))
@@ -137,7 +143,7 @@ def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...
 
 
 def _weights(columns: int, groups: int, row: int, dtype: DType, target: Target) -> str:
-    """How compiled models have the weights of so many output channels per group."""
+    """The layout of weights in compiled models, for this many output channels per group."""
     if columns < (2 if groups == 1 else 4):
         return "plain"
     return f"packed{packed_width(row, columns, dtype, target)}"
@@ -160,15 +166,15 @@ def _types(a: argparse.Namespace) -> str:
 
 def _attention_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=positive, required=True, help="rows of q")
-    parser.add_argument("--keys", type=positive, help="rows of k and v (as many as queries)")
+    parser.add_argument("--keys", type=positive, help="rows of k and v (default: --queries)")
     parser.add_argument("--depth", type=positive, required=True, help="elements of a query and of a key")
-    parser.add_argument("--width", type=positive, help="elements of a value (the depth)")
-    parser.add_argument("--heads", type=positive, default=1, help="of the queries (1)")
-    parser.add_argument("--key-heads", type=positive, help="of keys and values (as many)")
-    parser.add_argument("--causal", action="store_true", help="a query sees no keys beyond its own position")
+    parser.add_argument("--width", type=positive, help="elements of a value (default: --depth)")
+    parser.add_argument("--heads", type=positive, default=1, help="heads of the queries (1)")
+    parser.add_argument("--key-heads", type=positive, help="heads of keys and values (default: --heads)")
+    parser.add_argument("--causal", action="store_true", help="a query ignores keys after its own position")
     parser.add_argument("--mask", default="none", help="its type and dimensions: bool[b1qk], f32[11qk] (none)")
     _common(parser)
-    place = "rows of a head are neighbours in memory, or heads of a row (heads)"
+    place = "neighbours in memory: the rows of a head, or the heads of a row (heads)"
     for name in ("q", "k", "v", "out"):
         parser.add_argument(f"--{name}", default="heads", choices=["heads", "rows"], help=place)
 
@@ -190,4 +196,4 @@ OPERATORS: dict[str, Named] = {
     ),
     "attention": Named(_attention_options, _attention, "--heads 12 --queries 128 --depth 64"),
 }
-"""By name."""
+"""The operators by name."""

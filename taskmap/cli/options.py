@@ -1,4 +1,4 @@
-"""Options that several commands have; each means the same in all of them."""
+"""Options shared by several commands, with the same meaning in all of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from taskmap.options import ISAS
 
 
 def cache_dir_option(p: argparse.ArgumentParser) -> None:
-    """--cache-dir: what Options calls cache_dir."""
-    text = "the folder of compiled kernels and of what tuning has found; else $TASKMAP_CACHE_DIR, or the user's"
+    """Add --cache-dir, the cache_dir of Options."""
+    text = "the folder of compiled kernels and tuning records (default: $TASKMAP_CACHE_DIR, or the user's)"
     p.add_argument("--cache-dir", type=Path, metavar="FOLDER", help=text)
 
 
 def isa_option(p: argparse.ArgumentParser) -> None:
-    """--isa: what Options calls isa."""
-    p.add_argument("--isa", choices=ISAS, help="vector instructions of kernels for the CPU; else the best there are")
+    """Add --isa, the isa of Options."""
+    p.add_argument("--isa", choices=ISAS, help="vector instructions of CPU kernels (default: the best available)")
 
 
 def folder_of(a: argparse.Namespace) -> str | None:
-    """The folder that --cache-dir says, as Options takes it."""
+    """The folder given by --cache-dir, in the form that Options accepts."""
     return None if a.cache_dir is None else str(a.cache_dir)

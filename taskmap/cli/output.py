@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for machines, colours and bars on a terminal alone."""
+"""The output of commands: tables for people, JSON for programs; colours and bars only on a terminal."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from taskmap.backend.store.limit import bytes_of as size_in_bytes
 from taskmap.cli.parser import Parser
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "grey": 90, "bold": 1}
-# What a terminal obeys, what turns the direction of a line, and halves of characters, which cannot be printed.
+# Terminal control characters, characters that change the writing direction, and unpaired surrogates.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _WIDEST = 200
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """--help as wide as the terminal, up to 110 columns, with what options do beside them."""
+    """--help as wide as the terminal, up to 110 columns, with descriptions beside the options."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=min(110, shutil.get_terminal_size((100, 24)).columns))
-        self._action_max_length = 14  # argparse forgets that the commands are indented, and breaks after the longest
+        self._action_max_length = 14  # argparse ignores the commands' indentation and breaks after the longest
 
 
 def command(name: str, description: str, example: str, no: str = "the answer is no") -> argparse.ArgumentParser:
     """The parser of a command; every one has --json, and shows an example and the exit status in its --help.
 
-    no: what the exit status 1 says.
+    no: the meaning of exit status 1.
     """
     made = Parser(
         prog=f"taskmap {name}",
@@ -40,44 +40,44 @@ def command(name: str, description: str, example: str, no: str = "the answer is 
         epilog=f"example: {example}\n\n{status_text(no)}",
         formatter_class=Help,
     )
-    made.add_argument("--json", action="store_true", help="print JSON, for machines")
+    made.add_argument("--json", action="store_true", help="print JSON, for programs")
     return made
 
 
 def status_text(no: str) -> str:
-    """What exit statuses say, for --help."""
-    return f"exit status: 0 done; 1 done, and {no}; 2 not understood or impossible; 130 interrupted"
+    """The meaning of exit statuses, for --help."""
+    return f"exit status: 0 done; 1 done, and {no}; 2 invalid usage or impossible; 130 interrupted"
 
 
 def print_json(value: Any) -> None:
-    """One JSON document; numbers that JSON does not have become null."""
+    """Print one JSON document; numbers without a JSON form become null."""
     print(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
 def plain(text: str) -> str:
-    """``text`` without what a terminal would obey: names come from models and from other machines."""
+    """``text`` without terminal control characters: names come from models and from other machines."""
     return _CONTROLS.sub("?", text)
 
 
 def clipped(text: str, widest: int = _WIDEST) -> str:
-    """``text`` as it may be shown in one line, cut where it is long."""
+    """``text`` in a form for one line, cut if it is long."""
     shown = plain(text[: widest + 1])
     return shown if len(text) <= widest else f"{shown[: widest - 1]}…"
 
 
 def plain_lines(text: str) -> str:
-    """``text`` as it may be shown in several lines."""
+    """``text`` in a form for several lines."""
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
 def in_short(text: str) -> str:
-    """The first line of ``text`` and the last, which of an error's trace is the error."""
+    """The first line of ``text`` and the last, which in a traceback is the error."""
     found = text.strip().splitlines() or [""]
     return clipped(found[0]) if len(found) == 1 else f"{clipped(found[0])} ... {clipped(found[-1])}"
 
 
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
-    """``text`` in a colour where ``stream`` (the standard output) is a terminal and NO_COLOR is not set."""
+    """``text`` in a colour if ``stream`` (standard output) is a terminal and NO_COLOR is not set."""
     shown = sys.stdout if stream is None else stream
     if not shown.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
@@ -98,7 +98,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit that suits them."""
+    """Seconds as text in a suitable unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -106,7 +106,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes as text in a suitable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -115,7 +115,7 @@ def size(count: float) -> str:
 
 
 def bytes_of(text: str) -> int:
-    """The number of bytes that ``text`` says ("500M"); for argparse, to which a ValueError is a refusal."""
+    """The number of bytes given by ``text`` ("500M"); for argparse, which reports a ValueError as a refusal."""
     try:
         return size_in_bytes(text)
     except ValueError as error:
@@ -138,7 +138,7 @@ def count(text: str) -> int:
 
 def seconds(text: str) -> float:
     """A number of seconds, for argparse."""
-    return _amount(text, "is no number of seconds")
+    return _amount(text, "is not a number of seconds")
 
 
 def tolerance(text: str) -> float:
@@ -157,7 +157,7 @@ def _amount(text: str, refusal: str) -> float:
 
 
 class Bar:
-    """A bar on a terminal, and elsewhere a line on stderr whenever something is finished."""
+    """A progress bar on a terminal; elsewhere a line on stderr after each item."""
 
     def __init__(self, what: str, quiet: bool = False) -> None:
         self._what = what
@@ -166,7 +166,7 @@ class Bar:
         self._last = ""
 
     def show(self, done: int, total: int, more: str = "") -> None:
-        """``done`` of ``total`` are there; ``more`` stands behind."""
+        """``done`` of ``total`` are done; ``more`` is appended."""
         if self._quiet:
             return
         if sys.stderr.isatty():
@@ -178,7 +178,7 @@ class Bar:
         self._last = line
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
 

@@ -1,5 +1,5 @@
-"""The parsers of the command line: what is mistyped is answered with the nearest name, and as JSON where that is
-wanted."""
+"""The parsers of the command line: a mistyped name is answered with the nearest valid one, as JSON if --json is
+given."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NOT_UNDERSTOOD = 2
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's; a refusal names the nearest option or choice, and is JSON beside --json."""
+    """As argparse's parser; a refusal names the nearest option or choice, and is JSON with --json."""
 
     _words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's."""
+        """As in argparse."""
         self._words = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and exit with the status 2."""
+        """Report the error, and exit with status 2."""
         hint = self._hint(message)
         if wants_json(self._words):
             print(error_json("UsageError", what=message, hint=hint or None))
@@ -49,13 +49,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """A question for the name in ``known`` that is most like ``given``; empty when there is none."""
+    """A question that suggests the name in ``known`` most like ``given``; empty if there is none."""
     found = get_close_matches(given, list(known), n=1)
     return f"did you mean {found[0]!r}?" if given and found else ""
 
 
 def refused(prog: str, message: str, hint: str, arguments: Sequence[str]) -> int:
-    """Say that what a command was given does not exist; its exit status."""
+    """Report an unknown name on the command line; returns the exit status."""
     if wants_json(arguments):
         print(error_json("UsageError", what=message, hint=hint))
     else:
@@ -64,12 +64,12 @@ def refused(prog: str, message: str, hint: str, arguments: Sequence[str]) -> int
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether --json stands among the words of a command line."""
+    """True if --json is among the words of a command line."""
     return "--json" in arguments
 
 
 def error_of(error: TaskmapError) -> str:
-    """An error of ours as a JSON document."""
+    """A TaskmapError as a JSON document."""
     where = error.where.snippet() if isinstance(error.where, SourceLocation) else error.where
     return error_json(type(error).__name__, what=error.what, where=where, why=error.why, hint=error.hint)
 
@@ -77,6 +77,6 @@ def error_of(error: TaskmapError) -> str:
 def error_json(
     kind: str, *, what: str, where: str | None = None, why: str | None = None, hint: str | None = None
 ) -> str:
-    """The JSON document that a command prints instead of its answer. kind: the error's class."""
+    """The JSON document printed instead of a result. kind: the error's class."""
     parts = {"kind": kind, "what": what, "where": where, "why": why, "hint": hint}
     return json.dumps({"error": parts}, indent=1)

@@ -1,4 +1,4 @@
-"""The distribution of a space as text: how many configurations take how long, relative to the best."""
+"""The distribution of a space as text: a histogram of configurations by time relative to the best."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EDGES = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 1
 
 
 def distribution(times: Sequence[float], marks: Mapping[str, float]) -> str:
-    """A histogram of ``times`` over the fastest of them; ``marks`` are named times that are pointed at."""
+    """A histogram of ``times`` relative to the fastest of them; ``marks``: named times to point out."""
     if not times:
         return "nothing measured"
     best = min(times)

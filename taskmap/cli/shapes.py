@@ -1,4 +1,4 @@
-"""--shape, with one meaning in every command: the size of a named dimension, or the shape of an input."""
+"""--shape, with one meaning in all commands: the size of a named dimension, or the shape of an input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZES = re.compile(r"\d{1,18}(?:,\d{1,18})*")
 _EXTENTS = re.compile(r"(\d{1,9}(?:x\d{1,9})*|scalar)(?::(\w+))?")
 METAVAR = "SHAPE"
 HELP = (
-    "DIM=SIZE, the size of a named dimension (DIM=SIZE,SIZE,... where several have a meaning), or "
+    "DIM=SIZE, the size of a named dimension (DIM=SIZE,SIZE,... for several), or "
     "[INPUT=]SIZExSIZE..., the shape of an input, the next one without a name"
 )
 
@@ -31,8 +31,8 @@ class Port(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One --shape. name: of a dimension or an input, or nothing. sizes: of the dimension, or the input's extents.
-    dtype: of the input's elements, where it was given. extents: whether it can only be an input's shape."""
+    """One --shape. name: of a dimension or an input, or empty. sizes: of the dimension, or the input's extents.
+    dtype: of the input's elements, if given. extents: it can only be an input's shape."""
 
     text: str
     name: str
@@ -42,7 +42,7 @@ class Shape:
 
 
 def named_shape(text: str) -> Shape:
-    """What ``text`` says, for argparse."""
+    """The meaning of ``text``, for argparse."""
     name, equals, said = text.rpartition("=")
     if name and _SIZES.fullmatch(said):
         return Shape(text, name, tuple(dict.fromkeys(int(n) for n in said.split(","))))
@@ -56,15 +56,15 @@ def named_shape(text: str) -> Shape:
 
 
 def shape_option(p: argparse.ArgumentParser, more: str = "") -> None:
-    """--shape; ``more`` says what the command makes of it."""
+    """Add --shape; ``more`` describes its effect on the command."""
     text = f"{HELP}{f'; {more}' if more else ''}"
     p.add_argument("--shape", action="append", default=[], type=named_shape, metavar=METAVAR, help=text)
 
 
 def dimension_sizes(shapes: Sequence[Shape], ports: Sequence[Port]) -> dict[str, tuple[int, ...]]:
-    """The sizes of a model's dimensions; those of a dimension that is named again are added.
+    """The sizes of a model's dimensions; repeated options for a dimension add sizes.
 
-    Raises InputError for a dimension or an input that the model does not have, and a shape that is not the input's.
+    Raises InputError for a dimension or an input that the model lacks, and a shape that does not fit the input.
     """
     dimensions = dimensions_of(ports)
     found: dict[str, tuple[int, ...]] = {}
@@ -80,7 +80,7 @@ def dimension_sizes(shapes: Sequence[Shape], ports: Sequence[Port]) -> dict[str,
 
 
 def one_size(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """The size of each dimension. Raises InputError for a dimension of several."""
+    """The size of each dimension. Raises InputError for a dimension with several."""
     for name, given in sizes.items():
         if len(given) != 1:
             raise InputError(
@@ -104,7 +104,7 @@ def _of_input(
         names = ", ".join(p.name for p in ports)
         what = "input" if shape.extents else "dimension"
         raise InputError(
-            f"the model has no {what} {shape.name!r}" if shape.name else f"--shape {shape.text} is of no input",
+            f"the model has no {what} {shape.name!r}" if shape.name else f"--shape {shape.text} belongs to no input",
             why=f"it has {', '.join(dimensions) or 'none'}." if what == "dimension" else f"its inputs are {names}.",
         )
     wanted = port.shape
@@ -115,7 +115,7 @@ def _of_input(
         not isinstance(n, int) or n == size for n, size in zip(wanted, shape.sizes, strict=True)
     )
     if not fits:
-        raise InputError(f"--shape {shape.text} is no shape of the input {port.name!r}", why=f"it takes [{text}].")
+        raise InputError(f"--shape {shape.text} is not a shape of the input {port.name!r}", why=f"it takes [{text}].")
     return {
         dim or f"{port.name}.{number}": (size,)
         for number, (dim, size) in enumerate(zip(wanted, shape.sizes, strict=True))

@@ -1,4 +1,4 @@
-"""What a command compiles for: --target and --gpu."""
+"""The target of a command: --target and --gpu."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from taskmap.ir.errors import InputError, InvalidOptionError
 from taskmap.ir.target import GPUS
 from taskmap.options import TARGETS, named_gpu
 
-GPU_HELP = "the GPU, by its name or instruction set (the one that is there; for cuda-sim sm_80)"
+GPU_HELP = "the GPU's name or instruction set (this machine's GPU; for cuda-sim sm_80)"
 
 
 def target_or_gpu(text: str) -> str:
-    """A target, or a GPU by its name or instruction set, for argparse."""
+    """A target, or a GPU's name or instruction set, for argparse."""
     if text in TARGETS:
         return text
     try:
         named_gpu(text)
     except InvalidOptionError as error:
         known = f"{', '.join(TARGETS)}, an instruction set such as sm_90a, or {', '.join(GPUS)}"
-        raise argparse.ArgumentTypeError(f"{text!r} is no target: there are {known}") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a target: choose from {known}") from error
     return text
 
 
 def chosen(target: str | None, gpu: str | None) -> tuple[str, str | None]:
-    """The options ``target`` and ``gpu`` for what was given; "sm_90a" as a target is the target "cuda" of that GPU.
+    """The options ``target`` and ``gpu`` from the command line; "sm_90a" as a target means "cuda" on that GPU.
 
-    Raises InputError for a GPU where none is compiled for, or two.
+    Raises InputError for a GPU with a target other than a GPU's, and for two GPUs.
     """
     if target is not None and target not in TARGETS:
         if gpu is not None:

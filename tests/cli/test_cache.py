@@ -124,7 +124,7 @@ def test_best_is_what_compilations_use(cache: Path, capsys: Capture) -> None:
     assert run("best", "--shapes", operator().shapes, "--json") == 0
     assert printed(capsys)[0]["best"]["config"] == OTHERS[0]
     assert run("best", "--shapes", OTHER.shapes) == 1
-    assert "nothing counts here" in capsys.readouterr().out
+    assert "no valid record" in capsys.readouterr().out
 
 
 def test_records_travel(cache: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -165,7 +165,7 @@ def test_hostile_lines_are_passed_over_and_counted(cache_dir: Path, tmp_path: Pa
     assert run("import", file) == 1
     out = capsys.readouterr().out
     assert f"1 records read, 1 new or newer, {len(bad) + 1} lines refused" in out
-    assert "1 records are here now" in out
+    assert "the cache now holds 1 records" in out
     assert f"{file.name}:1: a line is not a tuning record" in out
 
 
@@ -213,7 +213,7 @@ def test_prune(cache: Path, capsys: Capture) -> None:
     assert run("prune") == 2
     assert run("prune", "--max-size", "1M") == 2
     assert run("prune", "--stale", "--dry-run") == 0
-    assert "1 records would go, 4 are here" in capsys.readouterr().out
+    assert "1 records would be removed, 4 left" in capsys.readouterr().out
     assert run("prune", "--older", 1) == 0
     assert run("prune", "--stale") == 0
     assert run("prune", "--max-records", 2) == 0
@@ -228,7 +228,7 @@ def test_stats_and_clear_and_path(cache: Path, capsys: Capture) -> None:
     assert run("stats") == 0
     assert "4 records of 2 operators, 3 count here" in capsys.readouterr().out
     assert run("clear") == 2
-    assert "Say --yes" in capsys.readouterr().err
+    assert "Add --yes" in capsys.readouterr().err
     assert run("clear", "--yes", "--json") == 0
     assert printed(capsys) == {"removed": 4}
     assert run("path") == 0

@@ -77,7 +77,7 @@ def test_entries_that_lead_to_nothing_are_removed(store: KernelStore, capsys: Ca
     stored_objects(store.path)[0].path.unlink()
     next((store.path / "index").rglob("0*1.json")).write_bytes(b"{")
     assert run("verify") == 1
-    assert "2 entries of the index were damaged or led to nothing, and are gone" in capsys.readouterr().out
+    assert "2 entries of the index were damaged or unreachable, and have been removed" in capsys.readouterr().out
     assert len(list((store.path / "index").rglob("*.json"))) == 1
     assert run("verify", "--json") == 0
 
@@ -89,7 +89,7 @@ def test_scheduled_tasks_are_pruned_by_use_too(store: KernelStore, capsys: Captu
     when = time.time() - 86400 * 8.7  # between the second object and the third
     os.utime(task, (when, when))
     assert run("prune", "--older", 8.5, "--dry-run") == 0
-    assert "2 objects and 1 scheduled tasks, 2.4 KiB, would go; 2.0 KiB stay" in capsys.readouterr().out
+    assert "2 objects and 1 scheduled tasks, 2.4 KiB, would be removed; 2.0 KiB left" in capsys.readouterr().out
     assert run("prune", "--max-size", "2500", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
         "objects": 2, "tasks": 0, "bytes": 2000, "left_bytes": 2500, "dry_run": False,
@@ -118,7 +118,7 @@ def test_what_cannot_be_removed_is_said(store: KernelStore, capsys: Capture, mon
     stored_objects(store.path)[0].path.write_bytes(b"x")
     monkeypatch.setattr(Path, "unlink", read_only)
     assert run("clear", "--yes") == 1
-    assert "0 B of kernels and 0 scheduled tasks are gone\n2.9 KiB could not be removed" in capsys.readouterr().out
+    assert "0 B of kernels and 0 scheduled tasks removed\n2.9 KiB could not be removed" in capsys.readouterr().out
     assert run("verify") == 1
     assert "3 objects are sound, 1 were damaged and cannot be removed" in capsys.readouterr().out
 

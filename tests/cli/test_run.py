@@ -73,7 +73,7 @@ def test_what_prevents_one_graph_is_said(tmp_path: Path, capsys: Capture) -> Non
 def test_text_for_people(model: Path, capsys: Capture) -> None:
     assert main(["run", str(model), "--compare", "reference", "--profile"]) == 0
     out = capsys.readouterr().out
-    assert "the dimension batch is taken to be 1 (--shape batch=...)" in out
+    assert "the dimension batch is assumed to be 1 (--shape batch=...)" in out
     assert "y: equal to reference" in out
     assert "first result after" in out
     assert "cpu.matmul" in out
@@ -135,12 +135,12 @@ def test_profile_and_trace(model: Path, tmp_path: Path, capsys: Capture) -> None
     [
         (["--shape", "barch=8"], "the model has no dimension 'barch'"),
         (["--range", "z=0:1"], "the model has no range 'z'"),
-        (["--input", "z=z.npy"], "is of no input"),
+        (["--input", "z=z.npy"], "belongs to no input"),
         (["--input", "x=none.npy"], "cannot be read"),
         (["--input", "x=short.bin"], "holds 3 numbers of float32"),
         (["--input", "empty"], "there is no input_0.pb in it"),
         (["--input", "x=empty"], "which holds several"),
-        (["--input", "x=none.txt"], "of no kind that is read"),
+        (["--input", "x=none.txt"], "has an unknown format"),
         (["--trace", "t.json"], "a trace needs a profile"),
         (["--shape", "batch=99999999999"], "larger than 8 GiB"),
         (["--save", "no/such/folder/out.npz"], "outputs cannot be written"),
@@ -165,7 +165,7 @@ def test_refusals(
         (["--repeat", "0"], "of at least 1"),
         (["--warmup", "-1"], "of at least 0"),
         (["--rtol", "-1"], "'-1' is not a number of at least 0"),
-        (["--tune", "soon"], "'soon' is no number of seconds"),
+        (["--tune", "soon"], "'soon' is not a number of seconds"),
     ],
 )
 def test_bad_options(model: Path, capsys: Capture, more: list[str], said: str) -> None:

@@ -95,7 +95,7 @@ def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> No
         (["--gpu", "sm_90a"], "Leave --gpu out"),
         (["--isa", "generic"], "Leave --isa out"),
         (["--shape", "barch=8"], "the model has no dimension 'barch'"),
-        (["--input", "z=z.npy"], "is of no input"),
+        (["--input", "z=z.npy"], "belongs to no input"),
     ],
 )
 def test_what_an_archive_does_not_do(archive: Path, capsys: Capture, more: list[str], message: str) -> None:
@@ -113,7 +113,7 @@ def test_options_of_archives_alone(folder: Path, capsys: Capture) -> None:
     [
         (["-o", "model.onnx"], "would take the place of the model"),
         (["--shape", "batch=0"], "the dimension 'batch' has the size 0"),
-        (["--shape", "3x7"], "--shape 3x7 is no shape of the input 'x'\n  it takes [batch, 8]."),
+        (["--shape", "3x7"], "--shape 3x7 is not a shape of the input 'x'\n  it takes [batch, 8]."),
         (["--target", "cuda", "--tune", "5"], "cannot be tuned while it is written"),
         (["--gpu", "sm_90a"], "--gpu is for the targets cuda and cuda-sim"),
         (["--target", "sm_80", "--gpu", "sm_90a"], "names a GPU, and so does"),

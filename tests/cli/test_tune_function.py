@@ -101,7 +101,7 @@ def test_a_function_may_give_keywords_and_shapes_have_types() -> None:
         ("tunable_module:net", [], "there are no inputs for tunable_module:net"),
         ("tunable_module:product", [], "it takes a, b"),
         ("tunable_module:pair", ["3x3"], "gives its own inputs"),
-        ("tunable_module:net", ["3xq"], "is no shape"),
+        ("tunable_module:net", ["3xq"], "is not a shape"),
         ("tunable_module:net", ["99999999x99999999"], "too large"),
     ],
 )

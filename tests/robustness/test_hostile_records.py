@@ -212,7 +212,7 @@ def test_tuning_again_passes_over_what_is_unknown(lied_to: Path, capsys: Capture
     capsys.readouterr()
     assert main(["cache", "tune", "--name", "a\nb", "--seconds", "0.1"]) == 1
     err = capsys.readouterr().err
-    assert "passed over a?b?" in err
+    assert "skipped a?b?" in err
     assert "\033" not in err
 
 

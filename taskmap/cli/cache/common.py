@@ -1,4 +1,4 @@
-"""What the actions of `taskmap cache` share: the database, the conditions here, and the choice of records."""
+"""Shared by the actions of `taskmap cache`: the database, the conditions here, and the selection of records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuni
 
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[Database]:
-    """The database that the options name."""
+    """The database named by the options."""
     database = Database(database_path(None if arguments.cache_dir is None else str(arguments.cache_dir)))
     try:
         yield database
@@ -37,7 +37,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[Database]:
 
 @lru_cache(maxsize=8)
 def conditions_here(threads: int, isa: str | None = None) -> Conditions | None:
-    """The conditions here, for kernels of so many threads; None without a compiler."""
+    """The conditions here, for kernels of this many threads; None without a compiler."""
     try:
         return conditions(trusted_toolchain(isa=isa), threads)
     except TaskmapError:
@@ -45,15 +45,15 @@ def conditions_here(threads: int, isa: str | None = None) -> Conditions | None:
 
 
 def isa_of(record: Record) -> str | None:
-    """The instruction set of a record's target, where this machine has it."""
+    """The instruction set of a record's target, if this machine supports it."""
     isa = record.operator.target.partition(":")[2]
     host = detect_host()
     return isa if isa in ("avx512", "avx2", "generic") and host.supports(isa) else None  # type: ignore[arg-type]
 
 
 def target_of(record: Record) -> Target:
-    """What a record's kernel was made for, as far as it can be told here; the data of a GPU that is not here are those
-    of a typical one. Raises UnsupportedError and InvalidOptionError."""
+    """The target of a record's kernel, as far as it is known here; an absent GPU is represented by a typical GPU's
+    data. Raises UnsupportedError and InvalidOptionError."""
     kind, _, isa = record.operator.target.partition(":")
     if kind == "cuda":
         here = gpu_here()
@@ -63,7 +63,7 @@ def target_of(record: Record) -> Target:
 
 @lru_cache(maxsize=1)
 def gpu_here() -> tuple[Target, Conditions] | None:
-    """The GPU that measures here; None where there is none, or nothing to compile for it."""
+    """This machine's GPU; None if there is none, or no compiler for it."""
     try:
         return _gpu_here(Setting(1))
     except TaskmapError:
@@ -71,7 +71,7 @@ def gpu_here() -> tuple[Target, Conditions] | None:
 
 
 def stale(record: Record, now: float | None = None) -> str | None:
-    """Why a record says nothing about this machine; None when it does."""
+    """The reason why a record is not valid on this machine; None if it is."""
     if record.operator.target.startswith("cuda:"):
         gpu = gpu_here()
         if gpu is None or str(gpu[0]) != record.operator.target:
@@ -85,7 +85,7 @@ def stale(record: Record, now: float | None = None) -> str | None:
 
 
 def chosen(records: Iterable[Record], arguments: argparse.Namespace) -> list[Record]:
-    """The records that the options choose."""
+    """The records that the options select."""
     now = time.time()
     return [r for r in records if _matches(r, arguments, now)]
 
@@ -113,7 +113,7 @@ def by_operator(records: Iterable[Record]) -> dict[Operator, list[Record]]:
 
 
 def as_json(record: Record, reason: str | None = None) -> dict[str, Any]:
-    """A record for machines; ``reason``: why it does not count here."""
+    """A record as JSON data; ``reason``: why it is not valid here."""
     return {
         **{name: getattr(record.operator, name) for name in ("name", "shapes", "dtypes", "layout", "target")},
         "config": record.config,
@@ -132,6 +132,6 @@ def as_json(record: Record, reason: str | None = None) -> dict[str, Any]:
 
 
 def age(record: Record) -> str:
-    """How long ago it was measured."""
+    """The time since it was measured."""
     days = (time.time() - record.measured_at) / 86400
     return "the future" if days < -1 else f"{max(days, 0):.0f} d" if days >= 1 else f"{max(days, 0) * 24:.1f} h"

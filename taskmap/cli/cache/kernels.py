@@ -24,7 +24,7 @@ from taskmap.tuning.record import DAY
 
 
 def show(a: argparse.Namespace) -> int:
-    """The objects of the store; sorted by size, or by use."""
+    """List the objects of the store, sorted by size or by use."""
     objects = _chosen(stored_objects(_root(a)), a)
     objects.sort(key=lambda o: (-o.bytes if a.sort == "size" else -o.used, str(o.path)))
     shown = objects[: a.limit]
@@ -41,7 +41,7 @@ def show(a: argparse.Namespace) -> int:
 
 
 def stats(a: argparse.Namespace) -> int:
-    """How much the store holds."""
+    """Show the contents of the store in numbers."""
     root = _root(a)
     objects, tasks = stored_objects(root), task_files(root)
     held, limit = sum(o.bytes for o in objects), size_limit()
@@ -60,7 +60,7 @@ def stats(a: argparse.Namespace) -> int:
     else:
         print(
             f"{root}: {content['kernels']} kernels in {len(objects)} objects, {size(held)}; "
-            f"{content['unreachable']} objects that nothing leads to; "
+            f"{content['unreachable']} unreachable objects; "
             f"{len(tasks)} scheduled tasks, {size(sum(t.bytes for t in tasks))}"
         )
         print(f"limit: {'none' if limit is None else size(limit)} ({VARIABLE})")
@@ -68,9 +68,9 @@ def stats(a: argparse.Namespace) -> int:
 
 
 def verify(a: argparse.Namespace) -> int:
-    """Check every object's checksum; 1 when one is damaged, which is removed."""
+    """Check every object's checksum and remove damaged objects; 1 if there were any."""
     if a.measure is not None:
-        raise TuningError("kernels are not measured", hint="taskmap cache verify --measure N is for records.")
+        raise TuningError("kernels are not measured", hint="taskmap cache verify --measure N measures records.")
     root = _root(a)
     bad = damaged(root)
     remove(o for o in stored_objects(root) if o.path in bad)
@@ -85,17 +85,17 @@ def verify(a: argparse.Namespace) -> int:
         return 1 if bad or stray else 0
     print(f"{count} objects are sound, {len(bad)} were damaged and {_are(bad, left)}")
     if stray:
-        print(f"{len(stray)} entries of the index were damaged or led to nothing, and {_are(stray, left)}")
+        print(f"{len(stray)} entries of the index were damaged or unreachable, and {_are(stray, left)}")
     return 1 if bad or stray else 0
 
 
 def prune(a: argparse.Namespace) -> int:
-    """Remove what was used least recently."""
+    """Remove the least recently used objects."""
     if a.older is None and a.max_size is None:
-        raise TuningError("nothing says what is to go", hint="Use --older DAYS or --max-size SIZE.")
+        raise TuningError("nothing is selected for removal", hint="Use --older DAYS or --max-size SIZE.")
     if a.max_records is not None:
         raise TuningError(
-            "kernels are weighed, not counted", hint="Use --max-size, or --max-records without --kernels."
+            "kernels are limited by size, not by number", hint="Use --max-size, or --max-records without --kernels."
         )
     root = _root(a)
     objects, tasks = stored_objects(root), task_files(root)
@@ -112,14 +112,14 @@ def prune(a: argparse.Namespace) -> int:
         print_json({**content, "dry_run": a.dry_run})
     else:
         what = f"{len(gone) - of_tasks} objects and {of_tasks} scheduled tasks, {size(freed)}"
-        print(f"{what}, {'would go' if a.dry_run else 'are gone'}; {size(left)} stay")
+        print(f"{what}, {'would be removed' if a.dry_run else 'removed'}; {size(left)} left")
     return 0
 
 
 def clear(a: argparse.Namespace) -> int:
     """Remove all kernels and scheduled tasks."""
     if not a.yes:
-        raise TuningError("this removes all compiled kernels", hint="Say --yes. They are compiled again when needed.")
+        raise TuningError("this removes all compiled kernels", hint="Add --yes. They are compiled again when needed.")
     root = _root(a)
     freed, tasks = remove(stored_objects(root)), task_files(root)
     remove(tasks)
@@ -131,17 +131,17 @@ def clear(a: argparse.Namespace) -> int:
     if a.json:
         print_json({"bytes": freed, "tasks": count, "left_bytes": left})
         return 1 if left else 0
-    print(f"{size(freed)} of kernels and {count} scheduled tasks are gone")
+    print(f"{size(freed)} of kernels and {count} scheduled tasks removed")
     if left:
         print(f"{size(left)} could not be removed")
     return 1 if left else 0
 
 
 def _narrows(a: argparse.Namespace) -> bool:
-    """Whether options choose among kernels; those that choose records alone are refused."""
+    """True if options select among kernels; options that select only records are refused."""
     for option in ("shapes", "dtypes", "layout", "verdict", "stale"):
         if getattr(a, option) is not None:
-            raise TuningError(f"--{option} chooses records, not kernels", hint="Use --name or --target with --kernels.")
+            raise TuningError(f"--{option} selects records, not kernels", hint="Use --name or --target with --kernels.")
     return a.name is not None or a.target is not None
 
 
@@ -153,17 +153,17 @@ def _chosen(objects: list[StoredObject], a: argparse.Namespace) -> list[StoredOb
 
 
 def _are(found: list[Path], left: list[Path]) -> str:
-    return "cannot be removed" if any(path in left for path in found) else "are gone"
+    return "cannot be removed" if any(path in left for path in found) else "have been removed"
 
 
 def _root(a: argparse.Namespace) -> Path:
     root: Path = default_path() if a.cache_dir is None else a.cache_dir.absolute()
-    return KernelStore(root).path if root.exists() else root  # which refuses a folder that is not this user's alone
+    return KernelStore(root).path if root.exists() else root  # refuses a folder that is not private to the user
 
 
 def _names(o: StoredObject) -> str:
     names = ", ".join(sorted(plain(s) for s in o.symbols)[:2])
-    return f"{names}, ..." if len(o.symbols) > 2 else names or "(nothing leads to it)"
+    return f"{names}, ..." if len(o.symbols) > 2 else names or "(unreachable)"
 
 
 def _ago(used: float) -> str:

@@ -19,13 +19,13 @@ from taskmap.tuning.job import Job, Setting
 from taskmap.tuning.record import DAY, Record, Verdict, typical
 
 _LIKE = 1.25
-"""A time measured again that is farther off than this is no longer right."""
+"""A record is no longer right if a new measurement differs by more than this factor."""
 _SAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A record measured once more. ``now``: seconds, None where it could not be measured, for the reason ``why``."""
+    """A record measured again. ``now``: seconds, None if it could not be measured, for the reason ``why``."""
 
     record: Record
     now: float | None
@@ -33,12 +33,12 @@ class Again:
 
     @property
     def holds(self) -> bool:
-        """Whether the record is still right."""
+        """True if the record is still right."""
         return self.now is not None and 1 / _LIKE < self.now / self.record.typical < _LIKE
 
 
 def verify(a: argparse.Namespace) -> int:
-    """Check the file, every record, and measure some again; 1 when something is not as it should be."""
+    """Check the file and every record, and measure some again; 1 if anything is wrong."""
     with opened(a) as database:
         kept = database.verify()
         check = database.check()
@@ -58,7 +58,7 @@ def verify(a: argparse.Namespace) -> int:
         })  # fmt: skip
         return 0 if sound else 1
     if kept is not None:
-        print(f"the file was damaged: what could be read is in a new one, and the old one is {kept}")
+        print(f"the file was damaged: all readable records are in a new one; the old one is {kept}")
     print(f"{check.records} records, {check.damaged} of them damaged")
     for m in measured:
         now = m.why if m.now is None else f"{duration(m.now)} now ({m.now / m.record.typical:.2f})"
@@ -68,9 +68,11 @@ def verify(a: argparse.Namespace) -> int:
 
 
 def prune(a: argparse.Namespace) -> int:
-    """Forget what the options choose."""
+    """Remove the records that the options select."""
     if a.max_size is not None:
-        raise TuningError("records are counted, not weighed", hint="Use --max-records, or --kernels with --max-size.")
+        raise TuningError(
+            "records are limited by number, not by size", hint="Use --max-records, or --kernels with --max-size."
+        )
     if not any(
         (
             a.older is not None,
@@ -84,7 +86,7 @@ def prune(a: argparse.Namespace) -> int:
             a.stale is not None,
         )
     ):
-        raise TuningError("nothing says what is to go", hint="taskmap cache clear --yes forgets everything.")
+        raise TuningError("nothing is selected for removal", hint="taskmap cache clear --yes removes everything.")
     with opened(a) as database:
         records = chosen(database.records(), a)
         if a.older is not None:
@@ -97,13 +99,13 @@ def prune(a: argparse.Namespace) -> int:
     _say(
         a.json,
         {"removed": 0 if a.dry_run else count, "would_remove": count, "left": left},
-        f"{count} records {'would go' if a.dry_run else 'are gone'}, {left} are here",
+        f"{count} records {'would be removed' if a.dry_run else 'removed'}, {left} left",
     )
     return 0
 
 
 def stats(a: argparse.Namespace) -> int:
-    """How much there is, and of what."""
+    """Show numbers and sizes."""
     with opened(a) as database:
         records = database.records()
         bytes_ = database.path.stat().st_size if database.path.exists() else 0
@@ -128,7 +130,7 @@ def stats(a: argparse.Namespace) -> int:
             }
         )
         return 0
-    print(f"{path}: {size(bytes_)}, {len(records)} records of {operators} operators, {fresh} count here")
+    print(f"{path}: {size(bytes_)}, {len(records)} records of {operators} operators, {fresh} valid here")
     for name, found in counts.items():
         if found:
             print(table((name, "records"), [(key, str(n)) for key, n in found.most_common()]))
@@ -136,17 +138,17 @@ def stats(a: argparse.Namespace) -> int:
 
 
 def clear(a: argparse.Namespace) -> int:
-    """Forget everything."""
+    """Remove everything."""
     if not a.yes:
-        raise TuningError("this forgets all records", hint="Say --yes. taskmap cache export keeps them first.")
+        raise TuningError("this removes all records", hint="Add --yes. To keep a copy, run taskmap cache export first.")
     with opened(a) as database:
         count = database.clear()
-    _say(a.json, {"removed": count}, f"{count} records are gone")
+    _say(a.json, {"removed": count}, f"{count} records removed")
     return 0
 
 
 def path(a: argparse.Namespace) -> int:
-    """Where the cache lies."""
+    """Show the cache's path."""
     root = default_path() if a.cache_dir is None else a.cache_dir.absolute()
     found = root if a.kernels else root / "tuning.sqlite"
     _say(a.json, {"path": str(found), "exists": found.exists(), "writable": os.access(root, os.W_OK)}, str(found))
@@ -154,7 +156,7 @@ def path(a: argparse.Namespace) -> int:
 
 
 def _sample(records: list[Record], count: int) -> list[Record]:
-    """Some records that count here, at random."""
+    """A random sample of the records that are valid here."""
     fresh = [r for r in records if r.verdict is Verdict.OK and stale(r) is None]
     return random.sample(fresh, min(count, len(fresh)))
 

@@ -34,7 +34,7 @@ from taskmap.tuning.tune import Budget, operator_of
 
 
 def list_records(a: argparse.Namespace) -> int:
-    """The records that the options choose."""
+    """List the records that the options select."""
     with opened(a) as database:
         records = chosen(database.records(), a)
     if a.sort == "time":
@@ -48,14 +48,14 @@ def list_records(a: argparse.Namespace) -> int:
         return 0
     rows = [(_operator(r.operator), r.config, *_outcome(r), age(r)) for r in records]
     if rows:
-        print(table(("operator", "config", "time", "spread", "samples", "verdict", "counts here", "age"), rows, left=2))
+        print(table(("operator", "config", "time", "spread", "samples", "verdict", "valid here", "age"), rows, left=2))
     more = f", {len(records)} shown" if len(records) < total else ""
     print(f"{total} records of {operators} operators{more}")
     return 0
 
 
 def show(a: argparse.Namespace) -> int:
-    """One operator's space."""
+    """Show one operator's space."""
     with opened(a) as database:
         groups = by_operator(chosen(database.records(), a))
     operator, records = _only(groups)
@@ -78,19 +78,19 @@ def show(a: argparse.Namespace) -> int:
         )
         for r in records[: a.limit]
     ]
-    print(table(("config", "time", "spread", "samples", "verdict", "counts here", "/ best", ""), rows))
+    print(table(("config", "time", "spread", "samples", "verdict", "valid here", "/ best", ""), rows))
     if len(records) > a.limit:
         print(f"and {len(records) - a.limit} more (--limit)")
     marks = {name: times[c] for name, c in (("default", default), ("cost model", pick)) if c in times}
     print(f"\n{distribution(list(times.values()), marks)}")
-    print(f"\n{len(records)} of {total or 'unknown many'} configurations are recorded")
+    print(f"\n{len(records)} of {total or 'unknown many'} configurations recorded")
     for r in (r for r in records if r.verdict is not Verdict.OK):
         print(f"{paint(r.verdict.value, 'red')}: {clipped(r.config)}: {in_short(r.reason)}")
     return 0
 
 
 def best(a: argparse.Namespace) -> int:
-    """What compilations use here, for every operator that the options choose."""
+    """Show the configuration that compilations use here, for every selected operator."""
     with opened(a) as database:
         groups = by_operator(chosen(database.records(), a))
     found = {o: next(_used(o, rs), None) for o, rs in groups.items()}
@@ -98,7 +98,7 @@ def best(a: argparse.Namespace) -> int:
         print_json([{"operator": str(o), "best": None if r is None else as_json(r)} for o, r in found.items()])
     else:
         rows = [
-            (_operator(o), r.config if r else "(default: nothing counts here)", duration(r.typical) if r else "-")
+            (_operator(o), r.config if r else "(default: no valid record)", duration(r.typical) if r else "-")
             for o, r in found.items()
         ]
         print(table(("operator", "config", "time"), rows, left=2) if rows else "no records")
@@ -106,7 +106,7 @@ def best(a: argparse.Namespace) -> int:
 
 
 def _used(operator: Operator, records: list[Record]) -> Iterator[Record]:
-    """The records that compilations would use, the first of them first."""
+    """The records that compilations would use, in order of preference."""
     problem = _problem(operator)
     for r in records:
         if problem is not None and r.verdict is Verdict.OK and stale(r) is None:
@@ -115,7 +115,7 @@ def _used(operator: Operator, records: list[Record]) -> Iterator[Record]:
 
 
 def _problem(operator: Operator) -> Problem | None:
-    """What a record is of; None for what no template of this version computes."""
+    """The problem of a record; None if no template of this version computes it."""
     try:
         return read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
     except TaskmapError:
@@ -131,8 +131,8 @@ def tune_again(a: argparse.Namespace) -> int:
             where = _machine(records[0], None if a.cache_dir is None else str(a.cache_dir))
             problem = _problem(operator)
             if where is None or problem is None:
-                why = "there is no such template" if problem is None else "this machine does not run it"
-                print(f"taskmap: passed over {clipped(str(operator))}: {why}", file=sys.stderr)
+                why = "there is no such template" if problem is None else "this machine cannot run it"
+                print(f"taskmap: skipped {clipped(str(operator))}: {why}", file=sys.stderr)
                 continue
             budget = Budget(a.seconds, None, again=True) if a.all else Budget(a.seconds, again=True)
             found.append(tune_one(problem, where, database, budget, quiet=a.json))
@@ -141,7 +141,7 @@ def tune_again(a: argparse.Namespace) -> int:
 
 
 def _machine(record: Record, folder: str | None) -> TuningMachine | None:
-    """What measures a record's operator here; None where this machine does not run it."""
+    """The machine that measures a record's operator; None if this machine cannot run it."""
     if record.operator.target.startswith("cuda:"):
         try:
             where = cuda_machine(None, folder)
@@ -153,7 +153,7 @@ def _machine(record: Record, folder: str | None) -> TuningMachine | None:
 
 
 def explain_miss(a: argparse.Namespace) -> int:
-    """Why nothing is known of an operator here."""
+    """Explain why no record of an operator is valid here."""
     target, here = _here(a)
     operator = operator_of(problem_of(a, target), target)
     with opened(a) as database:
@@ -172,7 +172,7 @@ def explain_miss(a: argparse.Namespace) -> int:
         print(f"no miss: {operator} has {clipped(hit.config)}, {duration(hit.typical)}")
         return 0
     threads = f" with {here.threads} threads" if target.kind == "cpu" else ""
-    print(f"nothing counts for {operator}{threads}")
+    print(f"no valid record of {operator}{threads}")
     for m in misses:
         print(f"\nnearest: {clipped(str(m.record.operator))}, {clipped(m.record.config)}, {duration(m.record.typical)}")
         for part, there, now in m.differs:
@@ -180,12 +180,12 @@ def explain_miss(a: argparse.Namespace) -> int:
         if m.why:
             print(f"  {plain(m.why)}")
     if not misses:
-        print("there are no records at all; taskmap tune makes some")
+        print("there are no records at all; create some with taskmap tune")
     return 1
 
 
 def _here(a: argparse.Namespace) -> tuple[Target, Conditions]:
-    """What the options say that an operator would run on, and the conditions there."""
+    """The target that the options describe, and its conditions."""
     if a.target == "cuda":
         where = cuda_machine(None, None if a.cache_dir is None else str(a.cache_dir))
         return where.target, where.here
@@ -193,7 +193,7 @@ def _here(a: argparse.Namespace) -> tuple[Target, Conditions]:
     target = host_target(Options(isa=a.isa, threads=threads), threads)
     here = conditions_here(threads, target.isa)
     if here is None:
-        raise TuningError("records cannot be compared", why="there is no C compiler here, which records depend on.")
+        raise TuningError("records cannot be compared", why="records depend on the C compiler, and there is none here.")
     return target, here
 
 
@@ -207,9 +207,7 @@ def _only(groups: dict[Operator, list[Record]]) -> tuple[Operator, list[Record]]
         return next(iter(groups.items()))
     names = "\n".join(clipped(str(o)) for o in list(groups)[:20])
     raise TuningError(
-        "no operator is recorded that the options choose"
-        if not groups
-        else f"the options choose {len(groups)} operators",
+        "no recorded operator matches the options" if not groups else f"the options match {len(groups)} operators",
         where=names or None,
         hint="Narrow them down with --shapes, --dtypes, --layout or --target."
         if groups
@@ -218,7 +216,7 @@ def _only(groups: dict[Operator, list[Record]]) -> tuple[Operator, list[Record]]
 
 
 def _space(operator: Operator, records: list[Record]) -> tuple[str, str, int]:
-    """The default, the cost model's pick, and the size of the space; nothing where this machine cannot tell."""
+    """The default, the cost model's pick, and the size of the space; empty if this machine cannot determine them."""
     try:
         problem = read_problem(operator.name, operator.shapes, operator.dtypes, operator.layout)
         target = target_of(records[0])

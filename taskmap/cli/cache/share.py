@@ -18,7 +18,7 @@ from taskmap.tuning.share import Taken, differences, export, merge, read_all, ta
 
 
 def export_records(a: argparse.Namespace) -> int:
-    """Records as JSON lines."""
+    """Write records as JSON lines."""
     with opened(a) as database:
         records = chosen(database.records(), a)
     if a.output is None:
@@ -38,7 +38,7 @@ def export_records(a: argparse.Namespace) -> int:
 
 
 def import_records(a: argparse.Namespace) -> int:
-    """Add records; 1 when some lines were none."""
+    """Add records; 1 if some lines were invalid."""
     results: dict[str, Taken] = {}
     with opened(a) as database:
         for file in a.files:
@@ -52,14 +52,14 @@ def import_records(a: argparse.Namespace) -> int:
             print(f"{plain(name)}: {t.read} records read, {t.changed} new or newer, {t.refused} lines refused")
             for problem in t.problems:
                 print(f"  {plain(problem)}")
-        print(f"{count} records are here now")
+        print(f"the cache now holds {count} records")
     return 1 if any(t.refused for t in results.values()) else 0
 
 
 def diff(a: argparse.Namespace) -> int:
-    """Where two collections differ; 1 when they do."""
+    """Compare two collections; 1 if they differ."""
     if len(a.files) > 2:
-        raise TuningError("two collections can be compared, not more", hint="taskmap cache diff [LEFT] RIGHT")
+        raise TuningError("only two collections can be compared", hint="taskmap cache diff [LEFT] RIGHT")
     if len(a.files) == 2:
         left, right = (read_all(f) for f in a.files)
     else:

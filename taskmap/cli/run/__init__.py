@@ -1,1 +1,16 @@
-"""`taskmap run`: ONNX models and archives."""
+"""`taskmap run`: ONNX models and archives.
+
+Reading order:
+
+    command            the options, and the choice between model and archive
+    onnx               runs an ONNX model
+    archive            runs an archive, without torch and onnx
+    inputs             inputs from files, or random ones
+    facts              the reported facts, as text and JSON
+    compare            compares outputs with another runner's
+    layers             compares every node's result
+    archive_profile    the profile of an archive's kernels
+
+It imports `ir`, `graph`, `backend`, and of taskmap `archive`, `compile`, `onnx`, `options`, `report`, `tuning`, `util`
+and `cli`.
+"""

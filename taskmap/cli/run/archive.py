@@ -1,4 +1,4 @@
-"""`taskmap run model.taskmap`, after its options: run an archive; nothing is compiled, and neither torch nor onnx is
+"""`taskmap run model.taskmap`, after its options: runs an archive. Nothing is compiled, and neither torch nor onnx is
 loaded."""
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.util.lazy import lazily
 
-# A run that is not profiled loads no more than it needs: the first result waits for it.
+# An unprofiled run loads only what it needs: the first result waits for the imports.
 _profile: Callable[..., list[dict[str, Any]]] = lazily("taskmap.cli.run.archive_profile", "profile")
 _profile_table: Callable[..., str] = lazily("taskmap.cli.run.archive_profile", "profile_table")
 
 
 def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
-    """Run what the options say; 1 when a comparison found a difference.
+    """Run the archive given by the options; 1 if a comparison found a difference.
 
-    ``kept``: the archive that was kept of the model ``a.model``. Where it cannot be loaded, or has no plan for the
-    inputs, the result is None and nothing has run.
+    ``kept``: the archive kept from an earlier run of the model ``a.model``. If it cannot be loaded, or has no plan for
+    the inputs, the result is None and nothing has run.
     """
     began = time.perf_counter()
     if kept is None:
@@ -83,35 +83,35 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
 
 
 def _is_general(model: ArchivedModel) -> bool:
-    """Whether the one plan of a kept model is for all sizes."""
+    """True if the single plan of a kept model serves all sizes."""
     return all(plan.sizes for plan in model.manifest.plans)
 
 
 def _refuse(a: argparse.Namespace) -> None:
-    """Options that an archive does not have."""
+    """Refuse options that do not apply to an archive."""
     if a.trace is not None and not a.profile:
         raise InputError("a trace needs a profile", hint="Add --profile.")
     if a.layers:
         raise InputError(
-            "an archive has no nodes to be compared", hint="Compare those of its model: taskmap run model.onnx --layers"
+            "an archive has no nodes to compare", hint="Compare its model's nodes: taskmap run model.onnx --layers"
         )
     if a.compare and a.onnx is None:
         raise InputError(
-            "an archive has nothing to be compared with", hint="Name the model that it was made of: --onnx model.onnx"
+            "an archive has nothing to compare with", hint="Name the model that it was made from: --onnx model.onnx"
         )
     if a.tune is not None:
         raise InputError(
             "an archive cannot be tuned", why="its kernels are compiled.", hint="Use taskmap compile --tune SECONDS."
         )
     if a.gpu is not None:
-        raise InputError("an archive is for the GPU that it was made for", hint="Leave --gpu out.")
+        raise InputError("the GPU of an archive cannot be changed", hint="Leave --gpu out.")
     if a.isa is not None:
-        hint = "Leave --isa out, or make another: taskmap compile --isa."
-        raise InputError("an archive is for the instruction set that it was made for", hint=hint)
+        hint = "Leave --isa out, or compile another: taskmap compile --isa."
+        raise InputError("the instruction set of an archive cannot be changed", hint=hint)
 
 
 def _check_target(a: argparse.Namespace, model: ArchivedModel) -> None:
     kind = model.manifest.machine.kind
     if a.target not in (None, kind):
-        hint = f"Make another: taskmap compile model.onnx --target {a.target}"
+        hint = f"Compile another: taskmap compile model.onnx --target {a.target}"
         raise InputError(f"the archive does not run on the target {a.target}", why=f"it is for {kind}.", hint=hint)

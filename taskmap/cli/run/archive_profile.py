@@ -1,4 +1,4 @@
-"""`taskmap run model.taskmap --profile`: what every kernel of an archive took."""
+"""`taskmap run model.taskmap --profile`: the time of every kernel of an archive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from taskmap.trust.compiler import trusted_toolchain
 
 
 def profile(model: ArchivedModel, trace: Path | None, folder: Path | None) -> list[dict[str, Any]]:
-    """What every launch of the plans that ran took, in the median of the runs."""
+    """The median time of every launch in the plans that ran."""
     steps: list[dict[str, Any]] = []
     events: list[list[tuple[str, float]]] = []
     peaks = _peaks(model, folder)
@@ -41,8 +41,8 @@ def profile(model: ArchivedModel, trace: Path | None, folder: Path | None) -> li
 
 
 def _peaks(model: ArchivedModel, folder: Path | None) -> Peaks | None:
-    """What the machine can do at best: measured of a CPU, where there is a compiler for that, and known of a GPU. The
-    simulator's times say nothing of either."""
+    """The best rates of the machine: measured on a CPU if there is a compiler for that, from data of a GPU. The
+    simulator's times say nothing about either."""
     machine = model.manifest.machine
     if machine.kind == "cuda":
         return gpu_peaks(cuda_target(machine.gpu))
@@ -59,7 +59,7 @@ def _peaks(model: ArchivedModel, folder: Path | None) -> Peaks | None:
 
 
 def _roofline(peaks: Peaks | None, step: Mapping[str, Any]) -> float | None:
-    """The share of the roofline that a step reaches: the least time for its work over the measured one."""
+    """The share of the roofline that a step reaches: the lower bound for its work divided by the measured time."""
     if peaks is None or step["bytes"] is None or not step["seconds"]:
         return None
     narrow = ("f16[",) if any(t in step["schedule"] for t in ("_f16_", "_bf16_")) else ()
@@ -94,5 +94,5 @@ def profile_table(steps: Sequence[dict[str, Any]]) -> str:
 
 
 def _rate(count: int | None, seconds: float) -> str:
-    """Billions in a second; unknown where it depends on symbolic sizes."""
+    """Billions per second; unknown if it depends on symbolic sizes."""
     return "-" if count is None or not seconds else f"{count / seconds / 1e9:.3g}"

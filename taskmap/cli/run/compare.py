@@ -1,4 +1,4 @@
-"""Comparing a model's outputs with those of another way to run it."""
+"""Compares a model's outputs with those of another runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.util.lazy import lazily
 
 Array = NDArray[Any]
-# Loaded for a comparison alone.
+# Imported only for a comparison.
 _load_model: Callable[..., Any] = lazily("taskmap.onnx.model", "load_model")
 _by_definition: Callable[..., Any] = lazily("taskmap.onnx.engines", "by_definition")
 WAYS = ("reference", "onnxruntime")
@@ -23,8 +23,8 @@ WAYS = ("reference", "onnxruntime")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output beside the other's. absolute, relative: the largest errors, the latter over the largest value;
-    differing: elements beyond both tolerances; why: what else is wrong."""
+    """One output compared with the other runner's. absolute, relative: the largest errors, the latter over the largest
+    value; differing: elements beyond both tolerances; why: any other difference."""
 
     name: str
     absolute: float
@@ -39,7 +39,7 @@ class Comparison:
 
 
 def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: int | None) -> list[Any]:
-    """The outputs by numpy from the definitions, or by ONNX Runtime. Raises InputError where that is not installed."""
+    """The outputs by numpy from the definitions, or by ONNX Runtime. Raises InputError if that is not installed."""
     if way == "reference":
         found: list[Any] = _load_model(path, engine=_by_definition)(dict(inputs))
         return found
@@ -54,7 +54,7 @@ def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: in
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         found = session.run(None, dict(inputs))
-    except Exception as error:  # its errors have no class of their own to name
+    except Exception as error:  # its errors have no common class
         hint = "Compare with the reference instead: --compare reference."
         raise InputError(
             "ONNX Runtime cannot run the model", where=str(path), why=f"{error}".strip(), hint=hint
@@ -65,7 +65,7 @@ def other_outputs(way: str, path: Path, inputs: Mapping[str, Array], threads: in
 def compare(
     names: Sequence[str], got: Sequence[Any], want: Sequence[Any], rtol: float, atol: float
 ) -> list[Comparison]:
-    """Output by output; integers and booleans must be equal."""
+    """Compare output by output; integers and booleans must be equal."""
     return [_one(name, np.asarray(g), np.asarray(w), rtol, atol) for name, g, w in zip(names, got, want, strict=True)]
 
 

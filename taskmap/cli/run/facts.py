@@ -1,4 +1,4 @@
-"""What `taskmap run` reports of a model or an archive: inputs, outputs, times, comparisons."""
+"""The report of `taskmap run` on a model or an archive: inputs, outputs, times, comparisons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 
 def timed(call: Callable[[], object]) -> float:
-    """The seconds that ``call`` takes."""
+    """The duration of ``call`` in seconds."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
@@ -35,7 +35,7 @@ def facts_of(
     inputs: Mapping[str, Array], outputs: Mapping[str, Any], first: float, times: Sequence[float],
     assumed: Mapping[str, int], verdicts: Sequence[Comparison],
 ) -> dict[str, Any]:  # fmt: skip
-    """What a run found, as JSON says it: ``first`` and ``times`` in seconds."""
+    """The facts of a run as JSON data: ``first`` and ``times`` in seconds."""
     return {
         "inputs": {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in inputs.items()},
         "assumed": dict(assumed),
@@ -75,9 +75,9 @@ def _summary(x: Any) -> dict[str, Any]:
 
 
 def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Comparison], a: argparse.Namespace) -> None:
-    """The same for people."""
+    """Print the same facts for people."""
     for name, n in facts["assumed"].items():
-        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)")
+        print(f"the dimension {plain(name)} is assumed to be {n} (--shape {plain(name)}=...)")
     rows: list[tuple[str, ...]] = [
         ("in", name, f"{x['dtype']}{x['shape']}", "", "", "") for name, x in facts["inputs"].items()
     ]
@@ -104,13 +104,13 @@ def print_facts(facts: Mapping[str, Any], verdicts: Sequence[Comparison], a: arg
 
 @contextmanager
 def saying_assumed(assumed: Mapping[str, int]) -> Iterator[None]:
-    """An error within the block is said after the sizes that were taken for dimensions which nothing gave: it may
-    follow from them."""
+    """An error within the block is preceded by the sizes assumed for dimensions without a given size: they may be its
+    cause."""
     try:
         yield
     except TaskmapError:
         for name, n in assumed.items():
-            text = f"taskmap: the dimension {plain(name)} was taken to be {n} (--shape {plain(name)}=...)"
+            text = f"taskmap: the dimension {plain(name)} was assumed to be {n} (--shape {plain(name)}=...)"
             print(text, file=sys.stderr)
         raise
 
@@ -118,7 +118,7 @@ def saying_assumed(assumed: Mapping[str, int]) -> Iterator[None]:
 def graph_facts(
     made: int, general: int, prevented_by: Sequence[str] = (), on_host: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What JSON says of graphs: how many there are, and how many of them are right for many sizes."""
+    """JSON data on graphs: their number, and how many of them are valid for many sizes."""
     return {
         "made": made, "for_many_sizes": general, "prevented_by": list(prevented_by), "on_host": list(on_host),
     }  # fmt: skip
@@ -135,7 +135,7 @@ def graph_count(made: int, general: int, is_open: bool) -> str:
 def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> None:
     """Chrome's trace events of graphs that ran one after the other: the name of each step, and its seconds.
 
-    Raises InputError where it cannot be written.
+    Raises InputError if it cannot be written.
     """
     events: list[dict[str, object]] = []
     now = 0.0
@@ -147,20 +147,22 @@ def write_trace(path: Path, graphs: Sequence[Sequence[tuple[str, float]]]) -> No
 
 
 def save(path: Path, outputs: Mapping[str, Any]) -> None:
-    """Write the outputs as .npz, the whole file or none; the tensors of a sequence as NAME.0, NAME.1, ...
+    """Write the outputs as .npz, atomically; the tensors of a sequence as NAME.0, NAME.1, ...
 
-    Raises InputError where it cannot be written, and for what is no tensor of numbers.
+    Raises InputError if it cannot be written, and for an output that is not a tensor of numbers.
     """
     try:
         with replaced(path, durable=True) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, x in outputs.items():  # not np.savez, which takes no array called "file"
+            for name, x in outputs.items():  # not np.savez, which rejects an array called "file"
                 for part, array in _parts(name, x):
                     with archive.open(f"{part}.npy", "w", force_zip64=True) as entry:
                         np.lib.format.write_array(entry, array, allow_pickle=False)
     except OSError as error:
         raise InputError(f"outputs cannot be written to {path}", why=f"{error}.") from error
     except ValueError as error:
-        raise InputError(f"outputs cannot be written to {path}", why="one of them is no tensor of numbers.") from error
+        raise InputError(
+            f"outputs cannot be written to {path}", why="one of them is not a tensor of numbers."
+        ) from error
 
 
 def _parts(name: str, x: Any) -> list[tuple[str, Array]]:

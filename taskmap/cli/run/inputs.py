@@ -1,4 +1,4 @@
-"""What `taskmap run` feeds a model: arrays from files, or random ones."""
+"""The inputs of `taskmap run`: arrays from files, or random ones."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _to_array: Callable[..., Any] = lazily("onnx.numpy_helper", "to_array")
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What is known of an input: dtype, None for one that is no tensor of numbers; shape, None where its rank is not
-    known, with a name or nothing for a size that is not."""
+    """The known facts of an input: dtype, None if it is not a tensor of numbers; shape, None if its rank is
+    unknown; an unknown size has a name or is empty."""
 
     name: str
     dtype: np.dtype[Any] | None
@@ -39,7 +39,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where random values lie, from ``low`` to below ``high``."""
+    """The range of random values, from ``low`` to below ``high``."""
 
     low: float
     high: float
@@ -47,7 +47,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options say of inputs: files by name ("" is the next input), shapes, ranges by name ("" is all others),
+    """The options on inputs: files by name ("" is the next input), shapes, ranges by name ("" is all others),
     and the seed of random values."""
 
     files: Sequence[tuple[str, Path]]
@@ -57,9 +57,9 @@ class Wanted:
 
 
 def inputs_for(ports: Sequence[InputSpec], wanted: Wanted) -> tuple[dict[str, Array], dict[str, int]]:
-    """An array for every input, and the sizes that were assumed for dimensions that nothing gave.
+    """An array for every input, and the sizes that were assumed for dimensions without a given size.
 
-    Raises InputError for what cannot be read, is of another input, or is too large.
+    Raises InputError for input that cannot be read, belongs to another input, or is too large.
     """
     names = [p.name for p in ports]
     _check_names("range", [n for n in wanted.ranges if n], names)
@@ -106,7 +106,7 @@ def _from_files(ports: Sequence[InputSpec], wanted: Wanted, sizes: Mapping[str, 
         port = next((p for p in ports if p.name == name), None) if name else next(order, None)
         if port is None:
             raise InputError(
-                f"the file {path} is of no input", why=f"the inputs are {', '.join(p.name for p in ports)}."
+                f"the file {path} belongs to no input", why=f"the inputs are {', '.join(p.name for p in ports)}."
             )
         found[port.name] = _read(path, port, sizes)
     _check_names("input", list(found), [p.name for p in ports])
@@ -114,7 +114,7 @@ def _from_files(ports: Sequence[InputSpec], wanted: Wanted, sizes: Mapping[str, 
 
 
 def _each_file(files: Sequence[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """The files, those of folders of test data in their order."""
+    """The files; a folder of test data is replaced by its files, in order."""
     found: list[tuple[str, Path]] = []
     for name, path in files:
         if not path.is_dir():
@@ -123,7 +123,7 @@ def _each_file(files: Sequence[tuple[str, Path]]) -> list[tuple[str, Path]]:
         inputs = [(int(m[1]), p) for p in path.iterdir() if (m := _TEST_INPUT.fullmatch(p.name))]
         if not inputs or name:
             why = "it is a folder, which holds several." if name else "there is no input_0.pb in it."
-            raise InputError(f"the folder {path} is no input", why=why)
+            raise InputError(f"the folder {path} is not an input", why=why)
         found += [("", p) for _, p in sorted(inputs)]
     return found
 
@@ -134,7 +134,7 @@ def _archive(path: Path) -> dict[str, Array]:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise _unreadable(path, error) from error
-    except Exception as error:  # zipfile's own errors have no common base that numpy documents
+    except Exception as error:  # zipfile's errors have no documented common base
         raise _unreadable(path, error) from error
 
 
@@ -148,9 +148,9 @@ def _read(path: Path, port: InputSpec, sizes: Mapping[str, int]) -> Array:
             return _raw(path, port, _shape(port, sizes, {}))
     except InputError:
         raise
-    except Exception as error:  # protobuf and numpy raise whatever a damaged file leads them to
+    except Exception as error:  # a damaged file can raise anything in protobuf and numpy
         raise _unreadable(path, error) from error
-    raise InputError(f"the file {path} is of no kind that is read", hint=f"Give {_SUFFIXES}.")
+    raise InputError(f"the file {path} has an unknown format", hint=f"Give {_SUFFIXES}.")
 
 
 def _raw(path: Path, port: InputSpec, shape: tuple[int, ...]) -> Array:
@@ -159,7 +159,7 @@ def _raw(path: Path, port: InputSpec, shape: tuple[int, ...]) -> Array:
         raise InputError(
             f"the file {path} does not fit the input {port.name!r}",
             why=f"it holds {values.size} numbers of {values.dtype}, and {list(shape)} are {math.prod(shape)}.",
-            hint="A raw file has no shape: --shape says the size of a symbolic dimension.",
+            hint="A raw file has no shape: give the size of a symbolic dimension by --shape.",
         )
     return values.reshape(shape)
 
@@ -183,7 +183,7 @@ def _random(port: InputSpec, shape: tuple[int, ...], span: Range | None, draw: n
 
 def _type(port: InputSpec) -> np.dtype[Any]:
     if port.dtype is None or port.dtype.kind not in "biufV":
-        why = "it is no tensor of numbers." if port.dtype is None else f"it is of {port.dtype}."
+        why = "it is not a tensor of numbers." if port.dtype is None else f"it is of {port.dtype}."
         raise InputError(f"the input {port.name!r} cannot be random", why=why)
     return port.dtype
 

@@ -1,9 +1,9 @@
-"""`taskmap run --layers`: what every node of an ONNX model computes beside another way to run it, and the first node
-that differs.
+"""`taskmap run --layers`: compares every node of an ONNX model with another runner, and finds the first node that
+differs.
 
-All results between nodes are made outputs and compared at once. Values that are kept change what is fused; where a
+All results between nodes are made outputs and compared at once. Keeping all values changes the fusion; if a
 model's outputs differ, but nothing does with all values kept, the model is cut after a node, and the node is found by
-bisection: the first after which the cut model, fused as ever, differs.
+bisection: it is the first after which the cut model, fused as usual, differs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from taskmap.graph.importers.onnx.read.elements import numpy_type
 from taskmap.ir.errors import ImportGraphError, InputError, TaskmapError
 
 Run = Callable[[ModelProto, Mapping[str, Array]], list[Any]]
-"""The outputs of a model for inputs."""
+"""A function from a model and its inputs to its outputs."""
 _WORST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One result of a node, compared."""
+    """One compared result of a node."""
 
     node: NodeProto
     verdict: Comparison
 
     def content(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as JSON data."""
         v, n = self.verdict, self.node
         return {
             "value": v.name, "node": n.name, "operator": n.op_type, "inputs": list(n.input), "equal": v.equal,
@@ -45,15 +45,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The results that were compared, in the order of the nodes; the first that differs, or None. fused: it differs
-    only where the nodes before it are fused, and was found by bisection."""
+    """The compared results, in the order of the nodes; the first that differs, or None. fused: it differs
+    only if the nodes before it are fused, and was found by bisection."""
 
     compared: Sequence[Layer]
     first: Layer | None
     fused: bool = False
 
     def content(self) -> dict[str, Any]:
-        """As JSON."""
+        """The results as JSON data."""
         first = None if self.first is None else self.first.content()
         return {"first": first, "fused": self.fused, "compared": [layer.content() for layer in self.compared]}
 
@@ -72,7 +72,7 @@ class Layers:
             lines.append("no node differs")
             return "\n".join(lines)
         node = self.first.node
-        how = ", only where what is before it is fused (found by bisection)" if self.fused else ""
+        how = ", only if the nodes before it are fused (found by bisection)" if self.fused else ""
         reads = ", ".join(plain(name) for name in node.input if name)
         lines.append(f"the first node that differs: {plain(_name(node))}, {plain(node.op_type)} of {reads}{how}")
         return "\n".join(lines)
@@ -81,10 +81,10 @@ class Layers:
 def compare_layers(
     path: Path, inputs: Mapping[str, Array], ours: Run, theirs: Run, *, rtol: float, atol: float, differs: bool
 ) -> Layers:
-    """What the nodes of the model in ``path`` compute by ``ours`` and by ``theirs``.
+    """Compare the results of the nodes of the model in ``path``, by ``ours`` and by ``theirs``.
 
-    ``differs``: whether the model's outputs do. Raises InputError for a model of which nothing between nodes can be
-    looked at, and what either way raises.
+    ``differs``: the model's outputs differ. Raises InputError for a model without any comparable result
+    between nodes, and the errors of either runner.
     """
     model = _read(path)
     kept = _values(model)
@@ -105,7 +105,7 @@ def compare_layers(
 
 
 def bisected(names: Sequence[str], judge: Callable[[str], Layer]) -> Layer | None:
-    """The first of ``names`` that differs, where all after it do, too; None where the last is equal."""
+    """The first of ``names`` that differs, given that all after it differ, too; None if the last is equal."""
     found: Layer | None = None
     low, high = 0, len(names) - 1
     if judge(names[high]).verdict.equal:
@@ -121,7 +121,7 @@ def bisected(names: Sequence[str], judge: Callable[[str], Layer]) -> Layer | Non
 
 
 def onnxruntime_run(threads: int | None) -> Run:
-    """ONNX Runtime without optimisations, so that every node runs as it is written."""
+    """ONNX Runtime without optimisations, so that every node runs as written."""
     try:
         runtime = import_module("onnxruntime")
     except ImportError as error:
@@ -136,7 +136,7 @@ def onnxruntime_run(threads: int | None) -> Run:
         try:
             session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
             found: list[Any] = session.run(None, dict(inputs))
-        except Exception as error:  # its errors, and protobuf's, have no class of their own to name
+        except Exception as error:  # its errors, and protobuf's, have no common class
             raise InputError("ONNX Runtime cannot run the model node by node", why=f"{error}".strip()) from error
         return found
 
@@ -146,16 +146,16 @@ def onnxruntime_run(threads: int | None) -> Run:
 def _read(path: Path) -> ModelProto:
     try:
         model = onnx.load(path)
-    except Exception as error:  # protobuf and the reader of external data raise what they like
+    except Exception as error:  # protobuf and the reader of external data raise anything
         raise ImportGraphError(f"cannot read the model {str(path)!r}", why=f"{error}".strip()) from error
     try:
         return shape_inference.infer_shapes(model)
-    except Exception:  # a model that cannot be inferred as a whole still says types of some values
+    except Exception:  # if inference fails, some values still have declared types
         return model
 
 
 def _values(model: ModelProto) -> dict[str, tuple[NodeProto, int]]:
-    """The results of nodes that can be compared, with their nodes and element types."""
+    """The comparable results of nodes, with their nodes and element types."""
     typed = {v.name: v.type.tensor_type.elem_type for v in (*model.graph.value_info, *model.graph.output)}
     found: dict[str, tuple[NodeProto, int]] = {}
     for node in model.graph.node:
@@ -177,7 +177,7 @@ def _is_compared(elem: int) -> bool:
 
 
 def _with_outputs(model: ModelProto, outputs: Sequence[tuple[str, int]]) -> ModelProto:
-    """The model with other outputs, and with those nodes alone that they need."""
+    """The model with other outputs, reduced to the nodes that they need."""
     made = ModelProto()
     made.CopyFrom(model)
     del made.graph.output[:]
@@ -195,7 +195,7 @@ def _with_outputs(model: ModelProto, outputs: Sequence[tuple[str, int]]) -> Mode
 
 
 def _reads(node: NodeProto) -> list[str]:
-    """What a node reads, its inner graphs included."""
+    """The inputs of a node, including those of its inner graphs."""
     inner = [g for a in node.attribute for g in (a.g, *a.graphs)]
     return [
         *node.input,

@@ -1,4 +1,4 @@
-"""`taskmap run model.onnx`, after its options: run the model; time it, compare it, profile it."""
+"""`taskmap run model.onnx`, after its options: runs the model; times, compares and profiles it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ Array = NDArray[Any]
 
 
 def run_model(a: argparse.Namespace, request: Request | None = None) -> int:
-    """Run what the options say; the exit status. What was compiled is kept for ``request``, where that can be."""
+    """Run the model given by the options; returns the exit status. The compiled model is kept for ``request``, if
+    possible."""
     with torch_threads(a.threads):
         return _run(a, request)
 
@@ -61,7 +62,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     if a.trace is not None and not a.profile:
         raise InputError("a trace needs a profile", hint="Add --profile.")
     if a.layers and not a.compare:
-        raise InputError("layers are compared with something", hint="Add --compare onnxruntime.")
+        raise InputError("layers need a comparison", hint="Add --compare onnxruntime.")
     began = time.perf_counter()
     target, gpu = chosen(a.target, a.gpu)
     options = Options(
@@ -141,7 +142,7 @@ def _layers(a: argparse.Namespace, options: Options, inputs: Mapping[str, Array]
 
 
 def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
-    """What may be given as a model's inputs."""
+    """The specifications of a model's inputs."""
     return [
         InputSpec(p.name, _numbers(p), None if p.type is None else p.type.shape, p.kind == "optional") for p in ports
     ]
@@ -157,7 +158,7 @@ def _numbers(port: Port) -> np.dtype[Any] | None:
 
 
 def _take(record: Sequence[Compilation | Fallback]) -> list[tuple[Compilation, list[TimedRun], list[TimedRun]]]:
-    """The timed runs since this was last asked: of what runs at every call, and of what runs once."""
+    """The runs timed since the last call of this function, of the main and the prepare program."""
     found = []
     for c in (c for c in record if isinstance(c, Compilation)):
         parts = (c.call.main, c.call.prepare) if isinstance(c.call, FrozenGraph) else (c.call,)
@@ -169,7 +170,7 @@ def _take(record: Sequence[Compilation | Fallback]) -> list[tuple[Compilation, l
 
 
 def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: int, trace: Path | None) -> Report:
-    """What every kernel took."""
+    """The time of every kernel."""
     taken = _take(record)
     if trace is not None:
         write_trace(trace, _trace(taken))
@@ -182,7 +183,7 @@ def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: in
 def _trace(
     taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]],
 ) -> list[list[tuple[str, float]]]:
-    """The last run of every graph: what each step is called, and its seconds."""
+    """The last run of every graph: the name of each step, and its seconds."""
     return [
         [
             (origin.name if isinstance(origin, Group) else str(origin), took)

@@ -1,1 +1,14 @@
-"""`taskmap tune`: measuring configurations."""
+"""`taskmap tune`: measures configurations.
+
+Reading order:
+
+    command     chooses by the first argument: operator, ONNX model or PyTorch function
+    parsers     the options
+    session     tuning with progress, interruption and report
+    function    the operators of a PyTorch model or function
+    onnx        the operators of an ONNX model
+    estimate    orders configurations by estimates, for the simulator
+
+It imports `ir`, `schedules`, `backend`, and of taskmap `compile`, `kernels`, `onnx`, `options`, `targets`,
+`torch_backend`, `tuning` and `cli`.
+"""

@@ -19,7 +19,7 @@ from taskmap.ir.util.lazy import lazily
 from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path
 
-# An operator is tuned without torch and onnx, and most machines have no GPU.
+# Tuning an operator needs neither torch nor onnx, and most machines have no GPU.
 _tune_onnx: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.onnx", "tune_model")
 _tune_function: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.function", "tune_function")
 _estimate: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune.estimate", "estimate")
@@ -37,12 +37,12 @@ example: taskmap tune matmul --m 2039 --n 2048 --k 1024 --dtype f32
          taskmap tune model.onnx --seconds 120
          taskmap tune torchvision.models:resnet50 --shape 1x3x224x224
 
-taskmap tune OPERATOR --help says more about each."""
+taskmap tune OPERATOR --help shows the options of each."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Tune what the options say; its exit status."""
-    words = [word for word in arguments if not word.startswith("-")]  # values of options are among them
+    """Tune what the options name; returns the exit status."""
+    words = [word for word in arguments if not word.startswith("-")]  # includes values of options
     kinds = (OPERATORS.__contains__, _is_file, _is_function)
     name = next((word for kind in kinds for word in words if kind(word)), words[0] if words else "")
     if name in OPERATORS:
@@ -60,13 +60,13 @@ def main(arguments: Sequence[str]) -> int:
     if not name and not wants_json(arguments):
         print(usage, file=sys.stderr)
         return 2
-    wrong = f"{name!r} is no operator, no .onnx file and no module:function" if name else "there is nothing to tune"
+    wrong = f"{name!r} is not an operator, a .onnx file or a module:function" if name else "there is nothing to tune"
     hint = nearest(name, OPERATORS) or f"operators are {', '.join(OPERATORS)}; see taskmap tune --help"
     return refused("taskmap tune", wrong, hint, arguments)
 
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:
-    """The options of each thing that can be tuned; "" is a model."""
+    """The parser for each kind of argument; "" is a model."""
     return {"": onnx_parser(), **{name: operator_parser(name) for name in OPERATORS}}
 
 

@@ -22,14 +22,14 @@ from taskmap.targets.choose import simulated_target
 from taskmap.tuning.operands import operand
 
 _LARGEST = 2.0 * 512**3
-"""Operations of an operator that the simulator runs: it takes about a second for them."""
+"""The number of an operator's operations that the simulator runs in about a second; larger ones are not simulated."""
 _LABEL = "an estimate for {gpu}, not measured and not remembered"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """What is thought of a configuration. seconds: by the analytical estimate; simulated: by the simulator's counts,
-    None where it did not run, for the reason ``why``."""
+    """An estimated configuration. seconds: the analytical estimate; simulated: from the simulator's counts,
+    None if it did not run, for the reason ``why``."""
 
     config: str
     seconds: float
@@ -90,7 +90,7 @@ def _estimated(problem: Problem, config: Config, space: Space, target: Target, s
 
 
 def _simulated(problem: Problem, config: Config, target: Target, store: KernelStore) -> float:
-    """How long the kernel takes at least on the GPU, by what it moves and does in the simulator."""
+    """A lower bound on the kernel's time on the GPU, from its traffic and operations in the simulator."""
     task = problem.task()
     source = generate(lower(problem.kernel(task, config, target), target=target), target)
     draw = np.random.default_rng(0)

@@ -3,11 +3,11 @@
 The name after the colon is looked up in the module, dots included. It may be
 
 - a model (a `torch.nn.Module`), or a function of tensors;
-- a function without parameters that must be given: it is called, and gives a model, or (model, inputs), or
+- a function without required parameters: it is called, and returns a model, or (model, inputs), or
   (model, inputs, keywords).
 
-The inputs are those that were given with the model; else its attribute `example_inputs`, a tuple or a function that
-gives one; else random ones of the sizes that --shape says.
+The inputs are those returned with the model; else its attribute `example_inputs`, a tuple or a function that
+returns one; else random ones of the sizes in --shape.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LARGEST = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A function of tensors, and what it is called with."""
+    """A function of tensors, and its arguments."""
 
     function: Callable[..., Any]
     inputs: tuple[Any, ...]
@@ -52,7 +52,7 @@ class RecordedCall:
 
 
 def tune_function(a: argparse.Namespace) -> int:
-    """Tune the operators of what is named; 1 when it has none that can be tuned."""
+    """Tune the operators of the named function; 1 if it has none that can be tuned."""
     torch.manual_seed(a.seed)
     call = call_of(a.function, _texts(a.shape))
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def tune_function(a: argparse.Namespace) -> int:
 
 
 def _texts(shapes: Sequence[Shape]) -> list[str]:
-    """The shapes of a function's inputs. Raises InputError for what has a name."""
+    """The shapes of a function's inputs. Raises InputError for a shape with a name."""
     for shape in shapes:
         if shape.name:
             raise InputError(
@@ -102,7 +102,7 @@ def _backward(out: Any) -> None:
 
 
 def call_of(text: str, shapes: Sequence[str]) -> RecordedCall:
-    """What MODULE:NAME and --shape mean. Raises InputError, which says what is missing."""
+    """The call given by MODULE:NAME and --shape. Raises InputError, which says what is missing."""
     given = tuple(_random(shape) for shape in shapes)
     found = _find(text)
     if isinstance(found, torch.nn.Module) or hasattr(found, "example_inputs") or not callable(found):
@@ -114,17 +114,17 @@ def call_of(text: str, shapes: Sequence[str]) -> RecordedCall:
         raise InputError(
             f"there are no inputs for {text}",
             why=f"it takes {', '.join(required)}.",
-            hint="--shape 8x128 for each of them, or an attribute example_inputs with a tuple.",
+            hint="Give --shape 8x128 for each of them, or an attribute example_inputs with a tuple.",
         )
     made = found()
     if isinstance(made, tuple) and made and callable(made[0]) and len(made) in (2, 3):
         if given:
-            raise InputError(f"{text} gives its own inputs", hint="Leave --shape out.")
+            raise InputError(f"{text} returns its own inputs", hint="Leave --shape out.")
         return RecordedCall(made[0], _tuple(text, made[1]), made[2] if len(made) == 3 else {})
     if not callable(made):
         raise InputError(
-            f"{text} gives {type(made).__name__}, which cannot be tuned",
-            why="what is wanted is a model, or (model, inputs), or (model, inputs, keywords).",
+            f"{text} returns {type(made).__name__}, which cannot be tuned",
+            why="it must return a model, (model, inputs) or (model, inputs, keywords).",
         )
     return _with_inputs(text, made, given)
 
@@ -138,7 +138,7 @@ def _with_inputs(text: str, model: Any, given: tuple[Any, ...]) -> RecordedCall:
     if examples is None:
         raise InputError(
             f"there are no inputs for {text}",
-            hint="--shape 1x3x224x224 for each of them, or an attribute example_inputs with a tuple.",
+            hint="Give --shape 1x3x224x224 for each of them, or an attribute example_inputs with a tuple.",
         )
     return RecordedCall(model, _tuple(text, examples() if callable(examples) else examples))
 
@@ -148,16 +148,16 @@ def _tuple(text: str, inputs: Any) -> tuple[Any, ...]:
         return (inputs,)
     if isinstance(inputs, (tuple, list)):
         return tuple(inputs)
-    raise InputError(f"the inputs of {text} are {type(inputs).__name__}", why="what is wanted is a tuple.")
+    raise InputError(f"the inputs of {text} are {type(inputs).__name__}", why="they must be a tuple.")
 
 
 def _find(text: str) -> Any:
-    """What MODULE:NAME is."""
+    """The object named by MODULE:NAME."""
     module, _, name = text.partition(":")
     if not module or not name:
         raise InputError(f"{text!r} names nothing", hint="taskmap tune package.module:function")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` finds modules
+        sys.path.insert(0, os.getcwd())  # as for `python -m`
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -173,7 +173,7 @@ def _find(text: str) -> Any:
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
-    """The parameters that a call must give."""
+    """The required parameters of a call."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -183,10 +183,10 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _random(text: str) -> torch.Tensor:
-    """A tensor of the sizes that ``text`` says: normal numbers, or 0 and 1 of integers."""
+    """A tensor of the sizes in ``text``: normal numbers, or integers 0 and 1."""
     found = _SHAPE.fullmatch(text)
     if found is None:
-        raise InputError(f"{text!r} is no shape", hint="--shape 1x3x224x224, or 8x128:i64, or scalar:f64")
+        raise InputError(f"{text!r} is not a shape", hint="--shape 1x3x224x224, or 8x128:i64, or scalar:f64")
     shape = [] if found[1] == "scalar" else [int(n) for n in found[1].split("x")]
     count = 1
     for n in shape:

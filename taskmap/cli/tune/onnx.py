@@ -17,10 +17,10 @@ from taskmap.targets.torch_threads import torch_threads
 
 
 def tune_model(a: argparse.Namespace) -> int:
-    """Tune the operators of a model; 1 when it has none that can be tuned."""
+    """Tune the operators of a model; 1 if it has none that can be tuned."""
     if a.target == "cuda-sim":
         raise InputError(
-            "a model is not tuned in the simulator",
+            "a model cannot be tuned in the simulator",
             why="its times are not a GPU's.",
             hint="taskmap tune matmul --target cuda-sim orders the configurations of an operator by estimates.",
         )

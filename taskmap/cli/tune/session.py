@@ -1,4 +1,4 @@
-"""Tuning from the command line: its progress, its interruption, its report."""
+"""Tuning from the command line: progress, interruption, report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuni
 
 @dataclass(frozen=True, slots=True)
 class TuningMachine:
-    """What is tuned for, how kernels are made, and the conditions under which they are measured."""
+    """The target of tuning, the build settings of kernels, and the conditions of measurements."""
 
     target: Target
     setting: Setting
@@ -50,7 +50,7 @@ def cuda_machine(gpu: str | None, folder: str | None) -> TuningMachine:
 
 
 def tune_one(problem: Problem, where: TuningMachine, database: Database, budget: Budget, quiet: bool = False) -> Tuned:
-    """Tune one operator, showing how far it is."""
+    """Tune one operator, showing progress."""
     bar = Bar(f"{problem.template} {problem.shapes}", quiet)
 
     def show(p: Progress) -> None:
@@ -63,14 +63,14 @@ def tune_one(problem: Problem, where: TuningMachine, database: Database, budget:
 
 
 def report(found: Sequence[Tuned], as_json: bool) -> None:
-    """Default against the cost model's pick against the best found."""
+    """Print the default, the cost model's pick and the best found."""
     if as_json:
         print_json([_content(t) for t in found])
         return
     header = ("operator", "default (/ best)", "cost model (/ best)", "best", "measured", "failed", "took")
     print(table(header, [_row(t) for t in found]))
     for t in found:
-        known = "" if t.measured else "  (known already; --again measures anew)"
+        known = "" if t.measured else "  (already known; --again measures again)"
         print(f"best: {clipped(t.best or 'none could be measured')}{known}")
         for config, failure in t.failures.items():
             print(f"{paint(failure.verdict.value, 'red')}: {clipped(config)}: {in_short(failure.reason)}")
@@ -109,14 +109,14 @@ def _content(t: Tuned) -> dict[str, object]:
 
 
 def report_model(choices: Choices | None, assumed: Mapping[str, int], as_json: bool) -> int:
-    """What tuning found of a model's operators; the exit status, 1 where none can be tuned."""
+    """Report the results for a model's operators; returns the exit status, 1 if none can be tuned."""
     found = [] if choices is None else list(choices.tuned)
     for name, n in assumed.items():
-        print(f"the dimension {plain(name)} is taken to be {n} (--shape {plain(name)}=...)", file=sys.stderr)
+        print(f"the dimension {plain(name)} is assumed to be {n} (--shape {plain(name)}=...)", file=sys.stderr)
     if found or as_json:
         report(found, as_json)
     if choices is not None and choices.left and not as_json:
-        print(f"{choices.left} operators were not measured: the time was up (--seconds)")
+        print(f"{choices.left} operators were not measured: no time was left (--seconds)")
     if not found and not as_json:
         print("no operator has configurations to choose from, or there was no time to measure any")
     return 0 if found else 1
