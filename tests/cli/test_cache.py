@@ -116,7 +116,7 @@ def test_show_draws_the_distribution(cache: Path, capsys: Capture) -> None:
 
 def test_show_wants_one_operator(cache: Path, capsys: Capture) -> None:
     assert run("show") == 2
-    assert "the options choose 2 operators" in capsys.readouterr().err
+    assert "the options match 2 operators" in capsys.readouterr().err
     assert run("show", "--name", "fft") == 2
 
 
@@ -226,7 +226,7 @@ def test_prune(cache: Path, capsys: Capture) -> None:
 
 def test_stats_and_clear_and_path(cache: Path, capsys: Capture) -> None:
     assert run("stats") == 0
-    assert "4 records of 2 operators, 3 count here" in capsys.readouterr().out
+    assert "4 records of 2 operators, 3 valid here" in capsys.readouterr().out
     assert run("clear") == 2
     assert "Add --yes" in capsys.readouterr().err
     assert run("clear", "--yes", "--json") == 0

@@ -194,7 +194,7 @@ def test_outputs_of_any_name_are_saved(tmp_path: Path) -> None:
         assert sorted(saved.files) == ["file", "s.0", "s.1"]
         np.testing.assert_array_equal(saved["file"], np.arange(3))
     before = path.read_bytes()
-    with pytest.raises(InputError, match="no tensor of numbers"):
+    with pytest.raises(InputError, match="not a tensor of numbers"):
         save_outputs(path, {"words": np.array(["a"], object)})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["out.npz"]

@@ -88,7 +88,7 @@ def test_profile_and_trace(archive: Path, tmp_path: Path, capsys: Capture) -> No
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--compare", "reference"], "nothing to be compared with"),
+        (["--compare", "reference"], "nothing to compare with"),
         (["--trace", "t.json"], "a trace needs a profile"),
         (["--tune", "5"], "an archive cannot be tuned"),
         (["--target", "cuda"], "does not run on the target cuda\n  it is for cpu."),
@@ -111,7 +111,7 @@ def test_options_of_archives_alone(folder: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["-o", "model.onnx"], "would take the place of the model"),
+        (["-o", "model.onnx"], "would overwrite the model"),
         (["--shape", "batch=0"], "the dimension 'batch' has the size 0"),
         (["--shape", "3x7"], "--shape 3x7 is not a shape of the input 'x'\n  it takes [batch, 8]."),
         (["--target", "cuda", "--tune", "5"], "cannot be tuned while it is written"),

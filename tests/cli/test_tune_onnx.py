@@ -43,4 +43,4 @@ def test_all_operators_are_tuned(model: Path, cache_dir: Path, capsys: pytest.Ca
 
 def test_the_simulator_tunes_no_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", str(model), "--target", "cuda-sim"]) == 2
-    assert "a model is not tuned in the simulator" in capsys.readouterr().err
+    assert "a model cannot be tuned in the simulator" in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_every_kernel_is_in_the_graph_and_under_the_roofline(report: Report) -> 
 def test_the_parts_are_packaged() -> None:
     settings_of = (Path(taskmap.__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     (line,) = re.findall(r'^"\*" = \[(.*)\]$', settings_of, re.MULTILINE)
-    here = {f'"*{p.suffix}"' for p in (Path(taskmap.__file__).parent / "html").iterdir() if p.is_file()} - {'"*.py"'}
+    here = {f'"*{p.suffix}"' for p in (Path(taskmap.__file__).parent / "report" / "html").iterdir() if p.is_file()} - {'"*.py"'}
     assert here == {'"*.css"', '"*.js"'}
     assert here <= set(line.split(", "))
 
@@ -327,7 +327,7 @@ def mapped() -> tuple[Picture, ...]:
 
 def test_text_can_be_read_on_what_it_stands_on() -> None:
     """At least 4.5 to 1, as the Web Content Accessibility Guidelines 2.1 want of text (1.4.3)."""
-    style = (Path(taskmap.__file__).parent / "html" / "page.css").read_text(encoding="utf-8")
+    style = (Path(taskmap.__file__).parent / "report" / "html" / "page.css").read_text(encoding="utf-8")
     palettes = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in style.split("@media")[:2]]
     assert all(len(palette) > 12 for palette in palettes)
     for palette in palettes:
