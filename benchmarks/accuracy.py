@@ -36,7 +36,7 @@ def errors(spec: ModelSpec, engines: list[Engine], seed: int, small: bool) -> di
 
 
 def extern_operators(spec: ModelSpec, seed: int, small: bool) -> list[str]:
-    """What taskmap leaves to PyTorch in this model, one entry for each node."""
+    """The nodes of this model that taskmap leaves to PyTorch, one entry for each."""
     import taskmap  # noqa: PLC0415  (the other engines are measured without it)
 
     module, args, kwargs = spec.build(seed, small)

@@ -62,7 +62,7 @@ def compilers() -> Iterator[str]:
 
 
 def tried(command: str, isa: str) -> Row:
-    """What becomes of one compiler."""
+    """The results for one compiler."""
     before, started = _processor_seconds(), time.perf_counter()
     identity, flags, halves = "", None, False
     wrong: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write(rows: Sequence[Row], folder: Path) -> None:
-    """What is known so far: a run may take minutes."""
+    """Write the results so far, because a run may take minutes."""
     found = {"conditions": asdict(Conditions.now(0, 2, 1)), "compilers": [_record(row) for row in rows]}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "compilers.json").write_text(json.dumps(found, indent=1) + "\n")

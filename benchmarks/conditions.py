@@ -1,4 +1,4 @@
-"""What a measurement was made under, and how quiet the machine was meanwhile."""
+"""The conditions of a measurement, and how quiet the machine was during it."""
 
 from __future__ import annotations
 

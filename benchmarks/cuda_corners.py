@@ -26,7 +26,7 @@ from tests.cuda_proof.subjects import subjects
 
 @dataclass(slots=True)
 class Tally:
-    """What came of one template."""
+    """The results for one template."""
 
     subjects: int = 0
     corners: int = 0
@@ -102,7 +102,7 @@ def merged(files: Sequence[Path]) -> dict[str, Tally]:
 
 
 def written(tallies: Mapping[str, Tally], wanted: int, threads: int, out: Path) -> int:
-    """Print and write what came of ``wanted`` subjects; 1 where one failed, or has not registers enough."""
+    """Print and write the results of ``wanted`` subjects; 1 if one failed or spills registers."""
     header = (
         "template", "subjects", "kernels", *ARCHITECTURES, "spill", "runs", "error/allowed", "failures", "seconds",
     )  # fmt: skip

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def earlier(file: Path) -> dict[str, Mapping[str, Any]]:
-    """What a file says of each template; nothing where there is none."""
+    """The earlier results for each template; empty without a file."""
     if not file.exists():
         return {}
     return {row["template"]: row for row in json.loads(file.read_text(encoding="utf-8"))["data"]}
@@ -60,7 +60,7 @@ def symbol(name: str) -> str:
 
 
 def hunted(name: str, threads: int) -> Mapping[str, Any]:
-    """What became of all mutants of a template."""
+    """The results for all mutants of a template."""
     broken = BREAKABLE[name]
     task = broken.make()
     kernel = broken.plan(task, cuda(broken.isa))

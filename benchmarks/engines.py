@@ -41,7 +41,7 @@ class Engine:
 
 
 def installed(name: str) -> bool:
-    """Whether a module can be imported."""
+    """True if the module can be imported."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # its parent package is missing
@@ -49,7 +49,7 @@ def installed(name: str) -> bool:
 
 
 def torch_backend(name: str) -> str | Callable[..., Any]:
-    """What to pass as `torch.compile(backend=...)`: the name, or, where taskmap is used from a checkout that is not
+    """The argument of `torch.compile(backend=...)`: the name, or, if taskmap is used from a checkout that is not
     installed and so has no entry point, the function behind the name."""
     if name == "taskmap" and name not in torch.compiler.list_backends(exclude_tags=()):
         backend: Callable[..., Any] = import_module("taskmap.torch_backend").compile_fx

@@ -1,9 +1,9 @@
-"""What the assembler makes of our kernels for Hopper, without a GPU: instructions, of their main loops too, registers,
-and the bytes that all blocks ask memory and its caches for.
+"""Figures of our Hopper kernels from the assembler, without a GPU: instructions, also of their main loops, registers,
+and the bytes that all blocks request from memory and its caches.
 
 python -m benchmarks.gpu_static [--before FILE]
 
-``--before`` is what the same command wrote for another version; without it, the one that the last file compared with.
+``--before``: the output of this command for another version; by default, the one that the last file compared with.
 """
 
 from __future__ import annotations

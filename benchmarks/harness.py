@@ -109,7 +109,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How an interleaved run is made.
+    """The parameters of an interleaved run.
 
     Attributes:
         rounds: windows that each engine gets.

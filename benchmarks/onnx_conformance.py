@@ -44,7 +44,7 @@ CASE_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a case: passed, failed, crashed or not applicable; ``reason`` says why it did not pass."""
+    """The outcome of a case: passed, failed, crashed or not applicable; ``reason`` says why it did not pass."""
 
     kind: str
     name: str
@@ -62,7 +62,7 @@ def cases(kinds: Sequence[str], match: str = "") -> list[tuple[str, Any]]:
 
 
 def not_applicable(kind: str, case: Any, model: ModelProto | None) -> str | None:
-    """Why a case is not for taskmap, or None."""
+    """The reason why a case does not apply to taskmap, or None."""
     if model is None:
         return "the model must be downloaded"
     for node in _nodes(model):

@@ -55,7 +55,7 @@ np.savez(out, *model(dict(np.load(inputs))).to_tuple())
 
 
 def command(engine: str, file: ModelFile, threads: int, out: Path) -> list[str]:
-    """What to run: it writes the outputs to `out` in order."""
+    """The command line to run: it writes the outputs to `out` in order."""
     inputs = str(file.folder / "inputs.npz")
     if engine in ("onnxruntime", "openvino"):
         program = ONNXRUNTIME if engine == "onnxruntime" else OPENVINO

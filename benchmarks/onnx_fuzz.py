@@ -252,8 +252,8 @@ MUTATIONS: tuple[Callable[[random.Random, onnx.ModelProto], None], ...] = (
 
 
 def attempt(seed: int, compiled: bool, from_suite: bool = False) -> tuple[str, str, Answer | None]:
-    """What a mutated model leads to: an error's class, or "result"; what is wrong with that, if anything is; and the
-    results, with what they were computed from."""
+    """The outcome of a mutated model: an error's class, or "result"; its defect, if any; and the
+    results, with their inputs."""
     data, inputs = mutated(seed, from_suite)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Whether the results of a mutated model are right: beside ONNX's reference evaluator, and ONNX Runtime where it is.
+"""Judges the results of a mutated model, beside ONNX's reference evaluator and, if installed, ONNX Runtime.
 
 A result is right where one of them gives it too. Where both differ from it, a reason is looked for that has nothing to
 do with correctness: numbers that are random, or a model so ill-conditioned that the reference's own results move as far
@@ -70,7 +70,7 @@ if find_spec("onnxruntime") is not None:
 
 
 def verdict(data: bytes, feeds: dict[str, Any], results: Sequence[Any]) -> tuple[str, str]:
-    """What the results are worth, and the evidence where they are wrong.
+    """The verdict on the results, and the evidence if they are wrong.
 
     "right", "right, the reference differs", "unchecked: ...", "random", "ill-conditioned", or "wrong".
     """
@@ -126,13 +126,13 @@ CHOICES = frozenset(["MaxPool", "ArgMax", "ArgMin", "TopK"])
 
 
 def _divides_by_zero(model: ModelProto, evidence: str) -> bool:
-    """Whether there is a division of integers, and ONNX Runtime refused it for that reason or is not there."""
+    """True if there is a division of integers, and ONNX Runtime refused it for that reason or is not installed."""
     divides = any(node.op_type in ("Div", "Mod") for node in _nodes(model.graph.node))
     return divides and ("division by zero" in evidence or "onnxruntime" not in REFERENCES)
 
 
 def _is_extreme(model: ModelProto, feeds: dict[str, Any]) -> bool:
-    """Whether an input, a weight or an attribute has elements that are no numbers, infinite, or nearly so."""
+    """True if an input, a weight or an attribute has elements that are NaN, infinite, or nearly so."""
     nodes = [*_nodes(model.graph.node), *(n for f in model.functions for n in _nodes(f.node))]
     if any(not abs(a.f) <= 1e4 for node in nodes for a in node.attribute):
         return True
@@ -146,7 +146,7 @@ def _is_extreme(model: ModelProto, feeds: dict[str, Any]) -> bool:
 
 
 def _apart_by_infinities(model: ModelProto, results: Sequence[Any], answer: Sequence[Any]) -> bool:
-    """Whether the results differ only where one of both is infinite or no number, or positions were made of floats."""
+    """True if the results differ only where one is infinite or NaN, or where positions were computed from floats."""
     if any(node.op_type in POSITIONS | TO_INTEGERS for node in _nodes(model.graph.node)):
         return True
     masked: list[Any] = []
@@ -210,8 +210,8 @@ def _nodes(nodes: Any) -> Iterator[Any]:
 
 
 def _moves(model: ModelProto, feeds: dict[str, Any], answer: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether the reference's results move at least a hundredth as far as taskmap's lie from them when its inputs and
-    weights change in the last place, or cease to be the same numbers at all."""
+    """True if the reference's results move by at least a hundredth of their distance to taskmap's when its inputs and
+    weights change in the last place, or become different numbers altogether."""
     rng = np.random.default_rng(0)
     for _ in range(3):
         made = ModelProto()

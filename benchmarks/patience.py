@@ -11,7 +11,7 @@ PATIENCE = 10
 
 
 def answers(pipe: Connection, pid: int | None, seconds: int) -> bool:
-    """Whether something comes before the process has worked for ``seconds``; it may have to wait for the processor."""
+    """True if output arrives before the process has worked for ``seconds``; it may have to wait for the processor."""
     begun = _worked(pid)
     for _ in range(PATIENCE):
         if pipe.poll(seconds):

@@ -101,7 +101,7 @@ class Report:
 
 
 def earlier(path: Path, conditions: Conditions) -> dict[str, dict[str, Any]]:
-    """What a results file of the same conditions holds of cases that were measured and are right, by their names."""
+    """The measured and correct cases in a results file of the same conditions, by name."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):

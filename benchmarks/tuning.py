@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _EnoughError(Exception):
-    """What is to be tuned is known; nothing need be compiled."""
+    """Stops a compilation once the operators to tune are known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,7 +153,7 @@ def _problems_of(name: str, small: bool, folder: Path) -> Counter[Problem]:
 
 
 def _tune_all(wanted: Sequence[Problem], a: argparse.Namespace, folder: Path, spent: Spent) -> dict[Problem, Tuned]:
-    """What became of each operator for which there was time."""
+    """The results for each operator that time allowed."""
     target = host_target(Options(threads=a.threads), a.threads)
     here, setting = conditions(trusted_toolchain(), a.threads), Setting(a.threads, cache_dir=str(folder))
     deadline = time.monotonic() + a.budget
@@ -237,7 +237,7 @@ def _ends(
 
 
 def _usual(p: Problem, t: Tuned, target: Target, spent: Spent) -> str:
-    """What the default budget found best; where records are older than what is written of that, the best of what it
+    """The best configuration found by the default budget; if records are older than that file, the best of those it
     measures."""
     found = spent.of(p, _DEFAULT).best
     first = [c for c in (t.default, *(str(c) for c in space_of(p, target).configs[:FIRST])) if c in t.times]
@@ -245,7 +245,7 @@ def _usual(p: Problem, t: Tuned, target: Target, spent: Spent) -> str:
 
 
 def _ended(t: Tuned) -> bool:
-    """Whether every configuration of the space was measured, or found to be bad."""
+    """True if every configuration of the space was measured, or found to be bad."""
     return len({*t.times, *t.failures}) >= t.total
 
 

@@ -1,4 +1,4 @@
-"""How long tuning took, operator by operator and phase by phase: a file of lines beside the records."""
+"""The duration of tuning, by operator and phase: a file of lines beside the records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Spent:
-    """What ``folder`` says of earlier runs, and what this one adds."""
+    """The phases of earlier runs recorded in ``folder``, and those of this run."""
 
     folder: Path
     _phases: dict[tuple[str, str], Phase] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Spent:
         return self._phases.get((_name(problem), phase), Phase())
 
     def during(self, problem: Problem, phase: str, do: Callable[[], Tuned]) -> Tuned:
-        """What ``do`` gives; how long it took is written down, even where it is interrupted."""
+        """The result of ``do``; its duration is recorded, even if it is interrupted."""
         began = time.monotonic()
         found: Tuned | None = None
         try:

@@ -82,7 +82,7 @@ def rival(entry: Entry, threads: int) -> Callable[[dict[str, Any]], list[Any]]:
 
 
 def graphs(model: OnnxModel, entry: Entry) -> str:
-    """Whether the second size needed nothing new."""
+    """True if the second size needed no new graph."""
     if entry.other is None:
         return "fixed"
     before = len(model.program.segments())
@@ -105,7 +105,7 @@ def first_result(entry: Entry, threads: int, ours: bool, folder: Path) -> float:
 
 
 def facts_of(entry: Entry, model: OnnxModel, theirs: Callable[[dict[str, Any]], list[Any]]) -> dict[str, Any]:
-    """What is said of a model without measuring its time. Raises what loading or running it raises."""
+    """The facts of a model apart from its time. Raises the errors of loading or running it."""
     begin = time.perf_counter()
     results = model(entry.feeds)
     seconds = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""What the zoo holds: a model's file, inputs for it, and how near to ONNX Runtime its results must be."""
+"""Entries of the zoo: a model's file, inputs for it, and the tolerance of its results against ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ranking:
     scores: Array
 
     def error(self, results: list[Any]) -> float:
-        """How far boxes [1, k, 4] and scores [1, k] lie from k different ones of the best, over the largest element.
+        """The distance of boxes [1, k, 4] and scores [1, k] from k distinct ones of the best, over the largest element.
 
         Where scores are equal in few bits either may come first, or be left out: one that was chosen counts with what
         its exact score is below the k-th best.
@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def is_f32(self) -> bool:
-        """Whether it computes in f32, as it was trained."""
+        """True if it computes in f32, as it was trained."""
         return self.allowed == ROUNDING
 
 

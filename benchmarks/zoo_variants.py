@@ -1,4 +1,4 @@
-"""What ONNX Runtime's own tools make of a model: quantised in four ways, halved, optimised."""
+"""Variants of a model by ONNX Runtime's own tools: quantised in four ways, halved, optimised."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 @rms_norm.register_fake
 def rms_norm_shape(x, weight):
-    """What torch.compile needs to know: the shape, not the values."""
+    """The result as torch.compile needs it: its shape, without values."""
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 

@@ -1,4 +1,4 @@
-"""What taskmap makes of a model: which operators became which kernel, and how long each takes.
+"""Explains how taskmap compiles a model: which operators became which kernel, and the time of each.
 
 python examples/explain_model.py [--model bert_base] [--full] [--table] [--json report.json] [--threads 2]
 """

@@ -1,4 +1,4 @@
-"""What a CUDA kernel would cost, without a GPU: python examples/simulate_kernel.py [--gpu A100]
+"""The cost of a CUDA kernel, without a GPU: python examples/simulate_kernel.py [--gpu A100]
 
 Three transpositions of a matrix, each run in the simulator with every access checked and counted: straight through
 registers, through a tile of shared memory, and through a tile whose rows are padded.

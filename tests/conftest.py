@@ -1,4 +1,4 @@
-"""What all tests share: golden files, a kernel store of their own, seeded inputs, and hypothesis without a clock."""
+"""Shared by all tests: golden files, a kernel store of their own, seeded inputs, and hypothesis without a clock."""
 
 import os
 import random

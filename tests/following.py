@@ -51,7 +51,7 @@ def in_checkout(checkout: Path, command: Iterable[str]) -> subprocess.CompletedP
 
 
 def passed(checkout: Path, chosen: str, *files: str) -> int:
-    """How many of the chosen tests passed, all of them."""
+    """The number of chosen tests, all of which passed."""
     done = in_checkout(checkout, ["-m", "pytest", "-q", "-rs", *files, "-k", chosen])
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"\b(\d+) passed\b", done.stdout)

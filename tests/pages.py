@@ -24,7 +24,7 @@ _SYMBOL = re.compile(r"\b(tm_\w+)_[0-9a-f]{8}\b")
 
 
 def run(code: str, file: Path, names: dict[str, Any], *, refused: bool) -> str:
-    """What a block prints, or what it is refused with."""
+    """The output of a block, or the text of its refusal."""
     file.write_text(code, encoding="utf-8")
     linecache.checkcache(str(file))
     out = io.StringIO()

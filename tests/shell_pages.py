@@ -34,7 +34,7 @@ class Session:
     commands: list[str] = field(default_factory=list)
 
     def run(self, line: str) -> str:
-        """What a command prints, errors included."""
+        """The output of a command, errors included."""
         self.commands.append(line)
         if line == "echo $?":
             return f"{self.status}\n"
@@ -88,7 +88,7 @@ def steps(text: str) -> list[tuple[str, str]]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether ``printed`` is what a page shows, up to what may differ."""
+    """True if ``printed`` is the output on a page, apart from parts that may differ."""
     parts = [re.escape(part.strip()) for part in masked(shown).split("...")]
     return re.fullmatch(r"\s*.*?\s*".join(parts), masked(printed).strip(), re.DOTALL) is not None
 

@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def folder(shared_cache: Path) -> Path:
-    """What is built for one test serves all."""
+    """Builds made for one test serve all."""
     return shared_cache
 
 
 def script(name: str, folder: Path, log: Path, **environment: str) -> str:
-    """What a script of the stand-in prints; the driver must have had nothing to complain of."""
+    """The output of a script on the stand-in driver, which must not have reported an error."""
     done = subprocess.run(
         [sys.executable, "-m", f"tests.gpu_stand_in.{name}"],
         cwd=ROOT,

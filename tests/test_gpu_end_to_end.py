@@ -22,7 +22,7 @@ SICK = {"pointwise kernel": "segv", "TMA copy": "hang", "wgmma without TMA": "lo
 
 
 def stand_in(folder: Path, *command: str, environment: Mapping[str, str]) -> str:
-    """What a module prints, run as on a machine with a GPU of one multiprocessor, which small products fill."""
+    """The output of a module, run as on a machine with a GPU of one multiprocessor, which small products fill."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu_stand_in.run", *command],
         cwd=ROOT,
@@ -47,7 +47,7 @@ def rows(out: Path, name: str) -> dict[str, dict[str, Any]]:
 
 
 def run(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping[str, str], log: Path) -> str:
-    """What the command prints of some cases, with faults."""
+    """The output of the command for some cases, with faults."""
     named = ";".join(f"{name}={kind}" for name, kind in faults.items())
     return stand_in(
         shared_cache, "benchmarks.gpu", "--out", str(out), "--minutes", "8", "--case-seconds", "45", "--only", *only,

@@ -32,7 +32,7 @@ def default(name: str) -> tuple[Problem, Config] | None:
 
 
 def seconds(case: Case, truth: Target) -> float:
-    """What a GPU with these rates would take, for the configuration that is chosen for an H200."""
+    """The seconds on a GPU with these rates, for the configuration chosen for an H200."""
     found = default(case.name) if case.product else None
     if found is not None:
         return found[0].cycles(found[1], truth) / truth.clock
@@ -74,7 +74,7 @@ def test_one_slow_kernel_moves_no_rate() -> None:
 
 
 def test_defaults_that_would_change_are_named() -> None:
-    """Where L2 gives a quarter of what is thought, large products want larger tiles."""
+    """If L2 delivers a quarter of the assumed rate, large products need larger tiles."""
     fit = refit(seen(replace(H200, l2_rate=16)), H200)
     assert fit is not None
     assert fit.changes

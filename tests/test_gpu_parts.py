@@ -1,4 +1,4 @@
-"""How `make gpu` runs its parts: processes that crash, hang and lose the GPU cost one case each."""
+"""`make gpu` runs its parts as processes: those that crash, hang and lose the GPU cost one case each."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_cases_are_chosen_by_their_names(tmp_path: Path) -> None:
 
 
 def test_a_part_has_no_more_time_than_its_own(tmp_path: Path) -> None:
-    """What it was at then is not counted as failed: the time was too short, and --resume begins it again."""
+    """The case in progress does not count as failed: the time was too short, and --resume begins it again."""
     outcome = run(part("right", "hangs", "right"), 4, Limits(tmp_path, str(tmp_path)))
     assert outcome.status == "out of time"
     assert results(tmp_path) == {"0 right": "right"}

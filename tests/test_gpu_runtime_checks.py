@@ -1,4 +1,4 @@
-"""What `make gpu` checks of the runtime, on a driver that the simulator stands behind; its records and its clock."""
+"""The runtime checks of `make gpu`, on a driver backed by the simulator; their records and their clock."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_the_foundation_needs_only_the_standard_library_and_numpy() -> None:
 
 
 def in_fresh_python(code: str) -> dict[str, object]:
-    """What the code leaves in `result`, run in a process of its own from the root of the checkout."""
+    """The value of `result` after running the code in a process of its own, from the root of the checkout."""
     script = f"import json, sys, time\nresult = {{}}\n{code}\nprint(json.dumps(result))"
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

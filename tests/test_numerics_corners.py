@@ -190,7 +190,7 @@ NORMS: dict[str, Function] = {
 @pytest.mark.parametrize("scale", [3e37, 1e36, 1e19, 1e-19, 1e-38, 1e-44])
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_the_largest_and_smallest_elements(name: str, scale: float) -> None:
-    """Where eager's result is finite, ours is, and as near to float64's."""
+    """Our result is finite if eager's is, and as near to float64's."""
     function, run = NORMS[name], compiled(NORMS[name])
     for unit in (torch.ones(5, 33), torch.rand(5, 33), torch.randn(5, 33).clamp(-1, 1)):
         x = unit * scale

@@ -33,7 +33,7 @@ def sources(text: str) -> Iterator[str]:
 
 
 def uses(source: str) -> Iterator[Use]:
-    """What of taskmap Python code names: imports, and attributes of imported modules."""
+    """The names of taskmap in Python code: imports, and attributes of imported modules."""
     tree = ast.parse(source)
     modules: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -67,7 +67,7 @@ def _ours(module: str) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    """Whether there is a module of that name, and no public name of its package."""
+    """True if a module has that name, and no public name of its package does."""
     package, _, last = name.rpartition(".")
     if not package:
         return True

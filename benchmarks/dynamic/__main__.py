@@ -31,7 +31,7 @@ WRONG = 1e-4
 
 
 def counted(case: Case, folder: Path, compiled: bool) -> dict[str, Any]:
-    """What is found of a network: graphs, those that a second size needed, the largest error, what prevents one."""
+    """The results for a network: graphs, those that a second size needed, the largest error, what prevents one."""
     path = case.export(folder)
     model = load_model(path) if compiled else OnnxModel(load(path), by_definition)
     session = import_module("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -1,1 +1,1 @@
-"""What is checked and measured on a machine with a GPU: `make gpu`."""
+"""Checks and measurements on a machine with a GPU: `make gpu`."""

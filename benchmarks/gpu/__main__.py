@@ -32,7 +32,7 @@ STORE = ROOT / "gpu-kernels"
 
 
 def gpu_missing() -> str:
-    """Why nothing can be done, or nothing."""
+    """The reason why nothing can run; None if it can."""
     try:
         import torch  # noqa: PLC0415  the message below is for machines without it
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What is measured on a GPU, kernel by kernel: the function, its inputs, its work, and the bound to keep."""
+"""The cases measured on a GPU, kernel by kernel: the function, its inputs, its work, and its bound."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _rows(name: str, function: Callable[..., torch.Tensor], rows: int, columns: 
 
 
 def memory() -> Iterator[Case]:
-    """What memory bounds: of copy bandwidth, which is measured as the case `copy`."""
+    """Memory-bound cases, relative to copy bandwidth, which the case `copy` measures."""
     rows, columns = 16384, 4096
     for dtype, kind in ((torch.float16, "f16"), (torch.float32, "f32")):
         yield replace(_rows(f"softmax {kind}", _softmax, rows, columns, dtype), inductor=kind == "f16")

@@ -1,4 +1,4 @@
-"""What a figure of a GPU depends on beside the code."""
+"""Everything besides the code that a GPU figure depends on."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ INPUTS = "those of the test suite: random, and at the edges of each type"
 
 
 def measure(chosen: Candidate, isa: str) -> dict[str, Any]:
-    """How far the kernels of one configuration are off, as a share of what their types allow."""
+    """The error of one configuration's kernels, as a share of the tolerance of their types."""
     case = chosen.subject.case
     found: list[dict[str, Any]] = []
     for corner in corners(chosen.subject, (isa,), {chosen.config}):

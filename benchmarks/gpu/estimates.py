@@ -1,4 +1,4 @@
-"""What the cost model, or the roofline where there is none, thinks of a case; and rates that fit what was measured."""
+"""Estimates of a case by the cost model, or else by the roofline; and rates fitted to measurements."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def problem_of(case: Case) -> Problem | None:
 
 
 def estimate(case: Case, target: Target) -> tuple[float, str]:
-    """Seconds, and what says so: the cost model of products for the configuration that it chooses; otherwise the
-    roofline, which is the least that operations and bytes take.
+    """Seconds, and their source: the cost model of products for the configuration that it chooses; otherwise the
+    roofline, the lower bound for its operations and bytes.
     """
     problem = problem_of(case)
     if problem is not None:

@@ -56,7 +56,7 @@ def run(
 ) -> SimReport:
     """Run a kernel on copies of ``arrays`` on the GPU, and copy them back; see `taskmap.backend.sim.run.run`.
 
-    What only a simulator can do, orders of threads and checks, is passed over.
+    Requests that only a simulator can serve, orders of threads and checks, are ignored.
     """
     source = replace(source, families=_families(source), allow=ALLOWANCES)
     values = tuple(dims[v] for v in source.dims) if isinstance(dims, Mapping) else tuple(dims)
@@ -157,7 +157,7 @@ def _ready(waiting: deque[tuple[str, Check, Future[None]]]) -> tuple[str, Check]
 
 
 def is_lost() -> bool:
-    """Whether a kernel has ended this process's context on the GPU: nothing runs there any more."""
+    """True if a kernel has ended this process's context on the GPU: nothing can run there any more."""
     try:
         torch.cuda.synchronize()
     except Exception:

@@ -65,7 +65,7 @@ class Setting:
 
     @property
     def spec(self) -> ModelSpec:
-        """How the network is made: with PyTorch alone."""
+        """The network's specification, which needs only PyTorch."""
         return PLAIN.get(self.network) or MODELS[self.network]
 
 

@@ -1,4 +1,4 @@
-"""What `make gpu` does, in order: the ladder, figures, then corners, instructions, the runtime and the test suite."""
+"""The parts of `make gpu` in order: the ladder, figures, then corners, instructions, the runtime and the test suite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Part:
 
     @property
     def lacks(self) -> list[str]:
-        """What of it is not installed here."""
+        """The required modules that are not installed."""
         return [name for name in self.needs if find_spec(name) is None]
 
 

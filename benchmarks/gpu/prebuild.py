@@ -73,7 +73,7 @@ class Compiling(AbsentGpu):
     """A GPU that is not here, whose kernels are compiled and nothing more."""
 
     def builder(self) -> CompilingBuilder:  # type: ignore[override]
-        """What compiles the kernels of one graph."""
+        """A builder that compiles the kernels of one graph."""
         return CompilingBuilder(CudaCompiler(self.toolchain, self.store, COUNTERS.kernels))
 
 

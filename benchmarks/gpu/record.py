@@ -1,4 +1,4 @@
-"""What a part of `make gpu` has found so far: a JSON file that is written after every case, and gone on with later."""
+"""The results of a part of `make gpu` so far: a JSON file written after every case; a later run continues it."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Record:
         return record
 
     def has(self, name: str) -> bool:
-        """Whether an earlier process has measured it, or has come to an end there."""
+        """True if an earlier process has measured the case, or ended at it."""
         return name in self._earlier
 
     def wants(self, name: str) -> bool:
-        """Whether a case is among those that are wanted."""
+        """True if the case is wanted."""
         return not self.only or any(fnmatchcase(name, pattern) for pattern in self.only)
 
     def begin(self, name: str) -> None:
@@ -71,7 +71,7 @@ class Record:
         _now(self.path).write_text(name, encoding="utf-8")
 
     def end(self, row: Row) -> None:
-        """What came of it."""
+        """Record the result."""
         self.rows.append({**row, "run": len(self.runs) - 1})
         if time.monotonic() - self._written > _EVERY:
             self.write()
@@ -114,7 +114,7 @@ def close(path: Path, why: str, *, failed: bool = True) -> str:
 
 
 def count(path: Path) -> int:
-    """How many cases a record has."""
+    """The number of cases in a record."""
     return len(_read(path).get("rows", []))
 
 
@@ -134,7 +134,7 @@ def _journal(path: Path) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is in the file, with the rows since it was written; nothing where there is none that can be read."""
+    """The file's contents, with the rows added since; empty if there is no readable file."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -154,7 +154,7 @@ def _write(path: Path, runs: Sequence[Any], rows: Sequence[Row], skipped: Sequen
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """How many rows keep their bounds, and the geometric mean of their ratios."""
+    """The number of rows that keep their bounds, and the geometric mean of their ratios."""
     measured = [row for row in rows if "ratio" in row]
     if not measured:
         return {}

@@ -25,8 +25,8 @@ _DYING = 10.0  # a process that is killed inside the driver may not go
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a part ended: passed, failed, out of time; or skipped, where what it needs is not installed. starts: how
-    often it was begun. ends: the cases that ended a process, and how.
+    """The outcome of a part: passed, failed, out of time; or skipped, if a requirement is not installed. starts: how
+    often it was begun. ends: the cases that ended a process, with reasons.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a run is limited. case_seconds: of one case, where that is not the part's own choice."""
+    """The limits of a run. case_seconds: for one case, overriding the part's own limit."""
 
     out: Path
     cache: str

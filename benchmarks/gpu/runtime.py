@@ -1,4 +1,4 @@
-"""What stands around the kernels, on a GPU: streams, CUDA graphs, several devices, memory, and errors.
+"""The runtime around the kernels, on a GPU: streams, CUDA graphs, several devices, memory, and errors.
 
 python -m benchmarks.gpu.runtime [--seconds 30] [--out FOLDER]
 """
@@ -37,7 +37,7 @@ _sleep: Callable[[int], None] = torch.cuda._sleep
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where checks run: the tensors' device, and what compiles a function for it."""
+    """The place of checks: the tensors' device, and a compiler of functions for it."""
 
     device: torch.device
     compile: Callable[..., Function]

@@ -175,7 +175,7 @@ class Deadline:
         self._end = time.perf_counter() + seconds
 
     def over(self) -> bool:
-        """Whether it has passed."""
+        """True if it has passed."""
         return self.left < 0
 
     @property

@@ -38,5 +38,5 @@ class Watchdog:
 
 
 def hang_file(record: Path) -> Path:
-    """Where the stacks of a hang in a part go that writes ``record``."""
+    """The file that receives the stacks of a hang in the part that writes ``record``."""
     return record.with_suffix(".hang.txt")

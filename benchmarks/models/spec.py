@@ -1,4 +1,4 @@
-"""What the benchmarks and tests know about a model: how to build it, and how to read its outputs."""
+"""A model of the benchmarks and tests: how to build it, and how to read its outputs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Verdict:
 
 
 def check(program: Program, target: str) -> Verdict:
-    """What compiling the program for ``target`` leads to."""
+    """The outcome of compiling the program for ``target``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         verdict = _against(program, lambda f: _taskmap(f, program, target), explain=True)

@@ -97,7 +97,7 @@ def disturbed(program: Program, sizes: tuple[int, int, int], seed: int) -> Run:
 
 
 def explained(program: Program, sizes: tuple[int, int, int], name: str, want: Tensor, got: Tensor) -> str:
-    """How rounding explains the difference of two values of one name, or nothing."""
+    """The explanation by rounding for the difference of two values of one name; empty if there is none."""
     want, got = want.detach(), got.detach()
     if want.dtype.is_floating_point and _near(program, sizes, name, want, got):
         return "as near to float64 as eager"

@@ -119,7 +119,7 @@ def attention() -> onnx.ModelProto:
 
 
 def check(path: Path, inputs: dict[str, Any], rtol: float = 1e-4) -> Any:
-    """That an archive gives what the model gives on the CPU; the archive, loaded."""
+    """Checks that an archive's results equal the model's on the CPU; returns the loaded archive."""
     loaded = taskmap.load(path)
     for _ in range(2):
         for got, want in zip(loaded(inputs), load_model(path.with_suffix(".onnx"))(inputs), strict=True):
@@ -168,7 +168,7 @@ def test_outputs_of_all_kinds_and_an_index_out_of_range(tmp_path: Path, gpu: Gpu
 
 
 def test_tensor_maps_and_shared_memory_are_in_the_archive(tmp_path: Path, gpu: Gpu) -> None:
-    """What a launch on Hopper takes is what was compiled; the maps are made of where the tensors are."""
+    """Launch parameters on Hopper are those compiled; the maps are made from the tensors' addresses."""
     half, w = int(onnx.TensorProto.FLOAT16), np.zeros((512, 1024), np.float16)
     proto = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": (half, [1024, 512])}, ["y"], {"w": w})
     loaded = taskmap.load(archived(proto, tmp_path / "m.taskmap", target="cuda", gpu="sm_90a"))

@@ -90,7 +90,7 @@ def test_truncated_anywhere(archive: Path, tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_noticed_or_changes_nothing(archive: Path, tmp_path: Path) -> None:
-    """What is not noticed lies where nobody looks: dates and padding of the zip file."""
+    """Undetected changes are in unused bytes: dates and padding of the zip file."""
     content, path = bytearray(archive.read_bytes()), tmp_path / "model.taskmap"
     (want,) = taskmap.load(archive)(X)
     draw = random.Random(0)
@@ -153,7 +153,7 @@ def test_names_that_lead_elsewhere(archive: Path, tmp_path: Path, name: str) -> 
 
 @pytest.mark.usefixtures("nothing_runs")
 def test_something_before_the_archive(archive: Path, tmp_path: Path) -> None:
-    """Which zip files may have, such as a program that unpacks them."""
+    """Zip files allow it, for example a program that unpacks them."""
     path = tmp_path / "model.taskmap"
     path.write_bytes(b"#!/bin/sh\n" + archive.read_bytes())
     assert "is not a zip file" in refusal(path)

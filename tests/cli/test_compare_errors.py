@@ -1,4 +1,4 @@
-"""What a comparison says when the other runtime cannot take part."""
+"""The messages of a comparison when the other runtime cannot run."""
 
 from pathlib import Path
 from types import SimpleNamespace

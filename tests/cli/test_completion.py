@@ -20,7 +20,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def completed(script: str, words: list[str], folder: Path) -> list[str]:
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last word."""
     asked = f'{script}\nCOMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _taskmap; printf \'%s\\n\' "${{COMPREPLY[@]}}"'
     run = subprocess.run(
         ["bash", "-c", asked, "bash", "taskmap", *words], cwd=folder, capture_output=True, text=True, check=True

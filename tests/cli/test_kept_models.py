@@ -42,7 +42,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(capsys: Capture, model: Path, *arguments: str) -> Any:
-    """What --json says, and the output."""
+    """The JSON document, and the output."""
     out = model.parent / "out.npz"
     assert main(["run", str(model), "--json", "--save", str(out), *arguments]) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""What is mistyped is answered with the nearest name, at once, and as JSON where that is wanted."""
+"""Mistyped names are answered with the nearest valid one, at once, and as JSON with --json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What a command that is not understood prints, on the standard output and the other."""
+    """The output of a command that is refused: standard output and standard error."""
     try:
         status = main(words)
     except SystemExit as ended:

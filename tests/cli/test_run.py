@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def run(capsys: Capture, *arguments: object) -> Any:
-    """What --json says."""
+    """The JSON document."""
     assert main(["run", *(str(a) for a in arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 

@@ -34,7 +34,7 @@ def archive(folder: Path, kernel_store: None) -> Path:
 
 
 def run(capsys: Capture, *arguments: object) -> Any:
-    """What --json says."""
+    """The JSON document."""
     capsys.readouterr()
     assert main([*(str(a) for a in arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)

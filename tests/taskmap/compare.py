@@ -21,7 +21,7 @@ def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
 
 
 def since(before: Metrics) -> Metrics:
-    """What was counted since ``before``."""
+    """The counts since ``before``."""
     now = metrics()
     return Metrics(**{name: getattr(now, name) - getattr(before, name) for name in Metrics.__slots__})
 
@@ -53,7 +53,7 @@ def assert_like(got: Any, want: Any, rtol: float | None = None, atol: float | No
 
 
 def share(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors lie in one storage."""
+    """True if two tensors share one storage."""
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and a.numel() > 0
 
 

@@ -78,7 +78,7 @@ def test_a_record_from_the_future_replaces_nothing_and_is_replaced(database: Dat
 
 
 def test_a_clock_that_was_wrong_and_is_right_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured while the clock was years ahead must not stand in the way of what is measured now."""
+    """Records made while the clock was years ahead must not block records made now."""
     ahead = time.time() + 700 * DAY
     with monkeypatch.context() as patched:
         patched.setattr("taskmap.tuning.database.time.time", lambda: ahead)

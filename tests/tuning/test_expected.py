@@ -1,4 +1,4 @@
-"""What tuning compares with is what PyTorch computes in float64."""
+"""Tuning's reference results equal PyTorch's in float64."""
 
 import itertools
 

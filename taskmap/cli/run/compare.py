@@ -34,7 +34,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether the output is accepted."""
+        """True if the output is accepted."""
         return self.differing == 0 and not self.why
 
 

@@ -22,7 +22,7 @@ X = torch.linspace(-3, 3, 24).reshape(4, 6)
 
 
 def cause(error: BackendCompilerFailed) -> BaseException:
-    """What the backend raised, inside what Dynamo makes of it."""
+    """The backend's error inside Dynamo's."""
     inner: BaseException = error.inner_exception
     return inner
 

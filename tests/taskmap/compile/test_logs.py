@@ -1,4 +1,4 @@
-"""What PyTorch's own tools see of a compilation: TORCH_LOGS, tlparse's artifacts, ranges of torch.profiler."""
+"""A compilation as seen by PyTorch's own tools: TORCH_LOGS, tlparse's artifacts, ranges of torch.profiler."""
 
 from __future__ import annotations
 

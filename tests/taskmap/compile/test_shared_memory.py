@@ -1,4 +1,4 @@
-"""Which results share memory with each other and with arguments, their strides and offsets: as in eager PyTorch."""
+"""Results share memory with each other and with arguments as in eager PyTorch, with the same strides and offsets."""
 
 from __future__ import annotations
 

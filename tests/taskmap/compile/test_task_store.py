@@ -1,4 +1,4 @@
-"""What is kept of scheduled tasks: found again by an equal task, and only by one."""
+"""Stored tasks are found by an equal task, and only by an equal one."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def explained(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
 
 
 def accounted_for(report: Report) -> None:
-    """What holds for every report, whatever the model."""
+    """Properties that hold for every report."""
     assert [g.number for g in report.groups] == list(range(len(report.groups)))
     assert [g.number for g in report.graphs] == list(range(len(report.graphs)))
     for graph in report.graphs:

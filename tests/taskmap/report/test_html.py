@@ -75,7 +75,7 @@ def report() -> Report:
 
 
 class Page(HTMLParser):
-    """What a page has; tags that do not match fail. ``text``: by the element that it stands in."""
+    """The contents of a page; mismatched tags fail. ``text``: by its element."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""What a report needs is kept: groups, kernels, times, externs with reasons, fallbacks."""
+"""A compilation keeps everything that a report needs: groups, kernels, times, externs with reasons, fallbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator counts of a compiled model's kernels, and where it does not."""
+"""The simulator counts a compiled model's kernels, or says why not."""
 
 from __future__ import annotations
 

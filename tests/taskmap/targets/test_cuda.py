@@ -49,7 +49,7 @@ class RecordingPlatform(CudaPlatform):
 
 
 def execute(sources: dict[str, CudaSource], store: KernelStore, launched: Launched) -> None:
-    """What the GPU would do."""
+    """Does the work of the GPU."""
     source = replace(sources[launched.symbol], workspace=(), counters=())  # their addresses are among the values
     count = len(launched.values) - len(source.dims) - source.needs_error
     addresses, sizes = launched.values[:count], launched.values[count : count + len(source.dims)]
@@ -90,7 +90,7 @@ class Gpu:
 
 
 class Counts(dict[str, int]):
-    """How many parameters a kernel has, counted in its text."""
+    """The number of a kernel's parameters, counted in its text."""
 
     def __init__(self, sources: dict[str, CudaSource]) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ def test_another_stream_waits_for_what_one_has_computed(gpu: Gpu) -> None:
 
 
 def test_a_capture_waits_for_nothing_from_outside(gpu: Gpu) -> None:
-    """That would be an error; torch.cuda.graph waits for all work before it begins."""
+    """Waiting would be an error; torch.cuda.graph waits for all work before it begins."""
     made = ready(Tensor())
     gpu.current, gpu.capturing = Stream(8), True
     made.wait()
