@@ -57,7 +57,7 @@ def test_the_readme_shows_what_the_simulation_prints(
     assert f"```\n{padded.removeprefix('padded tile').strip()}\n```" in readme
     for figure in ("7384 wavefronts", "at least 336 ns, bound by shared memory"):
         assert figure in tile
-    assert "it is 7384 wavefronts, and shared memory bounds it at 336 ns" in readme
+    assert "there are 7384 wavefronts, and shared memory bounds the time at 336 ns" in readme
 
 
 def test_a_model_is_explained_where_only_the_base_is_installed(
