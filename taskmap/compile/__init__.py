@@ -21,5 +21,5 @@ Reading order:
     operator_names     the operators of a graph and their sizes, as text
     index_names        names the operators behind an index out of range
 
-It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `targets`, `tuning` and `util`.
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `options`, `targets`, `tuning` and `util`.
 """

@@ -8,5 +8,5 @@ Reading order:
     operands     torch tensors and numpy arrays as address, type, shape and strides
     simulate     taskmap.simulate: runs a GPU kernel with every access checked and counted
 
-It imports `ir` and `backend`, and of taskmap `options`, `report` (roofline), `targets`, `trust` and `util`.
+It imports `ir` and `backend`, and of taskmap `options`, `targets`, `trust` and `util`.
 """

@@ -14,8 +14,7 @@ Reading order:
     direct_call    repeated calls pass arrays straight to native code
     direct_chain   the same for a model of several graphs
     kept_models    compiled models kept between runs of the CLI
-    keep_model     writes one
     backend        ONNX's own backend interface
 
-It imports `ir`, `graph` and `backend`, and of taskmap `archive`, `compile`, `options`, `targets` and `util`.
+It imports `ir`, `graph` and `backend`, and of taskmap `compile`, `options`, `targets` and `util`.
 """

@@ -10,5 +10,5 @@ Reading order:
     verdict    the stored result
     compiler   the compiler that the platforms ask for
 
-It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap only `targets` and `util`.
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap only `util`.
 """

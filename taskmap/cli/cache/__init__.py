@@ -9,5 +9,5 @@ Reading order:
     share       export, import, merge, diff
     kernels     the same actions on compiled kernels (--kernels)
 
-It imports `ir`, `schedules`, `backend`, and of taskmap `options`, `targets`, `trust`, `tuning` and `cli`.
+It may import every package of taskmap; only `cli` imports it.
 """

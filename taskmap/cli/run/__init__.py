@@ -11,6 +11,5 @@ Reading order:
     layers             compares every node's result
     archive_profile    the profile of an archive's kernels
 
-It imports `ir`, `graph`, `backend`, and of taskmap `archive`, `compile`, `onnx`, `options`, `report`, `tuning`, `util`
-and `cli`.
+It may import every package of taskmap; only `cli` imports it.
 """

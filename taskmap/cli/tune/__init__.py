@@ -9,6 +9,5 @@ Reading order:
     onnx        the operators of an ONNX model
     estimate    orders configurations by estimates, for the simulator
 
-It imports `ir`, `schedules`, `backend`, and of taskmap `compile`, `kernels`, `onnx`, `options`, `targets`,
-`torch_backend`, `tuning` and `cli`.
+It may import every package of taskmap; only `cli` imports it.
 """

@@ -179,7 +179,8 @@ def test_every_kernel_is_in_the_graph_and_under_the_roofline(report: Report) -> 
 def test_the_parts_are_packaged() -> None:
     settings_of = (Path(taskmap.__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     (line,) = re.findall(r'^"\*" = \[(.*)\]$', settings_of, re.MULTILINE)
-    here = {f'"*{p.suffix}"' for p in (Path(taskmap.__file__).parent / "report" / "html").iterdir() if p.is_file()} - {'"*.py"'}
+    parts = Path(taskmap.__file__).parent / "report" / "html"
+    here = {f'"*{p.suffix}"' for p in parts.iterdir() if p.is_file()} - {'"*.py"'}
     assert here == {'"*.css"', '"*.js"'}
     assert here <= set(line.split(", "))
 
