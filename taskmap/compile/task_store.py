@@ -40,7 +40,7 @@ class TaskKernel:
 
     @property
     def schedule(self) -> str:
-        """How the task was scheduled, for people."""
+        """The task's schedule, for people."""
         text = " instead of ".join((self.note, *self.instead_of))
         return f"{text}: {self.refusal}" if self.refusal else text
 

@@ -1,4 +1,4 @@
-"""Which kernels are broken for the mutation test: every GPU template, with the rules by which a mistake in it changes
+"""The kernels that the mutation test breaks: every GPU template, with the rules by which a mistake in it changes
 nothing. Sizes of different axes differ, so that a rule can name an axis by its size."""
 
 from __future__ import annotations

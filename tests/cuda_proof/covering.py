@@ -49,7 +49,7 @@ def _parts(subject: Subject, corners: Iterable[str]) -> Iterator[Part]:
 
 
 def covered(some: Iterable[Candidate]) -> frozenset[Part]:
-    """What they cover together."""
+    """The parts that they cover together."""
     return frozenset[Part]().union(*(c.parts for c in some))
 
 

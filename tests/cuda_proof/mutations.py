@@ -132,7 +132,7 @@ class Rule:
     then: str = ""
 
     def covers(self, m: Mutation) -> bool:
-        """Whether it speaks of a mutant."""
+        """True if the rule applies to a mutant."""
         place = re.search(self.line, m.before)
         after = "\n".join(m.source.text.splitlines()[m.line : m.line + 1])
         fits = re.search(self.then, after) is not None and re.fullmatch(self.part, m.part) is not None
@@ -141,7 +141,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Hunted:
-    """What came of the mutants of one kernel. refused: no compiler takes the text; equivalent: survived by a rule."""
+    """The results for the mutants of one kernel. refused: no compiler accepts the text; equivalent: survived by a rule."""
 
     caught: list[Mutation] = field(default_factory=list)
     refused: list[Mutation] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a task gives in exact arithmetic, as far as float64 goes: its definitions with every float made float64."""
+"""The result of a task in nearly exact arithmetic: its definitions with every float replaced by float64."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Subject:
 
     @property
     def operator(self) -> str:
-        """What is computed, on which sizes: the name without the types."""
+        """The operator and its sizes: the name without the types."""
         return " ".join(word for word in self.name.split() if word not in _TYPES)
 
     def __str__(self) -> str:

@@ -105,7 +105,7 @@ def test_what_a_condition_was() -> None:
 
 
 def test_every_kind_of_mutant() -> None:
-    """What the mutants of a text are."""
+    """The mutants of a text."""
     text = """\
 void k(tm_global<float> p)
 {

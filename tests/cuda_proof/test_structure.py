@@ -43,7 +43,7 @@ class Assembly:
     text: str = ""
 
     def has(self, *words: str) -> int:
-        """How many instructions have these words in their names."""
+        """The number of instructions with these words in their names."""
         return count(self.found, *words)
 
     def global_loads(self, *, narrow: bool) -> int:
@@ -115,7 +115,7 @@ def test_products_on_hopper(form: str, dtype: DType) -> None:
 
 @pytest.mark.parametrize("size", [1024, 4096, 8192])
 def test_addresses_of_products_on_hopper_are_those_of_a_warp(size: int) -> None:
-    """What depends on a thread's number would be moved to the registers of a warp in every step along k."""
+    """An address that depends on a thread's number would be moved to the registers of a warp in every k-step."""
     a = assembly([matrix_product("plain", size, size, size, f16)], "sm_90a")
     step = loop_with(a.text, "HGMMA")
     assert len(step.places("HGMMA")) == 4
@@ -200,7 +200,7 @@ def test_the_heaviest_products_suffice_with_their_registers(name: str, config: M
 
 
 def test_what_would_spill_is_no_configuration() -> None:
-    """Where an image lies whose number is known later takes registers that a larger stage leaves to nobody."""
+    """The address of an image whose index is known only later takes registers, and a larger stage leaves none free."""
     (subject,) = (s for s in convolution_subjects() if str(s) == "convolution 3x3 of n f16")
     p = find_product(subject.case.task)
     assert p is not None
@@ -276,7 +276,7 @@ def test_what_memory_bounds_moves_16_bytes_at_once(dtype: DType, isa: str) -> No
 
 
 def divides(a: Assembly) -> bool:
-    """Whether something is divided with the rounding of IEEE 754, whose rare cases are a call."""
+    """True if there is a division with IEEE 754 rounding, whose rare cases are a call."""
     return a.has("CALL") > 0
 
 

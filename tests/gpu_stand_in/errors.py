@@ -1,4 +1,4 @@
-"""What a user meets who forks, whose driver is old, or whose GPU is full: `STUB_CASE=fork python -m
+"""The errors of users who fork, have an old driver, or run out of GPU memory: `STUB_CASE=fork python -m
 tests.gpu_stand_in.errors`."""
 
 from __future__ import annotations

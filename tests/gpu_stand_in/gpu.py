@@ -111,7 +111,7 @@ class _Event:
 
 
 def _torch_cuda(driver: Driver) -> None:
-    """What `make gpu` asks of torch.cuda."""
+    """The functions of torch.cuda that `make gpu` calls."""
 
     def synchronize(*_: object) -> None:
         status = driver.api.cuCtxSynchronize()[0]

@@ -24,7 +24,7 @@ _LAUNCH_FAILED = 719
 
 
 def folder() -> Path:
-    """Where the stand-in keeps what it builds."""
+    """The folder of the stand-in's builds."""
     return Path(os.environ["TASKMAP_STAND_IN"])
 
 
