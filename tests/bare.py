@@ -1,4 +1,4 @@
-"""Runs modules as on a machine with nothing but Python, PyTorch with what it brings, numpy and cuda-bindings.
+"""Runs modules as on a machine with only Python, PyTorch and its dependencies, numpy and cuda-bindings.
 
 python tests/bare.py benchmarks.gpu.corners,benchmarks.gpu.instructions --simulate sm_90a
 """
@@ -20,11 +20,11 @@ THERE = {
 
 
 class Bare:
-    """Finds what is there, and nothing else that is installed."""
+    """A module finder that hides all other installed packages."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """As every finder."""
+        """See ``MetaPathFinder.find_spec``."""
         first = name.partition(".")[0]
         there = first in sys.stdlib_module_names or first in THERE
         if there or first.startswith("_sysconfigdata_"):  # the rest of its name is the platform's
@@ -33,7 +33,7 @@ class Bare:
 
 
 def main() -> None:
-    """The first argument names modules, the others are given to each. Ends with the last exit status that is not 0."""
+    """The first argument names modules; the others are passed to each. Exits with the last nonzero exit status."""
     sys.meta_path[:] = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
     sys.path[0] = str(Path(__file__).parents[1])
     modules, *arguments = sys.argv[1:]

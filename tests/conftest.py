@@ -31,12 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A run draws the same inputs as the last, so that what fails can be looked at; `--seed N` draws fresh ones."""
+    """Every run draws the same inputs, so that failures can be reproduced; `--seed N` draws new ones."""
     settings.load_profile("repeatable" if config.getoption("--seed") is None else "taskmap")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `long` run under `--long` alone."""
+    """Tests marked `long` run only with `--long`."""
     if config.getoption("--long"):
         return
     for item in items:
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def independent_sizes(request: pytest.FixtureRequest, kernel_store: None) -> Iterator[None]:
-    """Under `--long`, the programs that a test compares with eager run at independent symbolic sizes after it."""
+    """With `--long`, the programs that a test compares with eager then run at independent symbolic sizes."""
     if not request.config.getoption("--long"):
         yield
         return
@@ -71,7 +71,7 @@ def seeded(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def torch_settings() -> Iterator[None]:
-    """A test may set how PyTorch multiplies on GPUs: afterwards that is as when PyTorch is loaded."""
+    """A test may set how PyTorch multiplies on GPUs: afterwards PyTorch's defaults are restored."""
     torch = pytest.importorskip("torch")
     with torch.backends.__allow_nonbracketed_mutation():  # which torch.testing forbids all that are in its process
         yield
@@ -109,13 +109,13 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def kernel_store(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test uses the run's own kernel store, never the user's."""
+    """Every test uses the kernel store of the test run, never the user's."""
     monkeypatch.setenv("TASKMAP_CACHE_DIR", str(shared_cache))
 
 
 @pytest.fixture
 def absent_cache_dir(kernel_store: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for a kernel store for this test alone, which is not there yet."""
+    """The path of a kernel store for this test only; the folder does not exist yet."""
     folder = tmp_path / "taskmap_cache"
     monkeypatch.setenv("TASKMAP_CACHE_DIR", str(folder))
     return folder
@@ -123,7 +123,7 @@ def absent_cache_dir(kernel_store: None, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def cache_dir(absent_cache_dir: Path, shared_cache: Path) -> Path:
-    """A kernel store without kernels for this test alone, for tests that look into it or count what is compiled. It has
+    """An empty kernel store for this test only, for tests that inspect it or count compilations. It contains
     the verdicts on compilers: their trial takes seconds, in each process."""
     if (shared_cache / "compilers").exists():
         absent_cache_dir.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Guides whose blocks go into files of a checkout: a guide is followed in a copy of it."""
+"""Guides whose blocks are files of a checkout: a guide is followed in a copy of the checkout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ ROOMS = ("ir", "graph", "backend", "schedules", "taskmap")
 
 
 def copy_of_checkout(folder: Path, *others: str) -> Path:
-    """``folder`` with the rooms, what configures tests, and ``others``: files and folders of the checkout."""
+    """Copy the packages, the configuration of tests and ``others`` (files and folders of the checkout) into
+    ``folder``."""
     for name in (*ROOMS, "pyproject.toml", "tests/conftest.py", *others):
         source, copy = ROOT / name, folder / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -27,14 +28,14 @@ def copy_of_checkout(folder: Path, *others: str) -> Path:
 
 
 def blocks(page: str, *kinds: str) -> list[str]:
-    """The blocks of a page whose fence opens with one of ``kinds``, in its order."""
+    """The blocks of a page whose fence opens with one of ``kinds``, in order."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     opened = "|".join(re.escape(kind) for kind in kinds)
     return [found[1] for found in re.finditer(rf"^```(?:{opened})\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
 def add(file: Path, added: str, *, after: str = "", before: str | None = None) -> None:
-    """Put text before the first ``before`` that follows ``after``, or at the end; not where the file has it already."""
+    """Put text before the first ``before`` after ``after``, or at the end, unless the file already contains it."""
     text = file.read_text(encoding="utf-8")
     if added in text:
         return
@@ -43,7 +44,7 @@ def add(file: Path, added: str, *, after: str = "", before: str | None = None) -
 
 
 def in_checkout(checkout: Path, command: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """Python with ``command``, on the taskmap of ``checkout``."""
+    """Run Python with ``command``, using the taskmap of ``checkout``."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     return subprocess.run(
         [sys.executable, *command], cwd=checkout, env=environment, capture_output=True, text=True, check=False

@@ -1,8 +1,8 @@
 """Programs at several symbolic sizes that vary independently: forward and backward equal eager's at every size.
 
-The sizes of a program that may vary are found by trying them in eager: an extent of one tensor by itself, else that
-extent wherever it stands. Then two, three and four of them are made symbolic, and take every permutation of small
-primes. One compilation serves them all, so a size that is taken for another one shows.
+Sizes of a program that may vary are found by trying them in eager: an extent of one tensor alone, else that
+extent everywhere. Then two, three and four of them are made symbolic, and take every permutation of small
+primes. One compilation serves them all, so that confusing two sizes is detected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REFUSALS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedErro
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``function`` on ``args`` and ``kwargs``, of which every tensor is an input."""
+    """``function`` on ``args`` and ``kwargs``, all of whose tensors are inputs."""
 
     function: Callable[..., Any]
     leaves: tuple[Any, ...]
@@ -61,7 +61,7 @@ def program(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict
 
 
 def free_sizes(given: Program) -> list[Group]:
-    """The groups of dimensions that may change together, each without the others."""
+    """The groups of dimensions that may vary together, each independently of the others."""
     places = [(i, d) for i, t in enumerate(given.tensors) for d, n in enumerate(t.shape) if n > 1]
     alone = [((i, d),) for i, d in places if _runs(given, {(i, d): 11})]
     taken = {place for group in alone for place in group}
@@ -74,9 +74,10 @@ def free_sizes(given: Program) -> list[Group]:
 
 
 def check_independent(given: Program, every: bool = True) -> int:
-    """Compare with eager at two, three and four independent sizes (not ``every``: at the most there are); the most.
+    """Compare with eager at two, three and four independent sizes (not ``every``: only at the largest number);
+    returns it.
 
-    0: fewer than two sizes of the program are free. Raises AssertionError where a result or a gradient differs.
+    0: fewer than two sizes of the program are free. Raises AssertionError if a result or a gradient differs.
     """
     groups = free_sizes(given) if _fits(given.tensors) else []
     most = min(MOST, len(groups))
@@ -88,14 +89,14 @@ _noted: list[Program] | None = None
 
 
 def note(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> None:
-    """Have the program that a test runs here run at independent sizes too, after the test, where that is wanted."""
+    """Run the program of the current test at independent sizes, too, after the test, if requested."""
     if _noted is not None:
         _noted.append(program(function, copy.deepcopy(tuple(args)), kwargs))
 
 
 @contextmanager
 def noting() -> Iterator[list[Program]]:
-    """The programs noted inside."""
+    """The programs noted within the block."""
     global _noted
     _noted = []
     try:
@@ -123,7 +124,8 @@ def _check(given: Program, groups: Sequence[Group]) -> bool:
 
 
 def assert_close(mine: Sequence[Any], theirs: Sequence[Any], at: object) -> None:
-    """Same types, shapes and numbers; floats as close as their type allows, compared with the largest of them."""
+    """Check for the same types, shapes and numbers; floats within the precision of their type, relative to the
+    largest."""
     assert len(mine) == len(theirs)
     for a, b in zip(mine, theirs, strict=True):
         if not isinstance(b, Tensor):
@@ -148,7 +150,7 @@ def _runs(given: Program, at: dict[Place, int]) -> bool:
 
 
 def _eager(given: Program, at: dict[Place, int]) -> tuple[list[Any], list[Tensor]] | None:
-    """The results at these sizes, and the gradients, if there are any; None where eager refuses the sizes."""
+    """The results at these sizes, and the gradients, if there are any; None if eager refuses the sizes."""
     # Eager's fused attention crashes for some lengths that the plain one takes (PyTorch 2.13.0, backward, on a CPU).
     with sdpa_kernel(SDPBackend.MATH):
         try:
@@ -166,7 +168,7 @@ def _eager(given: Program, at: dict[Place, int]) -> tuple[list[Any], list[Tensor
 
 
 def _gradients(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Those of a weighted sum of the results, by the inputs that have one."""
+    """The gradients of a weighted sum of the results, for the inputs that have one."""
     floats = [r for r in results if isinstance(r, Tensor) and r.requires_grad]
     wanted = [x for x in inputs if x.requires_grad]
     if not floats or not wanted:
@@ -176,7 +178,7 @@ def _gradients(results: Sequence[Any], inputs: Sequence[Tensor]) -> list[Tensor]
 
 
 def _resized(given: Program, at: dict[Place, int]) -> list[Tensor]:
-    """The inputs at other sizes: their elements again and again, floats a little different each time."""
+    """The inputs at other sizes: their elements repeated, with slightly different floats each time."""
     made: list[Tensor] = []
     generator = torch.Generator().manual_seed(0)
     for i, t in enumerate(given.tensors):

@@ -1,8 +1,8 @@
-"""Pages of docs/ that are programs: their blocks are run in order, and what they print is compared.
+"""Pages of docs/ that are programs: their blocks run in order, and their output is compared.
 
 ```python           runs
-```python refused   raises an error of ours, whose text counts as printed
-```text             what the block before printed
+```python refused   raises an error of taskmap; its text counts as output
+```text             the output of the previous block
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(code: str, file: Path, names: dict[str, Any], *, refused: bool) -> str:
 
 
 def run_page(name: str, folder: Path) -> dict[str, Any]:
-    """Run the page, compare what it prints, and give back what it has defined. folder: for the files of its blocks."""
+    """Run the page, compare its output, and return the names it defined. folder: for the files of its blocks."""
     names: dict[str, Any] = {"__name__": "kernels"}
     printed = ""
     for number, (kind, text) in enumerate(BLOCK.findall((DOCS / name).read_text(encoding="utf-8"))):
@@ -56,5 +56,5 @@ def run_page(name: str, folder: Path) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Without the part of a symbol that changes with every character of a kernel."""
+    """Remove the part of a symbol that depends on every character of a kernel."""
     return _SYMBOL.sub(r"\1_........", text)

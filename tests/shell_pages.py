@@ -1,11 +1,11 @@
-"""Pages of docs/ that are sessions in a shell: their commands run in order, and what they print is compared.
+"""Pages of docs/ that are shell sessions: their commands run in order, and their output is compared.
 
-```console                 lines after "$ " are commands, and what follows is what they print
-```python file=NAME        a file that the session has
+```console                 lines after "$ " are commands, followed by their output
+```python file=NAME        a file of the session
 
-Commands are `taskmap ...`, `python NAME`, `echo $?`, `ls` and `rm`. What depends on the machine or the moment does not
-count: numbers, units of time and of rates, configurations, the length of lines, the rows of a distribution of times, in
-which a mark may stand in any. "..." stands for anything.
+Commands are `taskmap ...`, `python NAME`, `echo $?`, `ls` and `rm`. Output that depends on the machine or the moment is
+not compared: numbers, units of time and of rates, configurations, lengths of lines, rows of a distribution of times, in
+which a mark may be in any row. "..." matches anything.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Session:
 
 
 def run_page(name: str, folder: Path) -> Session:
-    """Run a page in ``folder``, the current one; the session with all that it ran."""
+    """Run a page in ``folder``, the current one; returns the session with all its commands."""
     session = Session(folder)
     for kind, file, text in _BLOCK.findall((DOCS / name).read_text(encoding="utf-8")):
         if kind != "console":
@@ -77,7 +77,7 @@ def run_page(name: str, folder: Path) -> Session:
 
 
 def steps(text: str) -> list[tuple[str, str]]:
-    """The commands of a block, each with what it shows of their output."""
+    """The commands of a block, each with the output shown."""
     found: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -94,7 +94,7 @@ def matches(shown: str, printed: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """``text`` with what depends on the machine and the moment made alike."""
+    """``text`` with everything that depends on the machine and the moment replaced."""
     text = re.sub(r"(?m)^taskmap: [a-z ]+: \d+/\d+$", "", text)  # how far work is that takes long
     text = re.sub(r"\b(cpu|cuda)\.(\w+)\([^)]*\)", r"\1.\2()", text)
     text = re.sub(r"\b(tile|rows|k_blocks|block|chunks|lanes)=[\w.x]+", r"\1=#", text)
@@ -109,6 +109,6 @@ def masked(text: str) -> str:
 
 
 def _marks(rows: re.Match[str]) -> str:
-    """The names that point at rows of a distribution, in the alphabet's order: times decide at which rows."""
+    """The names that point at rows of a distribution, in alphabetical order: times decide the rows."""
     names = [name.strip() for marks in re.findall(r"←(.*)", rows[0]) for name in marks.split(",")]
     return f"█ ← {', '.join(sorted(names))}\n"

@@ -1,4 +1,4 @@
-"""The harness: what its figures mean, and that a bound can be missed."""
+"""The harness: the meaning of its figures, and missed bounds."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_the_code_of_a_page_runs(page: str) -> None:
 
 @pytest.mark.parametrize("page", sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")))
 def test_files_that_a_page_names_exist(page: str) -> None:
-    """Paths in backticks that look like files of this repository do."""
+    """Paths in backticks that look like files of this repository exist."""
     text = (DOCS / page).read_text(encoding="utf-8")
     rooms = "ir|graph|schedules|backend|taskmap|tests|docs|examples"
     named = re.findall(rf"(?:`|--)((?:{rooms})/[\w/.-]+\.\w+)(?:`|-)", text)

@@ -1,4 +1,4 @@
-"""`make gpu` where there is no GPU: it says so, and its parts work on a driver that the simulator stands behind."""
+"""`make gpu` without a GPU: it says so, and its parts work on a driver backed by the simulator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_a_gpu_nothing_is_done() -> None:
 
 
 class KnowingApi(FakeApi):
-    """A GPU that has the sources of what it runs."""
+    """A GPU that knows the sources of its kernels."""
 
     known: dict[str, CudaSource]
 
@@ -136,7 +136,7 @@ def test_instructions_are_checked_without_pytest(tmp_path: Path, monkeypatch: py
 
 
 def bare(modules: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run where nothing is installed but PyTorch, numpy and the bindings."""
+    """Run with only PyTorch, numpy and the bindings installed."""
     command = [sys.executable, "tests/bare.py", modules, *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -201,7 +201,7 @@ def test_what_only_the_simulator_says_is_passed_over(machine: FakeApi) -> None:
 
 
 def called_once(calls: Mapping[str, Callable[[int], object]], baseline: str) -> Comparison:
-    """In the place of timing."""
+    """Replaces timing."""
     for call in calls.values():
         call(1)
     timing = Timing.of([1e-3, 1.1e-3, 1.2e-3], True)
@@ -209,7 +209,7 @@ def called_once(calls: Mapping[str, Callable[[int], object]], baseline: str) -> 
 
 
 class NoConditions:
-    """In the place of a GPU's."""
+    """Replaces a GPU's conditions."""
 
     @staticmethod
     def now(*_: object) -> Any:
@@ -276,7 +276,7 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_the_cases_are_drawn_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tiny tensors in the place of large ones: their functions take what they draw."""
+    """With tiny tensors in place of large ones: the functions accept the inputs drawn."""
     monkeypatch.setattr(
         cases, "randn", lambda *shape, dtype=torch.float32, scale=1.0: torch.randn(*[min(n, 8) for n in shape])
     )
@@ -289,7 +289,7 @@ def test_the_cases_are_drawn_as_they_say(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_measures_that_are_wanted() -> None:
-    """Every figure that has a bound, with its bound."""
+    """Every figure with a bound, and its bound."""
     floors = {case.name: case.floor for section in SECTIONS.values() for case in section()}
     wanted = {"f16 8192": 0.9, "f16 4096": 0.9, "f16 2048": 0.85, "f16 1024": 0.85, "f16 2039": 0.8}
     wanted |= {f"f16 {rows}x4096x4096": 0.9 for rows in (1, 16, 64)} | {"f16 4096 + bias + gelu": 1.0}
@@ -320,7 +320,7 @@ def test_every_kind_of_model_has_its_cases() -> None:
 
 @pytest.mark.usefixtures("torch_settings")
 def test_a_rival_that_is_not_there_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The case is measured against the others, and says why; autotuning is left out where there is no time for it."""
+    """The case is measured against the other rivals and gives the reason; autotuning is skipped if time is short."""
 
     def absent(x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("No available kernel")
@@ -366,7 +366,7 @@ def test_networks_are_those_of_the_paper() -> None:
 
 @pytest.fixture
 def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks of a few numbers, on the CPU, against others than Inductor."""
+    """Tiny networks on the CPU, against rivals other than Inductor."""
 
     def make(small: bool) -> Any:
         return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), (torch.randn(1, 8),), {}

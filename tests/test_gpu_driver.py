@@ -38,7 +38,7 @@ def script(name: str, folder: Path, log: Path, **environment: str) -> str:
 
 
 def test_the_library_refuses_what_a_driver_refuses(folder: Path, tmp_path: Path) -> None:
-    """Each rule of the stand-in, broken once: a check that cannot fail is no check."""
+    """Each rule of the stand-in, violated once: a check must be able to fail."""
     printed = script("refusals", folder, tmp_path / "log")
     assert "refused 24 of 24" in printed, printed
 

@@ -1,4 +1,5 @@
-"""`make gpu` from its first process to its archive, on a stand-in for a GPU that crashes, hangs, gets lost and errs."""
+"""`make gpu` from its first process to its archive, on a simulated GPU that crashes, hangs, is lost and computes
+wrong results."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def run(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping[str,
 
 
 def test_sick_kernels_cost_themselves_alone(shared_cache: Path, tmp_path: Path) -> None:
-    """A crash, a hang, a lost context and a wrong result: each is reported, and what comes after them is measured."""
+    """A crash, a hang, a lost context and a wrong result: each is reported, and later cases are measured."""
     out, log = tmp_path / "out", tmp_path / "log"
     printed = run(shared_cache, out, [f"ladder/{name}" for name in (*SICK, "mma product")], SICK, log)
     rungs = rows(out, "gpu_ladder")
@@ -79,7 +80,7 @@ def test_sick_kernels_cost_themselves_alone(shared_cache: Path, tmp_path: Path) 
 
 @pytest.mark.long
 def test_a_sick_kernel_costs_its_section_nothing(shared_cache: Path, tmp_path: Path) -> None:
-    """The section is begun again behind it; the cost model is fitted to the others."""
+    """The section is restarted after it; the cost model is fitted to the others."""
     out, log = tmp_path / "out", tmp_path / "log"
     only = ["memory/*8x50257", "memory/sum*"]
     printed = run(shared_cache, out, only, {"softmax f16 8x50257": "segv"}, log)
@@ -94,7 +95,7 @@ def test_a_sick_kernel_costs_its_section_nothing(shared_cache: Path, tmp_path: P
 
 
 def test_kernels_compiled_beforehand_are_found(shared_cache: Path, tmp_path: Path) -> None:
-    """On a machine without a GPU; where the GPU is, nothing is compiled, and nothing is scheduled."""
+    """Compiled on a machine without a GPU; with the GPU, nothing is compiled or scheduled."""
     store, out = tmp_path / "store", tmp_path / "out"
     chosen = {"ladder": "pointwise kernel", "memory": "softmax f16 8x50257"}
     built = subprocess.run(

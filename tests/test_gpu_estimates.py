@@ -1,4 +1,4 @@
-"""Estimates of `make gpu`'s cases, and the fit of the cost model's rates to measurements whose truth is known."""
+"""Estimates of `make gpu`'s cases, and the fit of the cost model's rates to measurements with known rates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cases() -> list[Case]:
 
 @cache
 def default(name: str) -> tuple[Problem, Config] | None:
-    """A product as the cost model sees it, and what runs."""
+    """A matrix product as the cost model sees it, and its configuration."""
     problem = problem_of(next(case for case in cases() if case.name == name and case.product))
     return None if problem is None else (problem, problem.default(H200))
 
@@ -40,7 +40,7 @@ def seconds(case: Case, truth: Target) -> float:
 
 
 def seen(truth: Target) -> list[Seen]:
-    """Some of the cases, as measured."""
+    """Some of the cases, with measured times."""
     return [Seen(case, seconds(case, truth)) for case in cases() if case.copy or (case.name in SOME and case.product)]
 
 
@@ -89,7 +89,7 @@ def test_nothing_measured_fits_nothing(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_run_is_fitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From its files, of the GPU that they name; what is wrong does not count."""
+    """The fit reads a run's files for the GPU that they name; wrong results are ignored."""
     truth = replace(H200, f16_rate=2867)
     conditions = {"device": "NVIDIA H200", "capability": "9.0", "multiprocessors": 132}
     rows = [

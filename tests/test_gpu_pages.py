@@ -1,4 +1,4 @@
-"""docs/write-a-cuda-kernel.md and docs/simulator.md: their code is run, and what it prints is what the pages say."""
+"""docs/write-a-cuda-kernel.md and docs/simulator.md: their code runs, and its output equals the pages'."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pages import DOCS, run_page
 
 
 def test_the_ladder(tmp_path: Path, shared_cache: Path) -> None:
-    """Each rung is right, counts what the page says, and NVRTC compiles it with no spills and no serialised wgmma."""
+    """Each rung is right, has the page's counts, and NVRTC compiles it with no spills and no serialised wgmma."""
     ladder = run_page("write-a-cuda-kernel.md", tmp_path)["ladder"]
     assert len(ladder) == 7
     try:

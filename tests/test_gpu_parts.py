@@ -43,12 +43,12 @@ sys.exit(record.status)
 
 
 def part(*cases: str, most: float = 1e9) -> Part:
-    """A part with such cases."""
+    """A part with the given cases."""
     return Part("part", (sys.executable, "-c", PART % (cases,)), 1.0, "gpu_part", most=most)
 
 
 def results(out: Path) -> dict[str, str]:
-    """Each case of the part: right, wrong, or why it failed."""
+    """The result of each case of the part: right, wrong, or the reason of its failure."""
     rows = json.loads((out / "gpu_part.json").read_text())["rows"]
     return {row["name"]: "right" if row["right"] else row.get("failed", "wrong") for row in rows}
 
@@ -107,7 +107,7 @@ def test_a_part_that_gets_to_no_case_is_given_up(tmp_path: Path) -> None:
 
 
 def main(monkeypatch: pytest.MonkeyPatch, out: Path, rungs: list[Part], others: list[Part], *arguments: str) -> int:
-    """The command with other parts."""
+    """The command, with other parts."""
     monkeypatch.setattr(command, "ladder", lambda: rungs)
     monkeypatch.setattr(command, "parts", lambda: others)
     monkeypatch.setattr(command, "gpu_missing", lambda: "")

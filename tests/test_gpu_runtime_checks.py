@@ -70,7 +70,7 @@ def test_a_record_is_gone_on_with(tmp_path: Path) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's in the place of the GPU's."""
+    """The CPU's clock in place of the GPU's."""
 
     def timed(work: Callable[[], object], times: int) -> float:
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The arrows between the rooms, the lightness of the import, and what holds for every file."""
+"""The import rules between packages, the light import of taskmap, and rules for every file."""
 
 import ast
 import json
@@ -53,7 +53,7 @@ def imports(source: str, package: str) -> Iterator[str]:
 
 
 def room_of(module: str) -> str | None:
-    """The room that a dotted name leads into, or None for one that is not ours."""
+    """The top-level package that a dotted name belongs to, or None for a third-party one."""
     parts = module.split(".")
     if parts[0] != "taskmap":
         return None
@@ -61,7 +61,7 @@ def room_of(module: str) -> str | None:
 
 
 def wrong_imports(source: str, room: str, package: str) -> list[str]:
-    """The imports by which a file of the room breaks an arrow or names a room barely."""
+    """The imports by which a file of ``room`` violates the import rules or names a package without "taskmap."."""
     names = list(imports(source, package))
     bare = [name for name in names if name.split(".")[0] in ROOMS[1:]]
     allowed = MAY_IMPORT.get(room, set(ROOMS))
@@ -111,7 +111,7 @@ def test_a_right_arrow_is_accepted(room: str, source: str) -> None:
 
 
 def between_devices(source: str, package: str) -> list[str]:
-    """The imports of one device's schedules by a file of the other's, or of either by what both share."""
+    """The imports of one device's schedules by the other's, or of either by shared files."""
     folder = package.removeprefix("taskmap.schedules.").split(".")[0]
     others = {"cpu": ("cuda",), "cuda": ("cpu",), "common": ("cpu", "cuda")}[folder]
     barred = tuple(f"taskmap.schedules.{device}." for device in others)
@@ -234,7 +234,8 @@ def test_files_are_small(folder: str) -> None:
 
 
 def test_all_that_stands_in_the_rooms_is_installed() -> None:
-    """A folder without __init__.py, or a data file of another kind than setup.py packs, would miss from a wheel."""
+    """A folder without __init__.py, or a data file of a kind that setup.py does not pack, would be missing from a
+    wheel."""
     data = {".h", ".c", ".cuh", ".css", ".js", ".typed"}
     lost = []
     for path in (path for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()):

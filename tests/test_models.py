@@ -1,4 +1,5 @@
-"""The seven networks, in their small variants, through torch.compile: as accurate as eager, all native, alike in form.
+"""The seven networks, in their small variants, through torch.compile: as accurate as eager, all native, with
+outputs of the same form.
 
 TASKMAP_TEST_BACKEND names another backend to run the same comparison with, such as "aot_eager" or "inductor": what
 fails there too is a fault of the test.
@@ -72,7 +73,7 @@ def test_outputs_have_the_form_of_eagers(model: str) -> None:
 
 
 def form(x: Tensor) -> tuple[object, ...]:
-    """All but the values."""
+    """The form of outputs: everything except the values."""
     return x.shape, x.stride(), x.dtype, x.device, x.requires_grad
 
 

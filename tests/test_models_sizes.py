@@ -76,7 +76,7 @@ def check(name: str, small: bool) -> None:
 
 
 def without_dropout(module: nn.Module) -> nn.Module:
-    """The module, whose results no longer depend on chance."""
+    """The module with dropout disabled."""
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
@@ -94,7 +94,8 @@ def resized(x: Tensor, varying: Sequence[int], sizes: Sequence[int], generator: 
 
 
 def gradients(module: nn.Module, x: Tensor, kwargs: dict[str, object]) -> tuple[Tensor, ...]:
-    """Of a weighted sum of the outputs, by every parameter: one vector, so that no tiny gradient stands alone."""
+    """The gradients of a weighted sum of the outputs for all parameters, as one vector, so that no tiny gradient is
+    judged alone."""
     outputs = as_tensors(module(x, **kwargs))
     ups = [torch.linspace(-0.5, 1.5, o.numel()).view(o.shape).to(o.dtype) for o in outputs]
     parameters = [p for p in module.parameters() if p.requires_grad]

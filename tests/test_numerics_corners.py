@@ -1,4 +1,5 @@
-"""Corners of arithmetic where a compiler is easily silently wrong: rounding, NaN, infinity, zeros, refusals, forks."""
+"""Corners of arithmetic where compilers are easily and silently wrong: rounding, NaN, infinity, zeros, refusals,
+forks."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_variance_far_from_zero(offset: float) -> None:
 
 @pytest.mark.parametrize("size", [1e19, 1e25, 1e35])
 def test_deviations_of_numbers_whose_squares_are_no_f32(size: float) -> None:
-    """Eager computes variances of f32 in f64; what only the result cannot hold is infinite."""
+    """Eager computes variances of f32 in f64; only a result beyond f32's range is infinite."""
 
     def statistics(x: Tensor) -> list[Tensor]:
         return [x.std(-1), x.var(-1), *torch.std_mean(x, 0), x.std(), x.bfloat16().std(-1)]
@@ -115,7 +116,7 @@ LONG: dict[str, tuple[Function, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_long_sums_are_as_exact_as_eagers(dynamic: bool) -> None:
-    """Of positive numbers, whose rounding errors cannot hide; half a unit of the last place is nobody's fault."""
+    """Positive numbers, whose rounding errors cannot cancel; half a unit of the last place is unavoidable."""
     torch._dynamo.reset()
     functions = [function for function, _ in LONG.values()]
     program = torch.compile(
@@ -171,7 +172,7 @@ def test_long_gradients_of_weights_are_exact(name: str) -> None:
 
 
 def _as_exact_as_eager(mine: Function, function: Function, x: Tensor, y: Tensor) -> None:
-    """Of positive numbers; each BLAS cuts sums its own way, so that eager's error is not the limit by itself."""
+    """Positive numbers; each BLAS splits sums in its own way, so that eager's error alone is not the limit."""
     exact = function(x.double(), y.double())
     error, allowed = (((z.double() - exact) / exact).abs().max() for z in (mine(x, y), function(x, y)))
     assert error <= max(2 * allowed, 2.0**-20), f"{error:.2e}, eager {allowed:.2e}"
@@ -241,7 +242,7 @@ def assert_attends(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("value", [NAN, INF, -INF, 1e30])
 def test_attention_to_a_key_that_is_no_number(value: float, causal: bool) -> None:
-    """In the middle and at the end, where few queries see it when the attention is causal."""
+    """The key is in the middle or at the end, where few queries see it if the attention is causal."""
     q, k, v = torch.randn(3, 1, 2, 70, 8)
     for position in (35, 69):
         wild = k.clone()
@@ -291,7 +292,7 @@ ACTIVATIONS: dict[str, Function] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_elementary_functions_at_the_edges(dtype: torch.dtype) -> None:
-    """As eager's vectors or as eager's scalars have it: the two differ. All values in full vectors and in tails."""
+    """Equal to eager's vectors or to eager's scalars, which differ. All values in full vectors and in tails."""
     once = torch.tensor([s * x for x in VALUES for s in (1, -1)], dtype=torch.float64).to(dtype)
     x = torch.cat([once, once.flip(0), once[:7]])
     rtol, atol = {

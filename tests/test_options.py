@@ -1,4 +1,4 @@
-"""Options are accepted or refused at the front door, never further in."""
+"""Options are accepted or refused at the entry point, never further inside."""
 
 import copy
 import pickle
@@ -95,7 +95,7 @@ def test_a_typo_in_a_record_of_options_is_one_of_ours() -> None:
 
 
 def test_a_record_of_options_can_be_given_to_torch_compile() -> None:
-    """So that a typo surfaces where it stands, and not at the first call."""
+    """A typo is then reported at its own line, and not at the first call."""
     given = Options(threads=2, freeze=False)
     assert Options.from_user(None, given) == given
     assert Options.from_user("reduce-overhead", given) == Options(threads=2, freeze=False, cuda_graphs=True)

@@ -24,7 +24,7 @@ Use = tuple[str, str]
 
 
 def sources(text: str) -> Iterator[str]:
-    """The Python of a page: its blocks, what stands after prompts, and the dotted names of its sentences."""
+    """The Python of a page: its blocks, the code after prompts, and the dotted names in its sentences."""
     for block in BLOCK.findall(text):
         if ">>>" not in block:
             yield dedent(block)
@@ -56,7 +56,7 @@ def uses(source: str) -> Iterator[Use]:
 
 
 def added(text: str) -> set[str]:
-    """The names that a page adds to files of ours itself, as ``undeclared`` writes them."""
+    """The names that a page itself adds to taskmap's files, in the form of ``undeclared``."""
     files = re.findall(r"^```python file=([\w/]+)\.py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     found = [(f"taskmap.{file.replace('/', '.')}", ast.parse(block)) for file, block in files if "/" in file]
     return {f"{module}: {n.name}" for module, tree in found for n in tree.body if isinstance(n, ast.FunctionDef)}
@@ -87,7 +87,7 @@ def _resolved(module: str, rest: list[str]) -> Use:
 
 
 def undeclared(source: str) -> list[str]:
-    """The uses that ``__all__`` of the module does not allow, or whose module has none."""
+    """The uses that ``__all__`` of the module does not allow, or whose module has no ``__all__``."""
     wrong = []
     for module, name in uses(source):
         declared = getattr(import_module(module), "__all__", None)

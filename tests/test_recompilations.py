@@ -1,4 +1,4 @@
-"""No flow makes this backend compile more often than one that puts no condition on what it gets."""
+"""No flow makes this backend compile more often than a backend that puts no condition on its graphs."""
 
 from __future__ import annotations
 

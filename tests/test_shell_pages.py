@@ -1,4 +1,4 @@
-"""The guides for the shell work when followed literally, and the comparison that says so can fail."""
+"""The shell guides work when followed literally, and the comparison can fail."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_the_commands_of_a_page_run(
 
 
 def test_the_messages_that_a_page_explains_exist() -> None:
-    """The longest part of each that is the same for every model stands in the source."""
+    """The longest part of each message that does not depend on the model is in the source."""
     text = (DOCS / "run-an-onnx-model.md").read_text(encoding="utf-8").partition("## When it does not work")[2]
     messages = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
     rooms = [DOCS.parent / room for room in ("taskmap", "graph", "backend")]

@@ -1,6 +1,7 @@
-"""Whatever renames variables keeps apart what differs only in which size it names.
+"""Renaming variables never merges expressions that differ only in the size that they name.
 
-Keys of structures are in tests/ir/analysis/test_key.py, duplicates in tests/graph/passes/test_passes.py. Here are the
+Keys of structures are in tests/ir/analysis/test_key.py, duplicates in tests/graph/passes/test_passes.py. This file
+tests the
 caches and plans that hold such keys, or that number and name sizes themselves: kernels of equal tasks, the task store,
 the C of a kernel, memory plans, sizes at run time, tuning, ONNX graphs for all sizes, and archives.
 """

@@ -1,4 +1,4 @@
-"""Random programs of PyTorch's operators: a slice of the fuzzer's, and proof that it sees what it looks for."""
+"""Random programs of PyTorch's operators: a slice of the fuzzer's, and proof that it detects differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAMS = {"cpu": 16, "cuda-sim": 6}
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The first seed of a slice, which --seed moves."""
+    """The first seed of a slice, shifted by --seed."""
     return 1000 * int(request.config.getoption("--seed") or 0)
 
 
@@ -56,7 +56,7 @@ Function = Callable[..., tuple[Tensor, ...]]
 
 
 def _with(change: Callable[[list[Any], tuple[Tensor, ...]], Any]) -> Callable[[Function, Program, str], Function]:
-    """In the place of taskmap: eager, its results changed."""
+    """Replaces taskmap by eager with changed results."""
 
     def compiler(function: Function, program: Program, target: str) -> Function:
         def call(*inputs: Any) -> tuple[Tensor, ...]:

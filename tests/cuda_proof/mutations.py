@@ -141,7 +141,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Hunted:
-    """The results for the mutants of one kernel. refused: no compiler accepts the text; equivalent: survived by a rule."""
+    """The results for the mutants of one kernel. refused: no compiler accepts it; equivalent: survived by a rule."""
 
     caught: list[Mutation] = field(default_factory=list)
     refused: list[Mutation] = field(default_factory=list)

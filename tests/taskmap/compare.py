@@ -1,4 +1,4 @@
-"""A function compiled by taskmap against the same function run by eager PyTorch: what the tests here share."""
+"""Compares a function compiled by taskmap with the same function in eager PyTorch; shared by the tests here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def assert_like(got: Any, want: Any, rtol: float | None = None, atol: float | None = None) -> None:
-    """The same structure, numbers, dtypes, shapes, strides and sharing of memory; values as close as torch allows."""
+    """Checks for the same structure, numbers, dtypes, shapes, strides and sharing of memory; values within torch's
+    tolerances."""
     mine, structure = tree_flatten(got)
     theirs, wanted = tree_flatten(want)
     assert structure == wanted

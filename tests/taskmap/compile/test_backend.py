@@ -272,7 +272,7 @@ def test_an_operator_of_the_users_own_is_called_once_a_call() -> None:
 
 
 def test_random_numbers_of_python() -> None:
-    """TorchDynamo gives them as f64 to a graph to which it showed f32."""
+    """TorchDynamo passes them as f64 to a graph to which it showed f32."""
 
     def f(x: Tensor, y: Tensor) -> tuple[Any, ...]:
         draw = random.Random(3)

@@ -1,4 +1,4 @@
-"""Parameters as constants: computed from once, and again when one of them has changed."""
+"""Parameters as constants: values derived from them are computed once, and again after a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.taskmap.compare import assert_like, compiled, since
 
 
 class Scaled(nn.Module):
-    """A layer whose weight is computed from parameters alone, expensively enough to be kept."""
+    """A layer whose weight is computed only from parameters, at a cost that makes keeping it worthwhile."""
 
     def __init__(self) -> None:
         super().__init__()

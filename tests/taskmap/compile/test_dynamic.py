@@ -1,4 +1,4 @@
-"""Symbolic sizes: one compilation serves all of them, which is proved by counting."""
+"""Symbolic sizes: one compilation serves all of them, as counts show."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Frozen parameters, written in every way that there is: the next call is right.
+"""Frozen parameters, written in every possible way: the next call is right.
 
-Each way runs on a small parameter (hashed) and on a large one (watched by pages), and once more as on a system that
+Each way runs on a small parameter (hashed) and on a large one (watched by pages), and again as on a system that
 does not watch pages.
 """
 
@@ -96,7 +96,7 @@ def raw_pointer(m: Scaled) -> None:
 
 
 def system_call(m: Scaled) -> None:
-    """The kernel itself writes the memory."""
+    """The operating system's kernel writes the memory."""
     data = np.full(m.weight.numel(), 0.25, np.float32).tobytes()
     read, write = os.pipe()
     os.write(write, data[:4096])
@@ -205,7 +205,7 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def stays_right(run: Any, model: nn.Module, n: int, write: Callable[[], object]) -> None:
-    """A write between two calls is seen by the second; without one nothing is prepared again."""
+    """The second of two calls sees a write between them; without a write nothing is prepared again."""
     x = torch.eye(n)
     with torch.no_grad():
         torch.testing.assert_close(run(x), model(x))
@@ -334,7 +334,7 @@ def test_a_forked_child_notices_its_own_writes(system: str) -> None:
 def test_memory_is_not_looked_at_where_the_user_says_so(
     size: str, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writes that PyTorch counts are noticed all the same."""
+    """Writes that PyTorch counts are still noticed."""
     watched: list[Any] = []
     monkeypatch.setattr("taskmap.compile.frozen.watch", lambda *arguments: watched.append(arguments))
     n = SIZES[size]

@@ -1,4 +1,4 @@
-"""Several symbolic sizes at once, each with values of its own: no two of them are ever taken for one."""
+"""Several symbolic sizes at once, each with values of its own: no two of them are ever confused."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_stage_is_not_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_walk_over_the_packages_ends_and_loads_no_framework() -> None:
-    """PyTorch makes it for TORCH_LOGS=taskmap while it is itself half loaded."""
+    """For TORCH_LOGS=taskmap, PyTorch walks them while it is itself half loaded."""
     program = """
 import pkgutil, sys, taskmap
 found = [m.name for m in pkgutil.walk_packages(taskmap.__path__, "taskmap.", onerror=sys.exit)]

@@ -21,7 +21,7 @@ SHAPE, STRIDES = (1024, 512), (512, 1)
 
 @pytest.fixture(autouse=True)
 def nothing_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit counts what all graphs of a process keep, also those of tests before."""
+    """The limit counts the memory kept by all graphs of a process, including earlier tests'."""
     monkeypatch.setattr(taskmap.compile.output_pool, "_ALL", {})
 
 
@@ -39,7 +39,7 @@ def test_memory_that_nobody_holds_is_used_again() -> None:
 
 @pytest.mark.parametrize("held", [False, True])
 def test_free_memory_is_known_while_dynamo_watches_frames(held: bool) -> None:
-    """An argument of a Python function then has one reference more."""
+    """An argument of a Python function then has one more reference."""
     pool = KeptOutputs()
     first = take(pool)
     address, storage = first.data_ptr(), first.untyped_storage() if held else None

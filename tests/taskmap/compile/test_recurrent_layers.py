@@ -22,12 +22,12 @@ def traced() -> Iterator[None]:
 
 
 def flat(results: Any) -> list[torch.Tensor]:
-    """The tensors of what a layer returns."""
+    """The tensors in a layer's result."""
     return [t for r in results for t in (flat(r) if isinstance(r, tuple) else [r])]
 
 
 def agree(got: Any, want: Any) -> None:
-    """Values, shapes and strides are equal."""
+    """Checks that values, shapes and strides are equal."""
     for a, b in zip(flat(got), flat(want), strict=True):
         torch.testing.assert_close(a, b)
         assert a.stride() == b.stride()

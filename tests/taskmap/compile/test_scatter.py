@@ -1,4 +1,4 @@
-"""Whole models with writes at positions that are data: none of them runs through PyTorch, on any target."""
+"""Whole models with writes at data-dependent positions: no write runs through PyTorch, on any target."""
 
 from __future__ import annotations
 

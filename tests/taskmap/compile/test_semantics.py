@@ -1,4 +1,5 @@
-"""Values, dtypes, strides, aliasing and mutation equal eager's, first where another compiler was silently wrong."""
+"""Values, dtypes, strides, aliasing and mutation equal eager's, beginning with cases that other compilers get
+silently wrong."""
 
 from __future__ import annotations
 

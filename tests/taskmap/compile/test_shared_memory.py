@@ -120,7 +120,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Results]] = {
 
 
 def memory(*tensors: Tensor) -> list[tuple[Any, ...]]:
-    """For each tensor the number of its storage, and where in it the elements lie."""
+    """For each tensor, the number of its storage and the places of its elements there."""
     numbers: dict[int, int] = {}
     keys = [numbers.setdefault(t.untyped_storage()._cdata, len(numbers)) for t in tensors]
     return [(k, tuple(t.shape), t.stride(), t.storage_offset()) for k, t in zip(keys, tensors, strict=True)]

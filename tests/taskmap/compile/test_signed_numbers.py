@@ -15,7 +15,7 @@ X = torch.linspace(-3, 3, 20 * 20).reshape(20, 20)
 
 
 def run_at(function: Callable[[Tensor, int], object], *numbers: int) -> int:
-    """Compare with eager at each number; how many graphs were compiled."""
+    """Compare with eager at each number; returns the number of compiled graphs."""
     run, before = compiled(function), metrics()
     for n in numbers:
         assert_like(run(X, n), function(X, n), rtol=1e-5, atol=1e-5)
@@ -56,7 +56,7 @@ def test_scatters_at_numbers_from_either_end(rows: bool) -> None:
 
 @pytest.mark.parametrize("fast_math", [False, True])
 def test_sizes_in_floating_point_are_exact_whatever_arithmetic_is_allowed(fast_math: bool) -> None:
-    """With -ffast-math a compiler makes n / 4.9 a product with a rounded 1 / 4.9, which is less at 49."""
+    """With -ffast-math a compiler turns n / 4.9 into a product with a rounded 1 / 4.9, which is smaller at 49."""
     torch._dynamo.reset()
 
     def first(x: Tensor) -> Tensor:

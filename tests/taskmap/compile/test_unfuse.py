@@ -1,4 +1,4 @@
-"""A fused group that no schedule takes is taken apart, and the answer stays right."""
+"""A fused group that no schedule accepts is taken apart, and the result stays right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of script, built and called: what they compute, and which arguments they refuse."""
+"""Kernels in script, built and called: their results, and the arguments that they refuse."""
 # mypy: ignore-errors
 # pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 # pyright: reportArgumentType=false

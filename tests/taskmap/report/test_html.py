@@ -1,4 +1,4 @@
-"""The page of a report: well-formed, alone in one file, deaf to hostile names, complete, and of bounded size."""
+"""The page of a report: well-formed, self-contained, safe with hostile names, complete, and of bounded size."""
 
 from __future__ import annotations
 
@@ -285,14 +285,14 @@ def test_flows_lead_from_what_writes_to_what_reads(report: Report) -> None:
 
 
 def test_a_page_of_a_made_up_report_stays_as_it_is(golden: Callable[[str, str], None]) -> None:
-    """All that does not depend on the machine: graph, plot, table and sections, without style and script."""
+    """Everything that does not depend on the machine: graph, plot, table and sections, without style and script."""
     text = re.sub(r"<(style|script)>.*?</\1>", "", made_up().html(), flags=re.DOTALL)
     text = re.sub(r"sha256-[^']*", "sha256-", text)
     golden("explain_page.html", re.sub(r"(?=<(?:section|details|tr|svg|g|a|path|dl|header|h4)\b)", "\n", text))
 
 
 def made_up() -> Report:
-    """A product with something before and after it, a softmax, and an operator of PyTorch between them."""
+    """A matrix product with a prologue and an epilogue, a softmax, and an operator of PyTorch between them."""
     line = Line("net.py", 7, "y = relu(x @ w + b)")
     product = GroupReport(
         0, 0, "mm_add_relu", "contraction", line, (line,), "mm 64×32 · 32×16", ("cast",), ("add", "relu"), (), (),
@@ -327,7 +327,7 @@ def mapped() -> tuple[Picture, ...]:
 
 
 def test_text_can_be_read_on_what_it_stands_on() -> None:
-    """At least 4.5 to 1, as the Web Content Accessibility Guidelines 2.1 want of text (1.4.3)."""
+    """A contrast of at least 4.5 to 1, as the Web Content Accessibility Guidelines 2.1 require of text (1.4.3)."""
     style = (Path(taskmap.__file__).parent / "report" / "html" / "page.css").read_text(encoding="utf-8")
     palettes = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in style.split("@media")[:2]]
     assert all(len(palette) > 12 for palette in palettes)
@@ -387,7 +387,7 @@ def test_the_peaks_of_a_gpu_are_those_of_its_data_sheet() -> None:
 )
 @settings(max_examples=60)
 def test_layers(drawn: tuple[int, list[tuple[int, int]]]) -> None:
-    """Nothing overlaps, everything lies below what it reads, and each edge is a chain of legs of one layer."""
+    """Nothing overlaps, every node is below its inputs, and each edge is a chain of legs of one layer."""
     count, pairs = drawn
     nodes = [str(i) for i in range(count)]
     edges = [(str(a), str(b)) for a, b in pairs]

@@ -1,4 +1,4 @@
-"""Reports and kernels show themselves: a readable line, and HTML in a notebook."""
+"""Reports and kernels display themselves: a readable line, and HTML in a notebook."""
 # mypy: ignore-errors
 # pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportArgumentType=false
 # pyright: reportPrivateImportUsage=false
@@ -103,7 +103,7 @@ def test_a_transformed_tensor_is_refused(scale: Kernel) -> None:
 
 
 def test_a_comment_renames_no_kernel() -> None:
-    """Nor does the place of a kernel in its file: the symbol is of what it computes."""
+    """Nor does the place of a kernel in its file: the symbol depends only on the computation."""
     program = (
         "@kernel(grid=(ceil_div(n, 32),), threads=32)\n"
         "def twice(x: f32[n], y: f32[n]):\n"

@@ -1,4 +1,4 @@
-"""The target cuda on a driver that records launches and has the simulator execute them: everything but the GPU."""
+"""The target cuda on a driver that records launches and lets the simulator execute them: everything except the GPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.taskmap.compare import assert_like
 
 @dataclass(frozen=True)
 class RecordingPlatform(CudaPlatform):
-    """Remembers the sources, so that the simulator can run what is launched."""
+    """Remembers the sources, so that the simulator can run the launched kernels."""
 
     sources: dict[str, CudaSource] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ def test_blocks_that_share_a_sum_have_memory_for_it(tmp_path: Path) -> None:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[str]:
-    """Let the compiler say of so many products that they spill; the heads of their texts."""
+    """Makes the compiler report that this many products spill; returns the first lines of their texts."""
     seen: list[str] = []
 
     def check(binary: CudaBinary, architecture: str) -> None:

@@ -20,7 +20,7 @@ from tests.taskmap.targets.test_cuda import Gpu, RecordingPlatform
 
 @dataclass
 class Recorder:
-    """As a CUDA graph: what is replayed works on the memory of the recording, whatever is passed by then."""
+    """Behaves like a CUDA graph: a replay works on the recording's memory, whatever is passed later."""
 
     recordings: int = 0
     replays: int = 0

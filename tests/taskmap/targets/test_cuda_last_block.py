@@ -1,4 +1,4 @@
-"""Sums that several blocks of the simulated GPU share, in a compiled function: the same bits in every call."""
+"""Sums shared by several blocks of the simulated GPU, in a compiled function: the same bits in every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assembly of what schedules make: tensor instructions where there are some, 16-byte accesses, nothing spilled."""
+"""The assembly of scheduled kernels: tensor instructions if there are any, 16-byte accesses, no spills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGETS = ("sm_80", "sm_90a")
 
 
 def kernels(model: nn.Module, *args: torch.Tensor, gpu: str) -> list[tuple[CudaBinary, Counter[str]]]:
-    """The kernels of a model, with how often each instruction stands in them."""
+    """The kernels of a model, with the number of occurrences of each instruction."""
     session = new_session(Options(target="cuda-sim", gpu=gpu))
     with torch.no_grad():
         torch.compile(model.eval(), backend=partial(compile_captured, session=session))(*args)
@@ -51,7 +51,7 @@ def test_products_of_f16_use_tensor_instructions(gpu: str) -> None:
 
 
 def images(dtype: torch.dtype) -> tuple[nn.Module, torch.Tensor]:
-    """Convolutions whose images have their channels last in between, and whose weights have not."""
+    """Convolutions with channels-last images between them, and weights in another layout."""
     model = nn.Sequential(
         nn.Conv2d(16, 64, 1), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
         nn.Conv2d(64, 64, 3, padding=1, groups=64), nn.ReLU(), nn.Conv2d(64, 16, 3, stride=2),

@@ -1,4 +1,4 @@
-"""Several GPUs, and none of their memory left: with a PyTorch that only says on which GPU it works."""
+"""Several GPUs, and exhausted memory: with a PyTorch that only reports its current GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPUS = [torch.device("cuda", n) for n in range(3)]
 
 
 class Chosen:
-    """In the place of torch.cuda.device."""
+    """Replaces torch.cuda.device."""
 
     current = 0
 

@@ -34,7 +34,7 @@ def test_a_linear_layer(gpu: str) -> None:
 
 
 def relative_error(**options: object) -> float:
-    """Of a product of f32 on the simulated GPU, against f64, relative to the size of its elements."""
+    """The error of an f32 product on the simulated GPU against f64, relative to the size of its elements."""
     chance = torch.Generator().manual_seed(0)
     a, b = torch.randn(40, 256, generator=chance), torch.randn(256, 24, generator=chance)
     found = compiled(torch.mm, options={**SIM, "gpu": "sm_80", **options})(a, b)
@@ -146,7 +146,7 @@ def test_operators_that_pytorch_runs_stand_between_kernels() -> None:
 
 
 def test_kernels_of_one_text_have_grids_of_their_own() -> None:
-    """Element-wise kernels of whole blocks do not mention how many elements there are."""
+    """Element-wise kernels of whole blocks do not mention the number of elements."""
 
     def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x * 2, y * 2

@@ -1,4 +1,4 @@
-"""Several streams and a user's own CUDA graph: constants that one stream packs are waited for by others."""
+"""Several streams and a user's own CUDA graph: other streams wait for constants that one stream packs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPU = torch.device("cuda", 0)
 
 @dataclass
 class Stream:
-    """A stream that notes what it is told."""
+    """A stream that records its calls."""
 
     cuda_stream: int
     told: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Stream:
 
 @dataclass
 class Event:
-    """An event that happens when the test says so."""
+    """An event that the test triggers."""
 
     at: int = -1
     happened: bool = False
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass
 class Tensor:
-    """A tensor that notes which streams use it."""
+    """A tensor that records the streams that use it."""
 
     used: list[int] = field(default_factory=list)
 
