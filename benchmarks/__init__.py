@@ -1,1 +1,1 @@
-"""Benchmarks: each module is a command that prints a table and writes JSON with its conditions."""
+"""Benchmarks: each module is a command that prints a table and writes it as JSON with its conditions."""

@@ -1,4 +1,4 @@
-"""Runs all benchmarks, each in a process of its own, and sums up which bounds were met.
+"""Runs all benchmarks, each in a process of its own, and summarises which bounds were met.
 
 python -m benchmarks [--only latency accuracy ...] [--seed N] [--threads N] [--out FOLDER] [--check]
 python -m benchmarks NAME [OPTIONS ...]      one benchmark, with its own options, as `python -m benchmarks.NAME`
@@ -30,7 +30,7 @@ def outcome(path: Path) -> list[Check]:
 
 
 def one(name: str, options: list[str]) -> int:
-    """Runs the benchmark ``name`` in this process. Exits where there is none of that name."""
+    """Runs the benchmark ``name`` in this process. Exits if there is none of that name."""
     if find_spec(f"benchmarks.{name}") is None or not hasattr(import_module(f"benchmarks.{name}"), "main"):
         raise SystemExit(f"there is no benchmark {name!r}; see the files of this folder")
     status: int = import_module(f"benchmarks.{name}").main(options)
@@ -38,7 +38,7 @@ def one(name: str, options: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where a benchmark failed to run or, with `--check`, missed a bound."""
+    """The command: 0, or 1 if a benchmark failed to run or, with `--check`, missed a bound."""
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-"):
         return one(words[0], words[1:])

@@ -1,4 +1,4 @@
-"""Error of each engine against float64 eager, beside that of float32 eager; weights and inputs anew in each round.
+"""Error of each engine against float64 eager, compared with float32 eager's; new weights and inputs in each round.
 
 python -m benchmarks.accuracy [--models ...] [--engines ...] [--rounds N]
 """
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _larger(a: float, b: float) -> float:
-    """The maximum, and NaN where either is NaN."""
+    """The maximum, or NaN if either is NaN."""
     return a if a != a or a >= b else b
 
 

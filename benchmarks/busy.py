@@ -1,8 +1,8 @@
-"""Latency beside other busy processes: how many times slower a model becomes, and ONNX Runtime in the same run.
+"""Latency on a busy machine: the slow-down of a model, and of ONNX Runtime in the same run.
 
-In every round each engine gets a window alone, beside one process that computes without end, and beside two, in an
-order drawn anew. A window's figure is the mean duration of its calls, because stalls are rare and long. What is
-compared is the slow-down: mean beside busy processes over the mean alone, of one round.
+In every round each engine gets a window alone, one beside a process that computes endlessly, and one beside two, in
+random order. A window's figure is the mean duration of its calls, because stalls are rare and long. The
+figure compared is the slow-down: the mean beside busy processes over the mean alone, within a round.
 
 python -m benchmarks.busy [--models ...] [--onnx FILE ...] [--busy 1 2] [--rounds N] [--files FOLDER]
 """
@@ -43,7 +43,7 @@ _TYPES = {"tensor(float)": "f4", "tensor(int64)": "i8", "tensor(int32)": "i4", "
 
 
 class ManyKernels(nn.Module):
-    """A convolution network of 42 short kernels, for which waiting for threads costs most."""
+    """A convolution network of 42 short kernels, in which waiting for threads costs most."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class ManyKernels(nn.Module):
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """So many processes compute without end inside."""
+    """Runs this many endlessly computing processes within the block."""
     made = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         time.sleep(0.3)  # until they have started

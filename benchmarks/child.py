@@ -1,4 +1,4 @@
-"""One compilation in a process of its own: builds a model, runs it under one engine, prints what it found as JSON.
+"""One compilation in a process of its own: builds a model, runs it under one engine, prints the results as JSON.
 
 For `compile_time` and `memory`, whose figures belong to a whole process.
 """
@@ -25,7 +25,7 @@ CACHES = ("TASKMAP_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "X
 
 
 def spawn(model: str, engine: str, seed: int, threads: int, cache: Path, small: bool = False) -> dict[str, Any]:
-    """Runs this module with `cache` as the only place for compiled code, and returns what it found.
+    """Runs this module with `cache` as the only place for compiled code, and returns its results.
 
     A failure is an entry "error" with the last line that the process wrote.
     """

@@ -1,8 +1,8 @@
 """CPU seconds of a first run of an ONNX file with an empty kernel store: of Python, and of the C compilers it starts.
 
-They are user seconds, so that other work on the machine changes them little. The compiler's trial, which is made once
-for a machine, is made before. "before" is another checkout of taskmap, run in turns with this one; so is "imports":
-what Python alone takes to import torch and onnx, which a first run does whatever it compiles.
+User seconds change little with other work on the machine. The compiler's trial, which runs once per machine, is made
+beforehand. "before" is another checkout of taskmap, run in turns with this one. "imports" also runs in turns:
+the time for Python to import torch and onnx, which every first run needs.
 
 python -m benchmarks.compile_cpu [--models ...] [--rounds N] [--files FOLDER] [--before CHECKOUT]
 """
@@ -38,9 +38,9 @@ atexit.register(report)
 
 
 def seconds(program: str, words: list[str], checkout: Path, cache: Path) -> tuple[float, float]:
-    """User seconds of a Python process and of the processes it started. Raises RuntimeError where it fails.
+    """User seconds of a Python process and of its child processes. Raises RuntimeError if it fails.
 
-    Bytecode is kept in the folder above ``cache``, whatever the environment says: that of an installed package is, too.
+    Bytecode is kept in the folder above ``cache``, regardless of the environment, as for an installed package.
     """
     environment = {**os.environ, "TASKMAP_CACHE_DIR": str(cache), "TQDM_DISABLE": "1", "PYTHONPATH": str(checkout)}
     environment |= {"PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}

@@ -1,7 +1,7 @@
 """Seconds until the first result: cold (empty caches) and warm (a second process), each in a process of its own.
 
-The clock starts when model, inputs and torch are there and stops when the first call returns, so it holds tracing,
-compiling, loading and one run. Engines take turns in random order; a warm run follows the cold one that filled its
+The clock starts when model, inputs and torch are loaded and stops when the first call returns; it includes tracing,
+compiling, loading and one run. Engines take turns in random order; each warm run follows the cold run that filled its
 caches.
 
 python -m benchmarks.compile_time [--models ...] [--engines ...] [--rounds N]
@@ -50,7 +50,7 @@ def collect(
 
 
 def ratio(times: Times, phase: str, rival: str) -> Spread | None:
-    """taskmap's time over the rival's, paired by round; None where no round has both."""
+    """taskmap's time over the rival's, paired by round; None if no round has both."""
     own, other = times.get(("taskmap", phase), {}), times.get((rival, phase), {})
     shared = [own[r] / other[r] for r in own if r in other]
     return Spread.of(shared) if shared else None

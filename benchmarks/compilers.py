@@ -1,5 +1,5 @@
-"""Tries C compilers with the kernels that a compiler is tried with before it is used (taskmap.trust), and writes what
-became of each.
+"""Tries C compilers with the kernels of a compiler's trial (taskmap.trust), and writes the result for
+each.
 
 python -m benchmarks.compilers [COMMAND ...] [--isa ISA ...] [--out FOLDER]
 
@@ -34,8 +34,8 @@ _NAMES = re.compile(r"(?:gcc|clang)-\d+|cc")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A compiler with one instruction set. integers, floats: flags that it gets for kernels of these kinds, None
-    where it is refused. halves: it has f16. seconds: of the trial; processor_seconds: of all its processes."""
+    """A compiler with one instruction set. integers, floats: flags for kernels of these kinds, None
+    if it is refused. halves: it has f16. seconds: of the trial; processor_seconds: of all its processes."""
 
     command: str
     compiler: str
@@ -50,7 +50,7 @@ class Row:
 
 
 def compilers() -> Iterator[str]:
-    """The commands in PATH that are called as compilers are."""
+    """The commands in PATH with compilers' names."""
     found = {
         name
         for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -96,7 +96,7 @@ def _processor_seconds() -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where no compiler was tried."""
+    """The command: 0, or 1 if no compiler was tried."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = [isa for isa in ISAS if detect_host().supports(isa)]
     cli.add_argument("commands", nargs="*", metavar="COMMAND")
@@ -129,7 +129,7 @@ def _write(rows: Sequence[Row], folder: Path) -> None:
 
 
 def _record(row: Row) -> dict[str, object]:
-    """A row as it is written: the program's name without its folder, which is the machine's own affair."""
+    """A row as it is written: the program's name without its folder, which differs between machines."""
     program, *rest = row.command.split()
     return {**asdict(row), "command": " ".join([os.path.basename(program), *rest])}
 

@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Everything beside the code that a figure depends on."""
+    """Everything besides the code that a figure depends on."""
 
     seed: int
     threads: int
@@ -64,9 +64,9 @@ def cpu_model() -> str:
 
 
 def stolen_ticks() -> tuple[int, int]:
-    """Clock ticks that the hypervisor gave to others, and all ticks, summed over the cores since boot.
+    """Clock ticks that the hypervisor gave to other machines, and all ticks, summed over the cores since boot.
 
-    (0, 0) where the system does not tell.
+    (0, 0) if the system does not report them.
     """
     try:
         first = Path("/proc/stat").read_text().partition("\n")[0]
@@ -83,13 +83,13 @@ class StealMeter:
         self._start = stolen_ticks()
 
     def fraction(self) -> float:
-        """Stolen time over all time, 0 to 1; 0 where no tick has passed."""
+        """Stolen time over all time, 0 to 1; 0 if no tick has passed."""
         stolen, total = (now - then for now, then in zip(stolen_ticks(), self._start, strict=True))
         return stolen / total if total else 0.0
 
 
 class Probe:
-    """A short matrix multiplication that tells in which phase a shared machine is.
+    """A short matrix multiplication that shows how busy a shared machine is.
 
     `best` is the highest rate it has seen, in GFLOP/s: keep one probe for several runs, and a run that falls into a bad
     phase as a whole is known for what it is.

@@ -57,7 +57,7 @@ def differences(before: Path, after: Path) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; 1 where the folders differ."""
+    """The command; 1 if the folders differ."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("folder", type=Path, help="a new folder that receives the text")
     cli.add_argument("--isa", nargs="*", default=["avx512", "avx2"], help="vector instructions of the CPU")

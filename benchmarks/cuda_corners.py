@@ -39,7 +39,7 @@ class Tally:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; 1 where a corner failed, or spills registers."""
+    """The command; 1 if a corner failed or spills registers."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--template", nargs="*", help="only these")
     cli.add_argument("--part", default="0/1", help="one part of so many: each takes every so many-th subject")
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def merged(files: Sequence[Path]) -> dict[str, Tally]:
-    """The sum of what other runs, on different subjects, have written."""
+    """The sum of the results of other runs, on different subjects."""
     tallies: dict[str, Tally] = {}
     for file in files:
         record = json.loads(file.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""Mutants of every GPU template, all of them: how many the simulator notices, and why the others change nothing.
+"""All mutants of every GPU template: how many the simulator detects, and why the others change nothing.
 
 python -m benchmarks.cuda_mutations [--only NAME ...]
 
-With --only, what an earlier file says of the other templates is kept where their kernels are the same.
+With --only, an earlier file's results for other templates are kept if their kernels are the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADER = ("template", "mutants", "equivalent", "caught", "of", "survived")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; 1 where a mutant survived."""
+    """The command; 1 if a mutant survived."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--only", nargs="+", choices=list(BREAKABLE), default=list(BREAKABLE))
     cli.add_argument("--threads", type=int, default=2, help="compilations at once")
@@ -52,7 +52,7 @@ def earlier(file: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def symbol(name: str) -> str:
-    """The name of the kernel of a template, which another text would change."""
+    """The name of the kernel of a template, which changes with its text."""
     broken = BREAKABLE[name]
     kernel = broken.plan(broken.make(), cuda(broken.isa))
     assert kernel is not None

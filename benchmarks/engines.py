@@ -108,7 +108,7 @@ def export_onnx(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def onnxruntime(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """ONNX Runtime on the processor, all graph optimisations, from PyTorch's ONNX export."""
+    """ONNX Runtime on the CPU with all graph optimisations, from PyTorch's ONNX export."""
     ort = import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -121,7 +121,7 @@ def onnxruntime(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def openvino(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """OpenVINO on the processor, tuned for latency, computing in float32, from PyTorch's ONNX export."""
+    """OpenVINO on the CPU, tuned for latency, computing in float32, from PyTorch's ONNX export."""
     ov = import_module("openvino")
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
@@ -150,7 +150,7 @@ ENGINES: dict[str, Engine] = {
 
 
 def choose(names: list[str]) -> tuple[list[Engine], list[str]]:
-    """The engines of these names that can run here, and a note on each that cannot.
+    """The named engines that can run here, and a note on each that cannot.
 
     An unknown name ends the program with the known ones.
     """

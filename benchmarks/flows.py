@@ -1,6 +1,6 @@
-"""Programs whose calls differ: in lengths, batches, caches, scalars, modes. Each may make a compiler compile again.
+"""Programs whose calls differ in lengths, batches, caches, scalars or modes. Each difference may cause recompilation.
 
-A flow takes what compiles a function or module (for eager: what leaves it alone), makes all its calls, and returns
+A flow takes a function that compiles a function or module (for eager: the identity), makes all its calls, and returns
 their results. It draws from torch's global generator, so that after one seed all engines see the same numbers.
 """
 
@@ -21,7 +21,7 @@ FLOWS: dict[str, Flow] = {}
 
 
 def flow(name: str) -> Callable[[Flow], Flow]:
-    """Enters a flow in the table."""
+    """Adds a flow to the table."""
 
     def enter(function: Flow) -> Flow:
         FLOWS[name] = function

@@ -1,4 +1,4 @@
-"""One-operator modules that engines can compile side by side without meeting."""
+"""One-operator modules that engines can compile side by side without sharing compiled code."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Case:
 
 
 def number(kernel: Kernel, word: str, default: int = 1) -> int:
-    """A number of the kernel's note, as split=43."""
+    """A number in the kernel's note, such as split=43."""
     found = re.search(rf"\b{word}=(\d+)", kernel.note)
     return default if found is None else int(found[1])
 
@@ -119,7 +119,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A kernel, its CUDA C++, its assembly, and what it takes."""
+    """A kernel, its CUDA C++, its assembly, and its resources."""
 
     kernel: Kernel
     source: str
@@ -128,7 +128,7 @@ class Assembled:
 
 
 def assembled(case: Case | str, store: KernelStore | None = None) -> Assembled:
-    """The kernel of a case, or of one of CASES by name, as the assembler makes it. Needs NVRTC and nvdisasm, no GPU."""
+    """The kernel of a case, or of one of CASES by name, assembled. Needs NVRTC and nvdisasm, no GPU."""
     if isinstance(case, str):
         case = next(c for c in CASES if c.name == case)
     target = cuda_target(ISA)
@@ -175,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def earlier(given: Path | None, last: Path) -> dict[str, dict[str, Any]]:
-    """The figures to compare with, by kernel; none where there is no file."""
+    """The figures to compare with, by kernel; empty without a file."""
     if given is not None:
         rows = json.loads(given.read_text(encoding="utf-8"))["data"]
         return {r["kernel"]: {k: v for k, v in r.items() if k != "before"} for r in rows}

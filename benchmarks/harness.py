@@ -1,10 +1,11 @@
-"""Interleaved measurement: in every round each engine gets one window, in an order drawn anew, so that a slow phase of
-the machine meets all of them alike; what is compared is the ratio within a round.
+"""Interleaved measurement: in every round each engine gets one window, in random order, so that a slow phase of
+the machine affects all of them alike; the figure compared is the ratio within a round.
 
-The spread of per-round ratios is reported beside their median: a claim stands when the range does not straddle 1.
+The spread of per-round ratios is reported beside their median: a claim holds if the range excludes 1.
 
-On a shared machine a neighbour can slow everything tenfold for seconds. A probe before and after each window tells; the
-harness waits for a quiet moment, for a while, measures again where the probe fell meanwhile, and keeps the evidence.
+On a shared machine a neighbour can slow everything tenfold for seconds. A probe before and after each window
+detects this; the
+harness waits a while for a quiet moment, repeats windows during which the probe fell, and keeps the evidence.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Measurement:
         return Measurement(tuple(w for w in self.windows if w.probe >= floor), self.best_probe)
 
     def quiet(self, fraction: float) -> Measurement:
-        """`accept(fraction)` where it leaves a round that every name took part in; otherwise all windows."""
+        """`accept(fraction)` if it leaves a round with every name; otherwise all windows."""
         kept = self.accept(fraction)
         names = {w.name for w in self.windows}
         present: dict[int, set[str]] = {}
@@ -198,7 +199,7 @@ class Patience:
         self.left = seconds
 
     def spend(self, since: float) -> bool:
-        """Takes off the time since `since` (of `time.perf_counter`); whether any is left."""
+        """Takes off the time since `since` (of `time.perf_counter`); true if any is left."""
         self.left -= time.perf_counter() - since
         return self.left > 0
 

@@ -1,4 +1,4 @@
-"""Latency of the seven models under each engine, beside eager PyTorch: float32, batch 1, no grad.
+"""Latency of the seven models under each engine, compared with eager PyTorch: float32, batch 1, no grad.
 
 python -m benchmarks.latency [--models ...] [--engines ...] [--rounds N]
 """
@@ -27,7 +27,7 @@ WRONG = 1e-3
 def prepare(spec: ModelSpec, engines: list[Engine], seed: int) -> tuple[dict[str, Run], dict[str, dict[str, object]]]:
     """The runs by engine, and for each the seconds until its first result and its error against eager.
 
-    An engine that raises or returns something else than eager has an "error" entry and no run.
+    An engine that raises or returns another result than eager has an "error" entry and no run.
     """
     module, args, kwargs = spec.build(seed)
     reference = as_tensors(module(*args, **kwargs))

@@ -1,4 +1,5 @@
-"""float32 matrix multiplication through each engine beside `torch.mm`: GFLOP/s, and the time of eager over an engine's.
+"""float32 matrix multiplication through each engine, compared with `torch.mm`: GFLOP/s, and the time of eager over
+an engine's.
 
 All sizes and engines are measured in the same rounds, so that 2039 may be compared with 2048. `mm` has two activations;
 `linear` has a weight that is a parameter, which an engine may pack beforehand.

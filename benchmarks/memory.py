@@ -22,7 +22,7 @@ from benchmarks.report import Report, parser, start
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; `--rounds` is taken for uniformity, and one round is enough for a figure this steady."""
+    """The command; `--rounds` is accepted for uniformity, and one round is enough for a figure this steady."""
     cli = parser(__doc__ or "", 1, ("eager", "taskmap", "inductor"))
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=["resnet50", "bert_base"])
     cli.add_argument("--small", action="store_true", help="the small variants")

@@ -94,7 +94,7 @@ def _has_strings(kind: Any) -> bool:
 
 
 def model_of(case: Any) -> tuple[ModelProto | None, Path | None]:
-    """The model of a case, and where its data lie: a folder, or the file of a model of the kind "real"."""
+    """The model of a case, and the place of its data: a folder, or the file of a model of the kind "real"."""
     if case.model is not None:
         return case.model, None
     if case.model_dir is not None and (Path(case.model_dir) / "model.onnx").exists():
@@ -225,7 +225,7 @@ def widened(model: ModelProto) -> ModelProto:
 
 
 def compare(results: Sequence[Any], expected: Sequence[Any], model: ModelProto, rtol: float, atol: float) -> None:
-    """Raises AssertionError where a result is not what the suite expects. Random results only have a shape."""
+    """Raises AssertionError if a result differs from the suite's. Random results are compared by shape only."""
     random = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
     made_randomly = any(n.op_type in random for n in model.graph.node)
     assert len(results) == len(expected), f"{len(results)} results, not {len(expected)}"

@@ -86,7 +86,7 @@ def measured(words: list[str], threads: int, cache: Path) -> float:
 
 
 def one(engine: str, file: ModelFile, threads: int, cache: Path) -> float:
-    """The seconds until the first result of `engine`. Raises RuntimeError where it fails or the result is wrong."""
+    """The seconds until the first result of `engine`. Raises RuntimeError if it fails or the result is wrong."""
     out = cache / "outputs.npz"
     seconds = measured(command(engine, file, threads, out), threads, cache)
     with np.load(out) as stored:
@@ -97,7 +97,7 @@ def one(engine: str, file: ModelFile, threads: int, cache: Path) -> float:
 
 
 def archive(file: ModelFile, threads: int, cache: Path) -> str | None:
-    """Makes the archive of a file; why it cannot be made, or None."""
+    """Makes the archive of a file; returns the reason why it cannot be made, or None."""
     made = file.folder / f"model-{threads}.taskmap"
     words = ["compile", str(file.path), "-o", str(made), "--threads", str(threads)]
     try:

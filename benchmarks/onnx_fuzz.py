@@ -1,10 +1,10 @@
-"""Mutated ONNX models: each must give a clear error or a right result, and neither crash, hang, nor eat the memory.
+"""Mutated ONNX models: each must give a clear error or a right result, and must not crash, hang, or exhaust the memory.
 
     python benchmarks/onnx_fuzz.py --count 10000 --seed 0
 
 Models are mutated byte by byte and field by field, read, and run by their definitions (every --compile-th is compiled).
 They run in child processes with limits of memory and time. Results are compared with ONNX's reference evaluator and
-ONNX Runtime (onnx_fuzz_check.py). The counts are printed, and what was neither clear nor right is shown.
+ONNX Runtime (onnx_fuzz_check.py). The counts are printed, and every other outcome is shown.
 """
 
 from __future__ import annotations
@@ -296,13 +296,13 @@ class Tally:
     others: list[tuple[int, str, str]] = field(default_factory=list)
 
     def add(self, seed: int, outcome: str, reason: str) -> None:
-        """Counts what taskmap made of a model."""
+        """Counts the outcome of a model."""
         self.outcomes[outcome] += 1
         if reason:
             self._note(seed, reason)
 
     def judge(self, seed: int, verdict: str, evidence: str) -> None:
-        """Counts what a result is worth."""
+        """Counts the verdict on a result."""
         self.verdicts[verdict] += 1
         if verdict == "wrong":
             self._note(seed, evidence)

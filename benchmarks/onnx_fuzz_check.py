@@ -163,7 +163,7 @@ def _apart_by_infinities(model: ModelProto, results: Sequence[Any], answer: Sequ
 
 
 def difference(got: Sequence[Any], want: Sequence[Any]) -> str:
-    """In what two lists of results differ, or ""."""
+    """The difference between two lists of results, or ""."""
     if len(got) != len(want):
         return f"{len(got)} results, not {len(want)}"
     for place, (a, b) in enumerate(zip(got, want, strict=True)):

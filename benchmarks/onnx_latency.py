@@ -72,7 +72,7 @@ RUNNERS: dict[str, Callable[[ModelFile], Run]] = {
 
 
 def choose(names: list[str]) -> tuple[list[str], list[str]]:
-    """The runners of these names that can run here, and a note on each that cannot."""
+    """The named runners that can run here, and a note on each that cannot."""
     unknown = [name for name in names if name not in RUNNERS]
     if unknown:
         raise SystemExit(f"unknown engine {unknown[0]!r}; known are {', '.join(RUNNERS)}")

@@ -1,4 +1,4 @@
-"""Waiting for a process that may hang: its work counts, not the clock, since it may have to wait for the processor."""
+"""Waits for a process that may hang, by its own processor time, because it may have to wait for the processor."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def answers(pipe: Connection, pid: int | None, seconds: int) -> bool:
 
 
 def _worked(pid: int | None) -> float:
-    """Seconds of the processor that a process has taken."""
+    """Processor seconds used by a process."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Compilations in flows whose calls differ, beside Inductor's and those of a backend that compiles nothing.
+"""Compilations in flows whose calls differ, compared with Inductor and with a backend that compiles nothing.
 
 Two counts for each: *captured*, the graphs that TorchDynamo captured (its counter unique_graphs), of which each one
 after the first calls is a recompilation; *compiled*, the graphs that the compiler got from AOTAutograd (forward,
@@ -97,7 +97,7 @@ def _difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; `--rounds` is taken for uniformity: counts do not vary."""
+    """The command; `--rounds` is accepted for uniformity: counts do not vary."""
     cli = parser(__doc__ or "", 1, ENGINES)
     cli.add_argument("--flows", nargs="+", choices=list(FLOWS), default=list(FLOWS))
     arguments = cli.parse_args(argv)

@@ -1,1 +1,1 @@
-"""Networks with sizes left open, as ONNX files: is there one graph for all their sizes?"""
+"""Networks with open sizes, as ONNX files: tests for one graph for all their sizes."""

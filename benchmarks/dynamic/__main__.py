@@ -1,7 +1,7 @@
 """Counts the networks with open sizes that are one graph for all sizes, and checks their values at two sizes.
 
 Values are compared with ONNX Runtime's. Nothing is compiled unless `--compile` asks for it: the graphs are evaluated by
-their definitions. The table says which node prevents one graph. `--only` chooses networks.
+their definitions. The table names the node that prevents one graph. `--only` chooses networks.
 
 python -m benchmarks.dynamic [--compile] [--only NAME ...] [--files FOLDER] [--out FOLDER]
 """
@@ -53,7 +53,7 @@ def counted(case: Case, folder: Path, compiled: bool) -> dict[str, Any]:
 
 
 def difference(a: Any, b: Any) -> float:
-    """The largest difference relative to the largest element; infinite where shapes differ."""
+    """The largest difference relative to the largest element; infinite if shapes differ."""
     if a.shape != b.shape:
         return float("inf")
     scale = float(np.abs(b).max(initial=0)) or 1.0
@@ -61,7 +61,7 @@ def difference(a: Any, b: Any) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 1 where a value is wrong."""
+    """The command: 1 if a value is wrong."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--compile", action="store_true")
     cli.add_argument("--only", nargs="+", choices=[c.name for c in CASES])

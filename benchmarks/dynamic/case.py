@@ -1,4 +1,4 @@
-"""A network with sizes left open: the module, its inputs at two settings of the sizes, and its ONNX file."""
+"""A network with open sizes: the module, its inputs at two settings of the sizes, and its ONNX file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Case:
             return self.inputs(*(self.second if second else self.first))
 
     def export(self, folder: Path) -> Path:
-        """Writes the network into ``folder``, unless it is there, and returns the file's path."""
+        """Writes the network into ``folder`` unless it exists there; returns the file's path."""
         path = folder / f"{self.name}.onnx"
         if path.exists():
             return path

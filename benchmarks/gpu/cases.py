@@ -18,9 +18,10 @@ DEVICE = "cuda"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``function`` of tensors that ``make`` draws; ``floor``: of the baseline's speed, what is wanted at least.
+    """``function`` of tensors that ``make`` draws; ``floor``: the required share of the baseline's speed.
 
-    flops and bytes: what one call computes and moves at least. copy: the bound is of measured copy bandwidth instead.
+    flops and bytes: the minimum that one call computes and moves. copy: the bound is of measured copy bandwidth
+    instead.
     of_own: the bound is of the speed, for each operation, of taskmap at this case. baseline: what PyTorch is to run,
     where that is not ``function``. rivals: others that are measured beside it, by name. inductor: max-autotune of
     torch.compile is one of them. product: rows, columns, terms and the type of a matrix product, which the cost model
@@ -93,7 +94,7 @@ def _int8(rows: int) -> Case:
 
 
 def matmul() -> Iterator[Case]:
-    """Products, the large ones first."""
+    """Matrix products, large ones first."""
     for size, floor in ((8192, 0.9), (4096, 0.9), (2048, 0.85), (1024, 0.85)):
         yield replace(_matmul(f"f16 {size}", size, size, size, floor), inductor=size == 4096)
     even = _matmul("f16 2048", 2048, 2048, 2048, 0.85)
@@ -159,7 +160,7 @@ def attention() -> Iterator[Case]:
 
 
 def decode() -> Iterator[Case]:
-    """One query for each head: bound by reading keys and values once."""
+    """One query per head: bound by reading keys and values once."""
     yield _attention("f16 32 heads, 4096 keys", 32, 128, 1, 4096, 0.9)
     yield _attention("f16 GQA 32/8, 4096 keys", 32, 128, 1, 4096, 0.9, groups=4, inductor=True)
     yield _attention("f16 GQA 32/8, 4096 keys, batch 8", 32, 128, 1, 4096, 0.9, groups=4, batch=8)

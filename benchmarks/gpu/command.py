@@ -1,4 +1,4 @@
-"""The options that every part of `make gpu` takes, and the record that they ask for."""
+"""The options of every part of `make gpu`, and the record that they describe."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from taskmap.util.metrics import COUNTERS
 def part_options(
     doc: str | None, seconds: float, what: str, case_seconds: float = CASE_SECONDS
 ) -> argparse.ArgumentParser:
-    """A parser with the time after which no new ``what`` is begun, the folder of results, and whether to go on there.
+    """A parser with the time after which no new ``what`` is begun, the folder of results, and whether to resume there.
 
-    doc: the part's own description, shown as it is. case_seconds: how long one may take.
+    doc: the part's own description, shown unchanged. case_seconds: the time limit of one case.
     """
     cli = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--seconds", type=float, default=seconds, help=f"after these no new {what} is begun")
@@ -34,7 +34,7 @@ def _kernels() -> tuple[int, int]:
 
 
 def record_of(arguments: argparse.Namespace, name: str, conditions: Callable[[], dict[str, Any]]) -> Record:
-    """The record ``name`` of a part, whose process is watched from now on. ``conditions`` asks the GPU."""
+    """The record ``name`` of a part, whose process is watched from now on. ``conditions`` queries the GPU."""
     path = arguments.out / f"{name}.json"
     watchdog = Watchdog(hang_file(path), arguments.case_seconds)
     watchdog.arm(max(START_SECONDS, arguments.case_seconds))

@@ -51,7 +51,7 @@ class GpuConditions:
 
     @classmethod
     def now(cls, seed: int, inputs: str, method: str) -> GpuConditions:
-        """Of this process's GPU."""
+        """The conditions of this process's GPU."""
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return cls(
             device=properties.name,
@@ -76,17 +76,17 @@ class GpuConditions:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The conditions as JSON data."""
         return asdict(self)
 
 
 def gpu_state() -> dict[str, str]:
-    """Driver, clocks, power and temperature now, where nvidia-smi says them."""
+    """Driver, clocks, power and temperature now, as reported by nvidia-smi."""
     return state_while(lambda: time.sleep(0.01))
 
 
 def state_while(work: Callable[[], object], seconds: float = 20.0) -> dict[str, str]:
-    """The same while ``work`` is done again and again, which waits for the GPU: the clocks of the measurement."""
+    """The same while ``work``, which waits for the GPU, is repeated: the clocks of the measurement."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -108,7 +108,7 @@ def state_while(work: Callable[[], object], seconds: float = 20.0) -> dict[str, 
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """Of all of taskmap that can change a figure."""
+    """A digest of all of taskmap's sources that can change a figure."""
     digest = hashlib.sha256()
     for room in ("ir", "graph", "schedules", "backend", "taskmap", "benchmarks/gpu", "benchmarks/models"):
         for path in sorted((ROOT / room).rglob("*.*")):

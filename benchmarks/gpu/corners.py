@@ -1,6 +1,6 @@
 """Kernels of every GPU template, at every corner of its space and on every type, on the GPU against float64.
 
-They are those that the test suite runs in the simulator; this needs no pytest.
+The test suite runs the same kernels in the simulator; this needs no pytest.
 
 python -m benchmarks.gpu.corners [--seconds 60] [--out FOLDER] [--simulate sm_90a]
 """
@@ -41,13 +41,13 @@ def measure(chosen: Candidate, isa: str) -> dict[str, Any]:
 
 
 def corner_cases(isa: str, every: Callable[[], Any] = subjects) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Every corner that stands for others, by name."""
+    """Every corner that represents others, by name."""
     for chosen in covering(candidates(every(), (isa,))):
         yield f"{chosen.subject} [{chosen.config}]", partial(measure, chosen, isa)
 
 
 def main(argv: list[str] | None = None, every: Callable[[], Any] = subjects) -> int:
-    """The command: 0, or 1 where a result is wrong."""
+    """The command: 0, or 1 if a result is wrong."""
     cli = part_options(__doc__, 60.0, "kernel")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")
     arguments = cli.parse_args(argv)

@@ -23,14 +23,14 @@ _KEPT = 1e-4  # what a rate must improve to be changed: one that bounds nothing 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A case with the seconds that it took."""
+    """A case with its measured seconds."""
 
     case: Case
     seconds: float
 
 
 def problem_of(case: Case) -> Problem | None:
-    """The case as the cost model of products sees it; None where it is no product, or one of a single row."""
+    """The case as the cost model of products sees it; None if it is not a product, or has a single row."""
     if case.product is None:
         return None
     m, n, k, kind = case.product
@@ -65,7 +65,7 @@ class Fit:
     changes: Mapping[str, tuple[str, str]]
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The fit as text."""
         found = [f"the cost model against {self.cases} measured cases: typically off by {self.error_before:.2f}x, with "
                  f"fitted rates by {self.error_after:.2f}x"]  # fmt: skip
         for rate in RATES:
@@ -76,10 +76,10 @@ class Fit:
 
 
 def refit(seen: Sequence[Seen], target: Target) -> Fit | None:
-    """The rates with the least sum of logarithms of measured over estimated, whatever their signs, found one after the
-    other by steps: one kernel that is slow for a reason of its own moves none. None where nothing of use was measured.
+    """The rates with the least sum of logarithms of measured over estimated, regardless of sign, found one after the
+    other by steps: a single kernel that is slow for its own reasons changes none. None if nothing useful was measured.
 
-    Of cases without a cost model, those that memory bounds count.
+    Of cases without a cost model, only memory-bound ones count.
     """
     products = [(s, p) for s in seen if (p := problem_of(s.case)) is not None]
     streams = [s for s in seen if s.case.copy]

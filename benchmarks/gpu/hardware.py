@@ -1,4 +1,4 @@
-"""Kernels on the GPU, called as the simulator is called: so that a test of the simulator is a test of the hardware."""
+"""Kernels on the GPU, called like the simulator, so that tests of the simulator also test the hardware."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def _on_device(values: NDArray[Any], *, poisoned: bool) -> torch.Tensor:
 
 
 def _families(source: CudaSource) -> tuple[str, ...]:
-    """Everything that a kernel's text may stand on; one written by hand does not name it."""
+    """Every helper that a kernel's text may use; a hand-written one does not name them."""
     made = {i.family for i in INSTRUCTIONS if i.family.startswith(MADE) and re.search(rf"\b{i.text}\b", source.text)}
     return (*_FIRST, *_FILES, *sorted(made))
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU: its driver and what it is, a store for binaries, where tensors go, and the stream of launches."""
+    """A GPU: its driver and properties, a store for binaries, the device of tensors, and the stream of launches."""
 
     driver: Driver
     target: Target
@@ -121,11 +121,11 @@ def machine() -> Machine:
 
 
 class CompiledOnly(BaseException):
-    """Ends a check whose first kernel was to be compiled, and not to be run. Checks catch exceptions, but not this."""
+    """Ends a check whose first kernel was to be compiled but not run. Checks catch exceptions, but not this."""
 
 
 def compiled_only(check: Callable[[], object]) -> None:
-    """Compile the first kernel that a check runs, so that the store has it; any thread may do that."""
+    """Compile the first kernel that a check runs, for the store; any thread may do so."""
     token = _COMPILING.set(True)
     try:
         with suppress(CompiledOnly, Exception):  # what is wrong with it shows when it is run
@@ -135,7 +135,7 @@ def compiled_only(check: Callable[[], object]) -> None:
 
 
 def compiled_ahead(cases: Iterable[tuple[str, Check]], workers: int | None = None) -> Iterator[tuple[str, Check]]:
-    """The same cases, in their order, whose kernels other threads compile meanwhile, several at once."""
+    """The same cases in order, while other threads compile their kernels, several at once."""
     workers = workers or max(1, min(12, (os.cpu_count() or 2) - 1))
     waiting: deque[tuple[str, Check, Future[None]]] = deque()
     with ThreadPoolExecutor(workers, "taskmap-ahead") as pool:

@@ -1,6 +1,6 @@
-"""Every entry of the instruction table that this GPU has, on the GPU: what it does is what the table says.
+"""Checks on the GPU that every instruction that it has does what the instruction table says.
 
-The checks are those of the test suite, which the simulator passes. This needs no pytest.
+The checks are those of the test suite, which pass in the simulator. This needs no pytest.
 
 python -m benchmarks.gpu.instructions [--seconds 60] [--out FOLDER] [--simulate sm_90a]
 """
@@ -30,7 +30,7 @@ INPUTS = "small whole numbers, of which all sums are exact; bytes and bits of ev
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``run`` (store) raises where one of ``entries`` does not do what the table says."""
+    """``run`` (store) raises if one of ``entries`` does not do what the table says."""
 
     name: str
     entries: tuple[str, ...]
@@ -38,8 +38,8 @@ class Work:
 
 
 def works(target: Target, every: bool) -> Iterator[Work]:
-    """All that a target has, the rarest first; ``every``: also those that the test suite leaves out, as one rule writes
-    them and others."""
+    """All checks for a target, the rarest first; ``every``: also those that the test suite leaves out, as one rule
+    writes them and others."""
     for protocol in PROTOCOLS:
         if all(entry.targets(target) for entry in protocol.used):
             yield Work(str(protocol), protocol.entries, protocol.check)
@@ -62,13 +62,13 @@ def _checked(function: Callable[..., None], entry: object, variant: tuple[Any, .
 
 
 def measure(work: Work, store: KernelStore) -> dict[str, Any]:
-    """A check as a record; raises where an entry does not do what the table says."""
+    """A check as a record; raises if an entry does not do what the table says."""
     work.run(store)
     return {"entries": work.entries, "right": True}
 
 
 def main(argv: list[str] | None = None, chosen: Callable[[Work], bool] = lambda _: True) -> int:
-    """The command: 0, or WRONG where a result is; LOST where a kernel has ended the GPU's context."""
+    """The command: 0, or WRONG if a result is wrong; LOST if a kernel has ended the GPU's context."""
     cli = part_options(__doc__, 75.0, "check")
     cli.add_argument("--workers", type=int, help="threads that compile ahead")
     cli.add_argument("--simulate", metavar="ISA", help="run in the simulator, as this architecture: needs no GPU")

@@ -47,7 +47,7 @@ def rotating(function: Callable[..., Any], sets: Sequence[Tensors]) -> Call:
 
 
 def input_sets(case: Case) -> list[Tensors]:
-    """As many sets as exceed the cache."""
+    """Enough sets of inputs to exceed the cache."""
     sets = [case.make()]
     size = sum(t.numel() * t.element_size() for t in sets[0])
     sets += [case.make() for _ in range(min(_MOST_SETS, -(-_CACHE // size)) - 1)]
@@ -55,7 +55,7 @@ def input_sets(case: Case) -> list[Tensors]:
 
 
 def error(case: Case, compiled: Callable[..., torch.Tensor], inputs: Tensors) -> float:
-    """The relative error against float64, of the first rows where all would be too much work."""
+    """The relative error against float64, of the first rows if all would be too much work."""
     got = compiled(*inputs)
     if case.flops > 2e12:  # float64 would take seconds: against the same operator of PyTorch
         return relative_error((got,), (case.function(*inputs),))
@@ -63,8 +63,8 @@ def error(case: Case, compiled: Callable[..., torch.Tensor], inputs: Tensors) ->
 
 
 def measure(case: Case, watchdog: Watchdog, deadline: Deadline) -> dict[str, Any]:
-    """One case as a record; ``ratio`` is the speed that its floor speaks of, ``to_torch`` that against PyTorch, and
-    ``to_best`` that against the fastest of all rivals. ``missing`` says why a rival was not measured.
+    """One case as a record; ``ratio`` is the speed that its floor refers to, ``to_torch`` the speed against
+    PyTorch, and ``to_best`` the speed against the fastest rival. ``missing`` gives the reasons for rivals not measured.
     """
     torch._dynamo.reset()
     sets = input_sets(case)
@@ -133,7 +133,7 @@ def _rivals(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where a result is wrong; LOST where a kernel has ended the GPU's context."""
+    """The command: 0, or 1 if a result is wrong; LOST if a kernel has ended the GPU's context."""
     cli = part_options(__doc__, 120.0, "case")
     cli.add_argument("--section", choices=sorted(SECTIONS), required=True)
     cli.add_argument("--seed", type=int, default=0)

@@ -1,8 +1,8 @@
-"""The first two minutes on a GPU: one rung more of the machinery at a time, each in a process of its own.
+"""The first two minutes on a GPU: one more part of the machinery per rung, each in a process of its own.
 
 python -m benchmarks.gpu.ladder --rung "TMA copy" [--out FOLDER]
 
-A rung that fails says where to look: what it uses beyond the rung before is what does not work.
+A failing rung shows where to look: at the part that it uses and the previous rung does not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SCALE = """extern "C" __global__ void __launch_bounds__(256) scale(tm_global<co
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step: ``run`` raises, or says what is wrong. adds: what it uses that no rung before does."""
+    """One rung: ``run`` raises, or returns the error. adds: the parts that no earlier rung uses."""
 
     name: str
     adds: str
@@ -88,7 +88,7 @@ def case_named(section: str, name: str) -> cases.Case:
 
 
 def _case(section: str, name: str) -> Row:
-    """A figure's case: its error, and a first time of it against PyTorch."""
+    """A case of the figures: its error, and a first time against PyTorch."""
     case = case_named(section, name)
     inputs = case.make()
     with torch.no_grad():
@@ -126,7 +126,7 @@ def line(row: Row) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or WRONG; LOST where a kernel has ended the GPU's context."""
+    """The command: 0, or WRONG; LOST if a kernel has ended the GPU's context."""
     cli = part_options(__doc__, CASE_SECONDS, "rung", CASE_SECONDS)
     cli.add_argument("--rung", required=True, choices=[rung.name for rung in rungs()])
     arguments = cli.parse_args(argv)
@@ -141,7 +141,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def names() -> Iterator[str]:
-    """Of the rungs, the lowest first."""
+    """The names of the rungs, lowest first."""
     return (rung.name for rung in rungs())
 
 

@@ -1,10 +1,10 @@
-"""Whole networks on a GPU against eager mode and torch.compile, and that they are right.
+"""Whole networks on a GPU: their correctness, and their speed against eager mode and torch.compile.
 
 python -m benchmarks.gpu.networks [--seconds 120] [--out FOLDER] [--resume]
 
-Latency of calls as a user makes them: of taskmap with CUDA graphs, of eager mode, and of torch.compile by default and
-with max-autotune, which uses CUDA graphs as well. Where the time does not suffice to compile for one of them, the
-record says so; with --resume a later call goes on.
+Latency of ordinary calls: of taskmap with CUDA graphs, of eager mode, and of torch.compile by default and
+with max-autotune, which uses CUDA graphs as well. If there is no time to compile for one of them, the
+record says so; with --resume a later call continues.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def tolerance(self) -> float:
-        """Of the relative error against float64."""
+        """The tolerance of the relative error against float64."""
         return 1e-3 if self.dtype == torch.float32 and not self.tf32 else 3e-2
 
     @property
@@ -70,14 +70,14 @@ class Setting:
 
 
 def settings() -> Iterator[Setting]:
-    """Batch 1 first: the most telling."""
+    """The settings, batch 1 first, because it says most."""
     kinds = ((torch.float16, False), (torch.float32, True), (torch.float32, False))
     for batch, (dtype, tf32), name in product((1, 8), kinds, NAMES):
         yield Setting(name, batch, dtype, tf32)
 
 
 def measure(setting: Setting, seed: int, deadline: Deadline) -> dict[str, Any]:
-    """One network as a record; ``ratio`` is the speed against the best of PyTorch's that were measured."""
+    """One network as a record; ``ratio`` is the speed against PyTorch's best measured mode."""
     torch._dynamo.reset()
     torch.set_float32_matmul_precision("high" if setting.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = setting.tf32
@@ -156,7 +156,7 @@ def _moved(value: Any, dtype: torch.dtype) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where a result is wrong; LOST where a kernel has ended the GPU's context."""
+    """The command: 0, or 1 if a result is wrong; LOST if a kernel has ended the GPU's context."""
     cli = part_options(__doc__, 150.0, "network", 120.0)
     cli.add_argument("--seed", type=int, default=0)
     arguments = cli.parse_args(argv)

@@ -37,13 +37,13 @@ class Part:
 
 
 def ladder() -> list[Part]:
-    """One part a rung."""
+    """One part per rung."""
     module = (*MODULE, "benchmarks.gpu.ladder", "--rung")
     return [Part(f"ladder: {rung}", (*module, rung), 0.02, "gpu_ladder", most=RUNG_SECONDS) for rung in RUNGS]
 
 
 def parts() -> list[Part]:
-    """Behind the ladder."""
+    """The parts after the ladder."""
 
     def section(name: str, share: float) -> Part:
         return Part(name, (*MODULE, "benchmarks.gpu.kernels", "--section", name), share, f"gpu_{name}")

@@ -1,4 +1,4 @@
-"""A plugin of pytest that has tests of the simulator run their kernels on the GPU instead.
+"""A pytest plugin that makes tests of the simulator run their kernels on the GPU instead.
 
 python -m pytest -p benchmarks.gpu.plugin tests/backend/sim/test_instructions.py
 """
@@ -17,7 +17,7 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)(a?)")
 
 
 def pytest_configure() -> None:
-    """Before any test is collected: tests take the function by its name."""
+    """Before any test is collected, because tests import the function by name."""
     simulator.run = hardware.run
 
 
@@ -26,7 +26,7 @@ _SIMULATOR_ONLY = re.compile(r"\bSimulationError\b|\)\.counters\b|\b(?:report|fo
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Passes over what is written for a GPU that this one is not, and what only a simulator can say."""
+    """Skips tests for another GPU, and those that only a simulator can answer."""
     function = getattr(item, "function", None)
     if function is not None and _SIMULATOR_ONLY.search(inspect.getsource(function)):
         pytest.skip("a GPU does not say what the simulator does")

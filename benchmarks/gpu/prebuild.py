@@ -1,4 +1,4 @@
-"""Compiles what `make gpu` runs, on a machine without a GPU, into a store that travels with the checkout.
+"""Compiles the kernels of `make gpu` on a machine without a GPU, into a store that travels with the checkout.
 
 python -m benchmarks.gpu.prebuild [--gpu H200 H100] [--store gpu-kernels] [--only PART[/CASE] ...] [--minutes 60]
 
@@ -51,7 +51,7 @@ Work = tuple[str, Callable[[], object]]
 
 @dataclass(slots=True, eq=False)
 class Uncomputed:
-    """A program of which only the calls of PyTorch are made."""
+    """A program that only makes its calls to PyTorch."""
 
     program: Program
     runs: deque[TimedRun] = field(init=False, default_factory=deque)
@@ -70,7 +70,7 @@ class Uncomputed:
 
 @dataclass(frozen=True, slots=True)
 class Compiling(AbsentGpu):
-    """A GPU that is not here, whose kernels are compiled and nothing more."""
+    """An absent GPU, whose kernels are only compiled."""
 
     def builder(self) -> CompilingBuilder:  # type: ignore[override]
         """A builder that compiles the kernels of one graph."""
@@ -84,7 +84,7 @@ class CompilingBuilder(CompiledKernels):
     compiler: CudaCompiler
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
-        """Programs of nothing."""
+        """Programs without native code."""
         made = self.compiler.finish(show)
         return LoadedPrograms(
             {p: Uncomputed(p) for p in programs}, None, {s: binary.resources for s, binary in made.items()}
@@ -92,7 +92,7 @@ class CompilingBuilder(CompiledKernels):
 
 
 def session(target: Target, options: Options, device: torch.device) -> Session:
-    """As the session of a GPU ``target`` would be, which need not be here."""
+    """A session like that of a GPU ``target``, which need not be present."""
     target = with_precision(target, options)
     store = KernelStore(suffix=SUFFIX)
     platform = Compiling(options, target, find_cuda_toolchain(target.isa, fast_math=options.fast_math), store)
@@ -100,7 +100,7 @@ def session(target: Target, options: Options, device: torch.device) -> Session:
 
 
 def here(target: Target) -> None:
-    """This process compiles for ``target`` whatever it is told to run, and draws nothing."""
+    """Within the block this process only compiles for ``target`` instead of running, and draws no numbers."""
 
     def undrawn(*shape: int, dtype: torch.dtype = torch.float16, scale: float = 1.0) -> torch.Tensor:
         return torch.empty(*shape, dtype=dtype)
@@ -114,7 +114,7 @@ def here(target: Target) -> None:
 
 
 def works(target: Target) -> Iterator[Work]:
-    """In the order in which `make gpu` needs them."""
+    """The work, in the order in which `make gpu` needs it."""
     for rung in ladder.rungs():
         yield f"ladder/{rung.name}", rung.run
     for section, every in cases.SECTIONS.items():
@@ -149,7 +149,7 @@ def _network(setting: networks.Setting) -> None:
 
 
 def build(target: Target, only: Sequence[str], deadline: Deadline) -> tuple[int, list[str]]:
-    """Compile what ``only`` names, or all; how much was done, and what was left for want of time."""
+    """Compile the parts in ``only``, or all; returns the amount done, and the rest for which time was lacking."""
     here(target)
     chosen = [(n, w) for n, w in works(target) if not only or any(_matches(n, pattern) for pattern in only)]
     by_threads = [(n, w) for n, w in chosen if n.startswith(("corners/", "instructions/"))]
@@ -176,7 +176,7 @@ def _built(name: str, work: Callable[[], object], deadline: Deadline) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where time did not suffice."""
+    """The command: 0, or 1 if time ran out."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--gpu", nargs="+", default=["H200", "H100"], help="products that taskmap knows by name")
     cli.add_argument("--store", type=Path, default=ROOT / "gpu-kernels")

@@ -29,8 +29,8 @@ _EVERY = 1.0  # seconds between writes of all rows: of a thousand quick cases, a
 class Record:
     """Rows by name. ``runs``: the conditions of each process that added some, to which a row's "run" is an index.
 
-    ``only``: patterns of the cases that are wanted, all where there are none. ``kernels``: how many kernels this
-    process has compiled, and found in its store.
+    ``only``: patterns of the wanted cases; empty for all. ``kernels``: the numbers of kernels that this
+    process has compiled and found in its store.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class Record:
 
     @classmethod
     def begun(cls, path: Path, conditions: dict[str, Any], *, resume: bool) -> Record:
-        """An empty record; or, to ``resume``, what is in the file, where that was measured of the same code."""
+        """An empty record; or, to ``resume``, the file's contents, if they were measured with the same code."""
         path.parent.mkdir(parents=True, exist_ok=True)
         close(path, ENDED)
         found: dict[str, Any] = _read(path) if resume else {}
@@ -65,7 +65,7 @@ class Record:
         return not self.only or any(fnmatchcase(name, pattern) for pattern in self.only)
 
     def begin(self, name: str) -> None:
-        """Says what comes now, so that it is not tried again where it ends the process."""
+        """Announces a case, so that it is not tried again if it ends the process."""
         if self._written == 0:
             self.write()
         _now(self.path).write_text(name, encoding="utf-8")
@@ -81,7 +81,7 @@ class Record:
         _now(self.path).unlink(missing_ok=True)
 
     def write(self) -> None:
-        """As JSON, in the place of what is there."""
+        """Replace the file by the record as JSON."""
         if self.kernels is not None and self.runs:
             compiled, found = self.kernels()
             self.runs[-1]["kernels"] = {"compiled": compiled, "found": found}
@@ -90,12 +90,12 @@ class Record:
 
     @property
     def status(self) -> int:
-        """The exit status: WRONG where a result is wrong, or a case failed."""
+        """The exit status: WRONG if a result is wrong or a case failed."""
         return 0 if all(row["right"] for row in self.rows) else WRONG
 
 
 def close(path: Path, why: str, *, failed: bool = True) -> str:
-    """Say in a record why the process ended that wrote it. The case that it was at; nothing where it was at none.
+    """Record why the writing process ended. Returns its current case, if any.
 
     ``failed``: otherwise the case counts as not begun.
     """
@@ -124,12 +124,12 @@ def failures(path: Path) -> list[Row]:
 
 
 def _now(path: Path) -> Path:
-    """The file that names the case that a process is at."""
+    """The file that names a process's current case."""
     return path.with_suffix(".now")
 
 
 def _journal(path: Path) -> Path:
-    """The rows since all were written, one a line."""
+    """The rows added since the file was written, one per line."""
     return path.with_suffix(".rows")
 
 
@@ -172,7 +172,7 @@ def measure_each(
     is_lost: Callable[[], bool],
     show: Callable[[Row], None],
 ) -> bool:
-    """Every case that is not in the record, by name, until the time is ``over``; what is left then is named there.
+    """Every case that is not in the record, by name, until the time is ``over``; the remaining cases are named there.
 
     ``is_lost`` says whether a kernel has ended the GPU's context: then the process can do no more, and this is False.
     """
@@ -196,7 +196,7 @@ def left_of(record: Record, cases: Iterable[tuple[str, Callable[[], Row]]]) -> I
 
 
 def measured(record: Record, name: str, measure: Callable[[], Row], is_lost: Callable[[], bool]) -> bool:
-    """One case, watched; whether the process can go on."""
+    """Measure one case, watched; true if the process can continue."""
     record.begin(name)
     record.watchdog.arm()
     try:

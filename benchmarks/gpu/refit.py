@@ -1,4 +1,4 @@
-"""Fits the cost model's rates to what a run has measured, and says which defaults would change; needs no GPU.
+"""Fits the cost model's rates to a run's measurements, and lists the defaults that would change; needs no GPU.
 
 python -m benchmarks.gpu.refit [--out FOLDER]
 """
@@ -49,7 +49,7 @@ def measured(out: Path) -> tuple[Target | None, list[Seen]]:
 
 
 def fitted(out: Path) -> Fit | None:
-    """The fit of what is in the folder, written beside it; None where there is nothing to fit to."""
+    """The fit to the folder's measurements, written beside them; None if there are none."""
     target, seen = measured(out)
     fit = refit(seen, target) if target is not None else None
     if fit is not None:
@@ -59,7 +59,7 @@ def fitted(out: Path) -> Fit | None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where nothing was measured."""
+    """The command: 0, or 1 if nothing was measured."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--out", type=Path, default=Path("gpu-results"))
     fit = fitted(cli.parse_args(argv).out)

@@ -1,4 +1,4 @@
-"""Runs the parts of `make gpu`: each is a process, begun again behind the case that ended it, while time is left."""
+"""Runs the parts of `make gpu`: each is a process, restarted after the case that ended it while time is left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Limits:
 
 
 def run(part: Part, seconds: float, limits: Limits) -> Outcome:
-    """Run a part in at most so many seconds. A process that ends at a case, by a signal, by its watchdog or because the
+    """Run a part within this many seconds. A process that ends at a case, by a signal, by its watchdog or because the
     GPU's context is lost, is followed by another one behind that case.
     """
     seconds = min(seconds, part.most)

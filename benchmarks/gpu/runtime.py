@@ -43,7 +43,7 @@ class Place:
     compile: Callable[..., Function]
 
     def randn(self, *shape: int) -> torch.Tensor:
-        """Standard normal numbers there."""
+        """Standard normal numbers on the device."""
         return torch.randn(*shape, device=self.device)
 
 
@@ -53,7 +53,7 @@ def on_gpu(device: torch.device) -> Place:
 
 
 def sizes_are_recorded_one_by_one(place: Place) -> None:
-    """CUDA graphs of several sizes of one dynamic dimension: whatever is replayed is of the size that is asked for."""
+    """CUDA graphs of several sizes of one dynamic dimension: every replay has the requested size."""
     with torch.no_grad():
         function = place.compile(_softmax, dynamic=True)
         for n in (3, 40, 3, 40, 3, 40, 1000, 1000, 1000, 7):
@@ -71,7 +71,7 @@ def operators_of_pytorch_are_recorded(place: Place) -> None:
 
 
 def results_are_kept(place: Place) -> None:
-    """No later call writes into what an earlier one gave."""
+    """No later call overwrites an earlier call's results."""
     with torch.no_grad():
         function = place.compile(_softmax)
         inputs = [place.randn(16, 64) for _ in range(6)]
@@ -80,7 +80,7 @@ def results_are_kept(place: Place) -> None:
 
 
 def parameters_change(place: Place) -> None:
-    """In place, and to other memory."""
+    """Parameters change in place, and move to other memory."""
     layer = nn.Linear(64, 48).eval().to(place.device)
     x = place.randn(9, 64)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def parameters_change(place: Place) -> None:
 
 
 def an_index_out_of_range_is_reported(place: Place) -> None:
-    """By a later call, once."""
+    """A later call reports it, once."""
     table = nn.Embedding(20, 16).eval().to(place.device)
     good, bad = (torch.tensor([3, n], device=place.device) for n in (19, 20))
     with torch.no_grad():
@@ -111,7 +111,7 @@ def an_index_out_of_range_is_reported(place: Place) -> None:
 
 
 def streams_are_kept_to(place: Place) -> None:
-    """Work goes behind that of the stream that is current, which is not the default one."""
+    """Work is queued on the current stream, which is not the default one."""
     with torch.no_grad():
         function = place.compile(_softmax)
         for _ in range(3):
@@ -168,7 +168,7 @@ def a_users_graph_holds_a_warm_function(place: Place) -> None:
 
 
 def every_device_runs_its_graphs(place: Place) -> None:
-    """While another one is current."""
+    """Every device works while another one is current."""
     for index in range(torch.cuda.device_count()):
         there = on_gpu(torch.device("cuda", index))
         with torch.cuda.device((index + 1) % torch.cuda.device_count()), torch.no_grad():
@@ -179,7 +179,7 @@ def every_device_runs_its_graphs(place: Place) -> None:
 
 
 def much_shared_memory_is_asked_for(place: Place) -> None:
-    """A block with 96 KiB."""
+    """A block with 96 KiB of shared memory."""
     body = """extern "C" __global__ void __launch_bounds__(256) much(tm_global<const float> a, tm_global<float> b)
 {
   tm_shared<float> s = tm_shared_at<float>(0, 24576);
@@ -195,7 +195,7 @@ def much_shared_memory_is_asked_for(place: Place) -> None:
 
 
 def no_memory_left_is_an_error(place: Place) -> None:
-    """Of ours, and of PyTorch's class; later calls work."""
+    """The error is taskmap's and of PyTorch's class; later calls work."""
     function = place.compile(_outer)
     with torch.no_grad(), _raises(DeviceMemoryError):
         function(place.randn(500_000))
@@ -309,7 +309,7 @@ def _crash() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where something is wrong; LOST where a kernel has ended the GPU's context."""
+    """The command: 0, or 1 if something is wrong; LOST if a kernel has ended the GPU's context."""
     cli = part_options(__doc__, 60.0, "check", 60.0)
     cli.add_argument("--crash", action="store_true", help="run a kernel that ends the GPU's context, and nothing else")
     arguments = cli.parse_args(argv)

@@ -26,20 +26,20 @@ def files() -> list[str]:
 
 
 class Watched:
-    """Records each test, passes over those that an earlier process has run, and stops when the time is over."""
+    """Records each test, skips those that an earlier process has run, and stops when time is up."""
 
     def __init__(self, record: Record, deadline: Deadline) -> None:
         self.record, self.deadline, self.lost = record, deadline, False
         self._failed = ""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Before the first test."""
+        """Called before the first test."""
         record = self.record
         items[:] = [item for item in items if record.wants(item.nodeid) and not record.has(item.nodeid)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """In the place of a test that there is no time or no GPU for."""
+        """Replaces a test for which there is no time or no GPU."""
         if not self.deadline.over() and not self.lost:
             return None
         self.record.skipped.append(item.nodeid)
@@ -66,7 +66,7 @@ class Watched:
 
 
 def main(argv: list[str] | None = None, tests: list[str] | None = None) -> int:
-    """The command: 0, or WRONG where a test fails; LOST where a kernel has ended the GPU's context."""
+    """The command: 0, or WRONG if a test fails; LOST if a kernel has ended the GPU's context."""
     cli = part_options(__doc__, 60.0, "test")
     arguments = cli.parse_args(argv)
     record = record_of(arguments, "gpu_kernels", lambda: GpuConditions.now(0, "the tests' own", "float64").to_dict())

@@ -1,8 +1,8 @@
-"""Timing on a GPU: interleaved, over inputs that together exceed the L2 cache, at the clocks that have settled.
+"""Timing on a GPU: interleaved, over inputs that together exceed the L2 cache, at settled clocks.
 
 Of a kernel, every engine's calls are recorded as one CUDA graph, so that the time of Python and of launching stays out.
-Of a network, calls are made as a user makes them. In each round all engines take turns in an order drawn anew; what is
-compared is the ratio within a round. The measuring thread stays on one core of the CPU.
+A network is called as by a user. In each round all engines take turns in random order; the figure
+compared is the ratio within a round. The measuring thread stays on one CPU core.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTLE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call: median and quartiles over ``n`` rounds. graphed: whether it was replayed from a graph."""
+    """Seconds of one call: median and quartiles over ``n`` rounds. graphed: it was replayed from a graph."""
 
     median: float
     low: float
@@ -42,7 +42,7 @@ class Timing:
 
     @classmethod
     def of(cls, seconds: Sequence[float], graphed: bool) -> Timing:
-        """Of at least two rounds."""
+        """The timing of at least two rounds."""
         low, median, high = statistics.quantiles(seconds, n=4)
         return cls(median, low, high, len(seconds), graphed)
 
@@ -98,7 +98,7 @@ def _refuse_equal(seconds: Mapping[str, Sequence[float]]) -> None:
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """This thread stays on one core inside, where the system allows it."""
+    """Within the block this thread stays on one core, if the system allows it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

@@ -1,4 +1,5 @@
-"""Ends a process that hangs in a call of the GPU's driver, from a thread in C, which needs no interpreter's lock."""
+"""Ends a process that hangs in a call of the GPU's driver, from a thread in C, which does not need the
+interpreter's lock."""
 
 from __future__ import annotations
 
@@ -15,21 +16,22 @@ CASE_SECONDS = 20.0
 
 
 class Watchdog:
-    """After some seconds without a word, writes all threads' stacks to ``path`` and ends the process with status 1."""
+    """After some seconds without a sign of life, writes all threads' stacks to ``path`` and ends the process with
+    status 1."""
 
     def __init__(self, path: Path | None, seconds: float = CASE_SECONDS) -> None:
         self._path, self.seconds = path, seconds
         self._file: TextIO | None = None
 
     def arm(self, seconds: float | None = None) -> None:
-        """From now on, at most so many seconds; in place of what was armed before."""
+        """Allow this many seconds from now on; replaces the previous limit."""
         if self._file is None and self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._path.open("w", encoding="utf-8")
         faulthandler.dump_traceback_later(seconds or self.seconds, exit=True, file=self._file or sys.stderr)
 
     def disarm(self) -> None:
-        """Nothing is waited for, and nothing was written."""
+        """Stop watching; nothing was written."""
         faulthandler.cancel_dump_traceback_later()
         if self._file is not None and self._path is not None:
             self._file.close()
