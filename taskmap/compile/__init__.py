@@ -2,7 +2,8 @@
 
 Reading order:
 
-    driver             the stages in order: import, passes, plan, kernels, programs; Session and Compilation
+    driver             the stages in order: import, passes, plan, kernels, programs; Compile and Compilation
+    session            state shared by compilations with the same options
     task_store         generated C of tasks, kept between processes
     unfuse             takes a group apart that no schedule accepts as a whole
     random_order       random operators run in the model's order

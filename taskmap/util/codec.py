@@ -107,7 +107,7 @@ def _lone(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """How a value is written as JSON and read back, where it is validated.
+    """The JSON form of a value: writes it, and reads it back with validation.
 
     name: of the field of a record that holds it, where JSON calls it otherwise. default: value that a record leaves
     out.
