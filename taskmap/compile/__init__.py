@@ -2,8 +2,8 @@
 
 Reading order:
 
-    driver             the stages in order: import, passes, plan, kernels, programs; Compile and Compilation
-    session            state shared by compilations with the same options
+    driver             the stages in order: import, passes, plan, kernels, programs
+    session            state shared by compilations with the same options, and the record of each
     task_store         generated C of tasks, kept between processes
     unfuse             takes a group apart that no schedule accepts as a whole
     random_order       random operators run in the model's order
