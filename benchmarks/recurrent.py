@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN beside ONNX Runtime and eager: latency in interleaved rounds, the time to compile, errors to f64.
+"""LSTM, GRU and RNN, compared with ONNX Runtime and eager: latency in interleaved rounds, compile time, errors to f64.
 
 The results file is written anew after each case; ``--resume`` keeps what it holds from the same conditions. 180 cases
 take about 15 minutes.
@@ -98,7 +98,7 @@ def measured(case: Case, seed: int, threads: int, protocol: Protocol, probe: Pro
 
 
 def _error(result: Any, exact: Any) -> float:
-    """The largest difference; what ONNX lays out as [steps, directions, batch, units] is put in PyTorch's order."""
+    """The largest difference; ONNX's layout [steps, directions, batch, units] is converted to PyTorch's."""
     if result.ndim == 4:
         result = result.transpose(0, 2, 1, 3)
     return float(abs(result.reshape(exact.shape) - exact).max())

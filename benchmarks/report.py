@@ -1,4 +1,4 @@
-"""Command line, tables, checks and JSON that all benchmarks share."""
+"""Command line, tables, checks and JSON, shared by all benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A figure beside the bound it should keep."""
+    """A figure and its bound."""
 
     name: str
     value: float
@@ -29,7 +29,7 @@ class Check:
 
     @property
     def met(self) -> bool:
-        """False for NaN too."""
+        """True if the bound is kept; false for NaN, too."""
         return self.value <= self.bound if self.at_most else self.value >= self.bound
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Report:
         return "\n".join(parts)
 
     def enter(self, found: dict[str, Any], row: tuple[str, ...], out: Path) -> None:
-        """Add what one case gave, show its row, and write all so far to ``out``: an end at any moment loses no case."""
+        """Add one case's results, show its row, and write all so far to ``out``, so that a killed run loses no case."""
         self.data.append(found)
         self.rows.append(row)
         print(" | ".join(row), file=sys.stderr, flush=True)
@@ -94,7 +94,7 @@ class Report:
         return path
 
     def finish(self, arguments: argparse.Namespace) -> int:
-        """Prints, writes, and returns the exit status: 1 where `--check` was given and a bound was missed."""
+        """Prints, writes, and returns the exit status: 1 if `--check` was given and a bound was missed."""
         print(self, flush=True)
         print(f"written to {self.write(arguments.out)}\n", flush=True)
         return int(arguments.check and not all(check.met for check in self.checks))
@@ -113,7 +113,7 @@ def earlier(path: Path, conditions: Conditions) -> dict[str, dict[str, Any]]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
+    """Replace NaN and infinities, which JSON lacks, by null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -122,7 +122,7 @@ def _finite(value: Any) -> Any:
 
 
 def parser(description: str, rounds: int, engines: Sequence[str]) -> argparse.ArgumentParser:
-    """The options that every benchmark has, with this benchmark's defaults."""
+    """The options of every benchmark, with this benchmark's defaults."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument("--seed", type=int, default=0, help="of weights, inputs and the order of windows")
     made.add_argument("--threads", type=int, default=2, help="threads of every engine")

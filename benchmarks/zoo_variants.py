@@ -92,7 +92,7 @@ def fused(entry: Entry, folder: Path) -> Entry:
 
 
 def optimised(entry: Entry, folder: Path) -> Entry:
-    """As the runtime writes its graph after its own extended optimisations."""
+    """The graph as the runtime writes it after its extended optimisations."""
     made = _variant(entry, folder, "optimised", entry.allowed)
     ort: Any = import_module("onnxruntime")
     options = ort.SessionOptions()
@@ -114,7 +114,7 @@ VARIANTS: dict[str, tuple[Make, ...]] = {
 
 
 def variants(entry: Entry, folder: Path) -> list[Entry]:
-    """The entry, and what the tools make of it."""
+    """The entry, and its variants."""
     for name in ("root", "onnxruntime"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return [entry, *(make(entry, folder) for make in VARIANTS[entry.name])]

@@ -1,4 +1,4 @@
-"""A CUDA kernel of one's own as an operator of PyTorch, with or without a GPU: python examples/cuda_custom_op.py
+"""A custom CUDA kernel as a PyTorch operator, with or without a GPU: python examples/cuda_custom_op.py
 
 The kernel is written in script. On CUDA tensors it is compiled and launched on PyTorch's stream; on CPU tensors the
 same CUDA C++ runs in the simulator. The operator works in eager mode and inside torch.compile, with any backend.
@@ -22,7 +22,7 @@ EPSILON = 1e-6
 
 @kernel(grid=(ceil_div(rows, 4),), threads=128)
 def rms_norm_kernel(x: f32[rows, columns], weight: f32[columns], y: f32[rows, columns]):
-    """Each warp normalises a row. Reads beyond the edge are 0, writes beyond it are left out."""
+    """Each warp normalises a row. Reads beyond the edge give 0; writes beyond it are skipped."""
     row, lane = block.x * 4 + thread // 32, thread % 32
     total = register(f32[1], init=0.0)
     for step in range(ceil_div(columns, 32)):

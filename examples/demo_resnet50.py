@@ -24,7 +24,7 @@ MOST = 4.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command: 0, or 1 where the compiled model is not as accurate as it should be."""
+    """The command: 0, or 1 if the compiled model is less accurate than it should be."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     cli.add_argument("--threads", type=int, default=2)
     cli.add_argument("--rounds", type=int, default=7, help="windows that eager and the compiled model get each")

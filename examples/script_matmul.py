@@ -1,6 +1,6 @@
 """A matrix product written in script, compiled for this CPU, compared with torch: python examples/script_matmul.py
 
-The kernel says what is computed where; which vector instruction does it is looked up in the instruction table.
+The kernel says what is computed where; the vector instruction is looked up in the instruction table.
 """
 # mypy: ignore-errors
 # pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportArgumentType=false
@@ -31,7 +31,7 @@ def whole_tile(a, b, c, row, column):
 
 @script
 def part_of_tile(a, b, c, row, column):
-    """A tile that the edge of the matrix cuts: a product of symbolic size, which lowering cuts into smaller tiles."""
+    """A tile cut by the edge of the matrix: a product of symbolic size, which lowering divides into smaller tiles."""
     rows, columns = minimum(m - row, ROWS), minimum(n - column, COLUMNS)
     for i in range(rows):
         for j in range(columns):

@@ -1,10 +1,10 @@
-"""Tuning matrix products on a Dask cluster, one of whose workers dies meanwhile.
+"""Tuning matrix products on a Dask cluster, one of whose workers dies in between.
 
 pip install taskmap[dask]
 python examples/tune_on_a_cluster.py
 
-A scheduler's address as the argument uses that cluster instead of a local one. Whatever a worker measures, or leaves
-undone when it dies, the records end in this machine's tuning cache, where compilations find them.
+With a scheduler's address as its argument, the example uses that cluster instead of a local one. Whatever a worker
+measures, or leaves undone when it dies, all records go to this machine's tuning cache, where compilations find them.
 """
 
 import sys

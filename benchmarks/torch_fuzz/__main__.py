@@ -2,10 +2,10 @@
 
     python -m benchmarks.torch_fuzz --count 20000 --seed 0 --target cpu --resume
 
-Each failure is reduced to the smallest program that fails alike and written as a script that shows it. The counts go to
+Each failure is reduced to the smallest program that fails in the same way and written as a script. The counts go to
 a file after every twenty programs; --resume goes on from there. Of the verdicts, "rounding" is a difference that noise
 of a few units in the last place explains, "refused by eager" a program that eager does not run either, and "PyTorch's
-own" one that the backend aot_eager gets wrong alike.
+own" one that the backend aot_eager gets wrong in the same way.
 """
 
 from __future__ import annotations

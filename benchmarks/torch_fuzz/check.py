@@ -66,7 +66,7 @@ def _taskmap(function: Callable[..., Any], program: Program, target: str) -> Cal
 
 
 def _other(function: Callable[..., Any], program: Program) -> Callable[..., Any]:
-    """A backend of PyTorch itself that shares Dynamo and AOTAutograd with taskmap, and nothing behind them."""
+    """A backend of PyTorch itself that shares only Dynamo and AOTAutograd with taskmap."""
     return torch.compile(function, backend="aot_eager", dynamic=program.dynamic)
 
 

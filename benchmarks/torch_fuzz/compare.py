@@ -1,4 +1,4 @@
-"""Two runs of a program beside each other."""
+"""Compares two runs of a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Difference:
 
 
 def differences(want: Run, got: Run) -> list[Difference]:
-    """Everything that tells ``got`` from ``want``, rounding excepted."""
+    """All differences between ``got`` and ``want``, except rounding."""
     if len(want.results) != len(got.results):
         return [Difference("type", "all results", f"{len(got.results)} for {len(want.results)}")]
     found: list[Difference] = []

@@ -133,7 +133,7 @@ def _steps(scope: Scope, wanted: int) -> list[str]:
 
 
 def _step(scope: Scope, operator: Operator) -> str | None:
-    """One more line, taken by eager in every call; None when the operator does not apply."""
+    """One more line, accepted by eager in every call; None when the operator does not apply."""
     try:
         text = operator.write(scope, scope.pick(operator.accepts))
     except (NoChoiceError, IndexError, ValueError, RuntimeError):  # RuntimeError: a view that autograd has given up
@@ -168,7 +168,7 @@ def _marks(names: list[str], inputs: list[Tensor]) -> tuple[tuple[str, int], ...
 
 
 def _results(draw: random.Random, scope: Scope, lines: list[str]) -> tuple[str, ...]:
-    """Most of what no line uses, so that little is dead, and a few others, arguments included."""
+    """Most values that no line uses, so that little code is dead, and a few others, including arguments."""
     used = set(re.findall(r"\b[vx]\d+\b", " ".join(line.split(" = ", 1)[-1] for line in lines)))
     results = [n for n in scope.names if n not in used and n not in scope.inputs and draw.random() < 0.8]
     for _ in range(draw.choice((0, 0, 1, 1, 2))):

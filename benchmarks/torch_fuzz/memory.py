@@ -10,12 +10,12 @@ from benchmarks.torch_fuzz.scope import NoChoiceError, Scope, any_, exactly, ful
 
 
 def _indices(s: Scope, x: str, axis: int, count: str) -> str:
-    """Whole numbers below the size of an axis, of which some are negative in subscripts."""
+    """Whole numbers below the size of an axis, some of them negative in subscripts."""
     return f"(torch.arange({count}) * {s.one_of(1, 2, 3)} + {s.one_of(0, 1)}) % {s.size(x, axis)}"
 
 
 def _made(s: Scope, x: str, axis: int) -> str:
-    """Indices out of a value of the program where one serves: data that no compiler knows."""
+    """Indices from a value of the program if one is suitable: data unknown to compilers."""
     try:
         data = s.pick(exactly(1, lambda t: not t.dtype.is_floating_point and t.dtype != torch.bool and t.numel() > 0))
         return f"({data}.long() % {s.size(x, axis)})"
@@ -39,7 +39,7 @@ def _gather(s: Scope, x: str) -> str:
 
 
 def _scatter(s: Scope, x: str) -> str:
-    """Into places that differ, where the order of writes would show."""
+    """Write to distinct places, so that the order of writes does not matter."""
     axis = s.axis(x)
     place = f"torch.zeros_like({x}, dtype=torch.long).narrow({axis}, 0, 1) + {s.one_of(0, 1)} % {s.size(x, axis)}"
     return f"{x}.scatter({axis}, {place}, {s.one_of(0, 1, 2)})"

@@ -1,6 +1,6 @@
 """Inputs of programs: random numbers of any type, with the values that arithmetic treats differently.
 
-The source of `numbers` stands in every program that is printed, so it uses nothing but torch.
+The source of `numbers` is part of every printed program, so it uses only torch.
 """
 
 from __future__ import annotations

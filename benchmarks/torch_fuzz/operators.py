@@ -12,7 +12,7 @@ Write = Callable[[Scope, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Writes one line about a tensor that it accepts: an expression, or a statement where ``results`` is 0."""
+    """Writes one line about a tensor that it accepts: an expression, or a statement if ``results`` is 0."""
 
     accepts: Accepts
     write: Write

@@ -26,7 +26,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function of tensors, and the calls that are made of it.
+    """A function of tensors, and calls of it.
 
     lines: assignments of one or more names, and statements without a result. results: the names that are returned.
     calls: the values of the sizes a, b, c at each call. dynamic: None, or what torch.compile is told. mark: dimensions

@@ -1,4 +1,4 @@
-"""The smallest program that fails in the same way: greedy, one simplification at a time, until none serves."""
+"""The smallest program that fails in the same way: greedy, one simplification at a time, until none applies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reduce(program: Program, verdict: Verdict, check: Callable[[Program], Verdic
 
 
 def _alike(a: Verdict, b: Verdict) -> bool:
-    """Errors are alike when they are of one class."""
+    """Two verdicts are alike if their errors have the same class."""
     if a.kind != "error":
         return True
     return _class(a) == _class(b)
@@ -44,7 +44,7 @@ def _class(verdict: Verdict) -> str:
 
 
 def simpler(program: Program) -> Iterator[Program]:
-    """Programs that are smaller by one thing, the largest steps first."""
+    """Programs that are smaller by one step, the largest steps first."""
     for k in reversed(range(len(program.results))):
         if len(program.results) > 1:
             yield _clean(replace(program, results=_without(program.results, k)))
@@ -103,7 +103,7 @@ def _without_line(program: Program, k: int) -> Iterator[Program]:
 
 
 def _clean(program: Program) -> Program:
-    """Without assignments that nothing uses."""
+    """The program without unused assignments."""
     lines: list[str] = []
     used = " ".join(program.results)
     for line in reversed(program.lines):

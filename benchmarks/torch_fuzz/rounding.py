@@ -1,4 +1,4 @@
-"""Differences that rounding explains: beside a run in float64, and beside runs that are disturbed at every step.
+"""Differences that rounding explains: compared with a run in float64, and with runs disturbed at every step.
 
 A result is right when it is about as far from the float64 result as eager's is. Where programs compare, round or
 branch on values, or cancel, no bound follows from that: then eager itself is run with noise of a few units in the last
@@ -55,7 +55,7 @@ class Noise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def move(self, value: Tensor) -> None:
-        """In place, each place of memory once."""
+        """Add noise in place, once to each place of memory."""
         if value.numel() == 0 or any(k == 0 and n > 1 for n, k in zip(value.shape, value.stride(), strict=True)):
             return
         noise = torch.randn(value.shape, generator=self.generator, dtype=torch.float64)
@@ -131,7 +131,7 @@ def _range(t: Tensor) -> Tensor:
 
 
 def _near(program: Program, sizes: tuple[int, int, int], name: str, want: Tensor, got: Tensor) -> bool:
-    """As near to the float64 result as eager; what eager takes for NaN and float64 does not is eager's own error."""
+    """As near to the float64 result as eager is; a NaN in eager but not in float64 is eager's own error."""
     try:
         reference = dict(in_float64(program, sizes).named())[name]
     except Exception:  # types that no longer fit

@@ -19,7 +19,7 @@ class Run:
     grads: list[Tensor | None]
 
     def named(self) -> list[tuple[str, Any]]:
-        """Every value by a name that says what it is."""
+        """Every value by a descriptive name."""
         return [
             *((f"result {k}", r) for k, r in enumerate(self.results)),
             *((f"input {k}", x) for k, x in enumerate(self.inputs)),
@@ -28,7 +28,7 @@ class Run:
 
 
 def call(function: Callable[..., Any], inputs: list[Any], grad: bool) -> Run:
-    """Call, and with ``grad`` go back from a weighted sum of all results that have a gradient."""
+    """Call, and with ``grad`` differentiate a weighted sum of all results that have a gradient."""
     results = list(function(*inputs))
     if not grad:
         return Run(inputs, results, [])
@@ -39,7 +39,7 @@ def call(function: Callable[..., Any], inputs: list[Any], grad: bool) -> Run:
 
 
 def _weights(result: Tensor) -> Tensor:
-    """Numbers that every type of floating-point number has, so that all precisions have the same weights."""
+    """Numbers that every floating-point type represents exactly, so that all precisions have the same weights."""
     steps = torch.arange(result.numel(), dtype=torch.float64).mul(0.3).cos().mul(16).round().div(16)
     return steps.to(result.dtype).reshape(result.shape)
 

@@ -19,7 +19,7 @@ FEW_ELEMENTS = 4096
 
 
 class NoChoiceError(Exception):
-    """No value of the program serves."""
+    """No value of the program is suitable."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A process that checks programs, and may die or hang."""
+"""A process that checks programs, and may crash or hang."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Worker:
     """Checks programs in a process that is replaced when it dies, hangs, or has done many."""
 
     def __init__(self, target: str, seconds: int = CASE_SECONDS) -> None:
-        """``seconds``: of the processor, that one question may take."""
+        """``seconds``: processor time allowed for one request."""
         self.target = target
         self._seconds = seconds
         self._done = 0
@@ -40,7 +40,7 @@ class Worker:
         self._process: BaseProcess | None = None
 
     def generate(self, seed: int) -> Program | None:
-        """The program of a seed; None when PyTorch died of it."""
+        """The program of a seed; None if PyTorch crashed."""
         answer = self._ask(("generate", seed))
         return answer if isinstance(answer, Program) else None
 
@@ -109,7 +109,7 @@ def _serve(pipe: Connection, target: str) -> None:
 
 
 def _light() -> None:
-    """Leave out work of Dynamo's that no small program repays: it took a third of the time of a check.
+    """Skip work of Dynamo's that does not pay for small programs: it took a third of a check's time.
 
     A new program seldom repeats a fake operation; the latency of guards is measured after emptying the caches; and the
     garbage collector walks all of PyTorch.

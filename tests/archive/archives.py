@@ -19,7 +19,7 @@ UINT64, BF16 = int(TensorProto.UINT64), int(TensorProto.BFLOAT16)
 
 
 def kinds() -> onnx.ModelProto:
-    """Outputs of all kinds: computed, an input as it is, one result twice, known beforehand, without dimensions."""
+    """Outputs of all kinds: computed, an input as it is, one result twice, constant, without dimensions."""
     nodes = [
         helper.make_node("Gather", ["table", "i"], ["row"]),
         helper.make_node("Identity", ["x"], ["same"]),

@@ -1,4 +1,4 @@
-"""Archives give what the models give: without a compiler, without torch and onnx, byte for byte the same each time."""
+"""Archives give the models' results: without a compiler, torch or onnx, and with identical bytes each time."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, options: taskmap.Options) ->
 
 @pytest.mark.parametrize("batch", [1, 3, 4, 7])
 def test_one_archive_serves_all_sizes(files: Path, batch: int) -> None:
-    """Those with plans of their own, and all others."""
+    """Sizes with plans of their own, and all others."""
     x = np.random.default_rng(batch).standard_normal((batch, 8)).astype(np.float32)
     (got,) = taskmap.load(files / "mlp.taskmap")(x)
     (want,) = load_model(files / "mlp.onnx")(x)

@@ -71,7 +71,7 @@ class MemoryApi(FakeApi):
 
 @dataclass
 class Gpu:
-    """A GPU whose driver has the simulator execute the kernels that were compiled since it was made."""
+    """A GPU whose driver lets the simulator execute the kernels compiled since its creation."""
 
     api: MemoryApi
     sources: dict[str, CudaSource]
@@ -134,7 +134,7 @@ def numbers(*shape: int, dtype: Any = np.float32) -> Any:
 
 
 def test_an_archive_runs_through_the_driver(tmp_path: Path, gpu: Gpu) -> None:
-    """For all sizes of a dimension, and on memory that is used again."""
+    """For all sizes of a dimension, and on reused memory."""
     path = archived(mlp()[0], tmp_path / "m.taskmap", target="cuda", gpu="sm_90a")
     loaded = check(path, {"x": numbers(3, 8)})
     assert len(gpu.api.launches) == 6
@@ -273,7 +273,7 @@ def test_manifests_that_are_refused(tmp_path: Path, gpu: Gpu, change: Change, me
 
 
 def test_the_host_may_be_another(tmp_path: Path, gpu: Gpu) -> None:
-    """Machine code of a GPU does not ask which processor launches it."""
+    """GPU machine code does not depend on the processor that launches it."""
     path = archived(mlp()[0], tmp_path / "m.taskmap", target="cuda", gpu="sm_90a")
 
     def elsewhere(document: Any) -> None:
@@ -283,7 +283,7 @@ def test_the_host_may_be_another(tmp_path: Path, gpu: Gpu) -> None:
 
 
 def test_the_gpu_that_is_not_named(tmp_path: Path, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the one that is here, and without one what the simulator stands for."""
+    """The default is this machine's GPU, or else the simulator's default."""
     for api, isa in ((MemoryApi(), "sm_90a"), (MemoryApi(failures={"cuInit": "absent"}), "sm_80")):
         monkeypatch.setattr(archive_targets, "open_driver", lambda api=api: Driver(api))
         path = archived(mlp()[0], tmp_path / "m.taskmap", target="cuda")

@@ -1,4 +1,4 @@
-"""An archive does what its maker was told: the plans that are printed are accepted, all else is refused with them."""
+"""An archive accepts exactly the printed plans; it refuses everything else and lists them."""
 
 from __future__ import annotations
 

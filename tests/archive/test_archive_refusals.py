@@ -315,7 +315,7 @@ def test_manifests_that_are_none(archive: Path, tmp_path: Path, text: bytes, mes
 
 @pytest.mark.usefixtures("nothing_runs")
 def test_the_manifest_has_a_checksum_of_its_own(archive: Path, tmp_path: Path) -> None:
-    """A manifest that is not the one that the comment is of."""
+    """A manifest that differs from the one in the comment."""
     path = tmp_path / "model.taskmap"
     path.write_bytes(archive.read_bytes().replace(b'"batch"', b'"natch"'))
     assert "the manifest's checksum does not match" in refusal(path)
@@ -354,7 +354,7 @@ def test_plans_that_contradict_themselves(archive: Path, tmp_path: Path, change:
 
 
 def test_a_sequence_that_is_not_that_of_the_code(archive: Path, tmp_path: Path) -> None:
-    """The steps in another order, with everything else as it was."""
+    """The steps in another order, with everything else unchanged."""
 
     def swap(document: Any) -> None:
         document["plans"][1]["steps"].reverse()

@@ -1,4 +1,4 @@
-"""Writing an archive leaves the whole file or nothing; what cannot be archived is refused with every reason."""
+"""Writing an archive is atomic; models that cannot be archived are refused with every reason."""
 
 import errno
 import hashlib
@@ -38,7 +38,7 @@ BEFORE = b"what was there before"
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A file that is to be replaced."""
+    """A file to be replaced."""
     path = tmp_path / "model.taskmap"
     path.write_bytes(BEFORE)
     return path
@@ -50,7 +50,7 @@ def full(*_: object) -> None:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_full_disk_leaves_what_was_there(target: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
-    """On file systems that have files without names, and on those that have not."""
+    """On file systems with unnamed files, and on those without."""
     if named:
         monkeypatch.setattr(atomic_write, "_unnamed", lambda *_: None)
     monkeypatch.setattr(os, "fsync", full)

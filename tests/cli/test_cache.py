@@ -1,4 +1,4 @@
-"""`taskmap cache`: every action, for people and for machines, with exit codes that scripts can use."""
+"""`taskmap cache`: every action, as text and as JSON, with exit statuses for scripts."""
 
 import json
 import re

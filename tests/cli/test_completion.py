@@ -1,4 +1,4 @@
-"""Shells complete what the parsers have: nothing else, and nothing less."""
+"""Shells complete exactly the parsers' commands and options."""
 
 from __future__ import annotations
 

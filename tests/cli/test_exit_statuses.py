@@ -1,4 +1,4 @@
-"""Exit statuses of the tuning cache are those of docs/tune-and-share.md: 1 only where the page says what it means."""
+"""Exit statuses of the tuning cache are those of docs/tune-and-share.md: 1 only where the page documents it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANSWERS = {
 
 
 def documented() -> set[str]:
-    """The commands of which the page says what 1 means."""
+    """The commands for which the page documents the status 1."""
     table = PAGE.read_text(encoding="utf-8").partition("| command | 1 means |")[2]
     return {
         name for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"cache ([\w-]+)", row)

@@ -1,4 +1,4 @@
-"""Ctrl-C counts wherever it comes."""
+"""Ctrl-C works at every moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from taskmap.cli.interrupts import noticed
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """As in a terminal: what runs in the background of a shell ignores interrupts."""
+    """Restore interrupts as in a terminal, because background processes of a shell ignore them."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

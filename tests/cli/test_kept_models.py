@@ -1,4 +1,4 @@
-"""`taskmap run model.onnx` a second time: nothing is compiled, and a change of whatever it was made of is noticed."""
+"""`taskmap run model.onnx` a second time: nothing is compiled, and a change of any of its inputs is noticed."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def write(path: Path, scale: float, size: int | str = "n", external: bool = Fals
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that were written just now count as settled."""
+    """Treats files written just now as settled."""
     monkeypatch.setattr(kept_models, "_SETTLED_SECONDS", 0.0)
 
 

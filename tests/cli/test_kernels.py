@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def store(cache_dir: Path) -> KernelStore:
-    """Three objects of 1000 bytes, the first used longest ago; a fourth that nothing leads to."""
+    """Three objects of 1000 bytes, the first used longest ago, and a fourth, unreachable one."""
     made = KernelStore(cache_dir)
     for n in range(4):
         path = made.add_object(bytes([n]) * 1000)

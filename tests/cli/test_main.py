@@ -1,4 +1,4 @@
-"""The command line refuses what it does not have."""
+"""The command line refuses unknown commands and options."""
 
 import pytest
 

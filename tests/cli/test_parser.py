@@ -141,7 +141,7 @@ def test_what_is_no_shape_is_refused(text: str, capsys: pytest.CaptureFixture[st
 
 
 def test_options_mean_the_same_everywhere() -> None:
-    """--shape, --isa and --cache-dir are there wherever something is compiled, and say the same."""
+    """Every compiling command has --shape, --isa and --cache-dir, with the same help."""
     commands = tree()
     models = {name: commands[name].options for name in ("run", "compile", "explain", "tune")}
     operators = {name: node.options for name, node in commands["tune"].words.items()}

@@ -177,7 +177,7 @@ def test_bad_options(model: Path, capsys: Capture, more: list[str], said: str) -
 
 
 def test_a_folder_of_test_data(model: Path, tmp_path: Path, capsys: Capture) -> None:
-    """As ONNX keeps it: input_0.pb and so on; what else is in it is left alone."""
+    """ONNX's layout: input_0.pb and so on; other files in the folder are ignored."""
     arrays: list[Any] = [np.full((3, 4), 2, np.float32), np.array([1, 1], np.int64)]
     for n, x in enumerate(arrays):
         (tmp_path / f"input_{n}.pb").write_bytes(numpy_helper.from_array(x).SerializeToString())
@@ -187,7 +187,8 @@ def test_a_folder_of_test_data(model: Path, tmp_path: Path, capsys: Capture) -> 
 
 
 def test_outputs_of_any_name_are_saved(tmp_path: Path) -> None:
-    """Also "file", which np.savez would take for its own; a sequence tensor by tensor; what is no number not at all."""
+    """Also "file", which np.savez uses itself; a sequence is saved tensor by tensor; other values than numbers are
+    refused."""
     path = tmp_path / "out.npz"
     save_outputs(path, {"file": np.arange(3), "s": [np.ones(1), np.zeros(2)], "none": None})
     with np.load(path, allow_pickle=False) as saved:

@@ -147,7 +147,7 @@ def test_help_says_whom_to_trust(capsys: Capture) -> None:
 
 
 def test_archives_for_gpus(folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made without a GPU and refused where there is none; the simulator's run, and have no share of a roofline."""
+    """They are written without a GPU and refused without one; the simulator's run, and have no share of a roofline."""
 
     def absent() -> Any:
         raise NoDeviceError("there is no NVIDIA GPU", why="the driver sees none.")

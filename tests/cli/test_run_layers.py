@@ -83,7 +83,7 @@ def test_a_difference_of_fused_nodes_is_found_by_bisection(
 
 
 def wrong_after(first: str, wrong: set[str], alone: bool = False) -> run_layers.Run:
-    """A way to run models whose values ``wrong`` are; ``alone``: only in a model with one output."""
+    """A runner that gets the values ``wrong`` wrong; ``alone``: only in a model with one output."""
     pytest.importorskip("onnxruntime")
     right = run_layers.onnxruntime_run(None)
     assert first in wrong

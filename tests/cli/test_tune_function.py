@@ -1,4 +1,4 @@
-"""`taskmap tune module:function`: what may be named, what is refused, and that its operators are tuned."""
+"""`taskmap tune module:function`: accepted and refused names, and the tuning of their operators."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`taskmap tune model.onnx`: all its operators, symbolic sizes at what --shape says."""
+"""`taskmap tune model.onnx`: all its operators, with symbolic sizes from --shape."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Compilers and kernel stores that are not as they should be end in one clear error, or in the right answer."""
+"""Broken compilers and kernel stores lead to one clear error, or to the right result."""
 
 from __future__ import annotations
 

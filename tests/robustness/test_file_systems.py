@@ -1,4 +1,4 @@
-"""The tuning database on file systems that know no locks, share no memory, are full, or are only read."""
+"""The tuning database on file systems without locks or shared memory, and on full or read-only ones."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Imports that lie: foreign, malformed, huge. They are refused line by line, or do no harm."""
+"""Hostile imports: foreign, malformed, huge. They are refused line by line, or do no harm."""
 
 import hashlib
 import io
@@ -32,7 +32,7 @@ def content() -> dict[str, Any]:
 
 
 def line(changed: dict[str, Any]) -> str:
-    """A line with a checksum that is right: whoever writes lies can count."""
+    """A line with a correct checksum, which hostile writers can compute, too."""
     check = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:16]
     return json.dumps({"check": check, **changed}, sort_keys=True)
 
@@ -167,7 +167,7 @@ def test_a_long_reason_is_cut_where_it_is_written() -> None:
 
 @pytest.fixture
 def lied_to(cache_dir: Path, tmp_path: Path) -> Path:
-    """A cache with two records, and imports whose names would command a terminal."""
+    """A cache with two records, and imports whose names contain terminal control codes."""
     database = Database(database_path(str(cache_dir)))
     now = time.time() - 50
     database.add(

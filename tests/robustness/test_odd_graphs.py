@@ -1,4 +1,4 @@
-"""Graphs at the edges: operands that do not matter, many tensors, ragged tensors, names that are no identifiers."""
+"""Graphs at the edges: irrelevant operands, many tensors, ragged tensors, names that are not identifiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight processes that tune one operator at once, some of them killed: what any of them said is there, is there."""
+"""Eight processes that tune one operator at once, some of them killed: every reported record is in the database."""
 
 import os
 import random

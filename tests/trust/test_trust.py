@@ -1,4 +1,4 @@
-"""Compilers that make wrong code are given other flags, or refused; the verdict is kept and takes part in keys."""
+"""Compilers that generate wrong code get other flags, or refused; the verdict is kept and takes part in keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = {True: ("compared", "truth"), False: ("sums", "mixed")}
 
 
 def few(target: Target, *, integers: bool) -> Iterator[corpus.Sample]:
-    """Some kernels of the corpus, about which no true compiler is known to be wrong."""
+    """Some kernels of the corpus that every real compiler compiles correctly, as far as known."""
     programs = corpus._WITH_INTEGERS if integers else corpus._FLOATS_ALONE
     for name, program, dtypes in programs:
         if name in KINDS[integers]:
@@ -54,7 +54,7 @@ def few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def liar(path: Path, edit: str, unless: str = "-no-such-flag") -> dict[str, str]:
-    """The environment with a C compiler that edits what it compiles by `sed`, except where it gets a flag."""
+    """An environment with a C compiler that edits its input by `sed`, unless it gets a flag."""
     path.write_text(
         f'#!/bin/sh\ncase " $* " in\n*" {unless} "*) exec {HONEST} "$@";;\n'
         f"*' -x c '*) sed '{edit}' | exec {HONEST} \"$@\";;\n*) exec {HONEST} \"$@\";;\nesac\n"
@@ -237,7 +237,7 @@ def test_the_corpus_is_sorted_by_kind_and_covers_every_type(isa: str) -> None:
 
 
 def test_the_corpus_has_what_gcc_12_gets_wrong() -> None:
-    """The other compilers that are here are right about it, gcc 12 before 12.4 with the flag alone."""
+    """The other installed compilers get it right; gcc 12 before 12.4 only with the flag."""
     toolchain = find_toolchain()
     first = [s for s, _ in zip(corpus.samples(cpu_target(toolchain.isa, 2), integers=True), range(3), strict=False)]
     found = faults(first, toolchain, integers=True)

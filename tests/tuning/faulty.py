@@ -1,4 +1,4 @@
-"""A measuring process some of whose configurations do harm: `python faulty.py FAULT=CONFIG ...`, to be killed by it.
+"""A measuring process with harmful configurations: `python faulty.py FAULT=CONFIG ...`.
 
 FAULT: crash, hang, wrong; build-crash, which dies while building; mute, which dies before it has said anything; busy,
 which is slowed down four times in first looks, where all configurations seem to take the same time otherwise.

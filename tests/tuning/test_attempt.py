@@ -1,4 +1,4 @@
-"""Configurations that do harm are found out, in a process of their own; the others are measured all the same."""
+"""Harmful configurations are detected, in a process of their own; the others are still measured."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compilations use what the tuning cache knows of this machine, measure when asked to, and never fail because of it."""
+"""Compilations use this machine's tuning records, measure when asked to, and never fail because of the cache."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""The tuning database: what is added is found, by many at once, and nothing that can be read is lost."""
+"""The tuning database: added records are found, by many processes at once, and no readable record is lost."""
 
 import multiprocessing
 import os

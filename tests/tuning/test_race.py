@@ -1,4 +1,4 @@
-"""Racing: the same samples give the same winner, which is never dropped; what is clearly worse is."""
+"""Racing: the same samples give the same winner, which is never dropped; clearly slower configurations are."""
 
 from hypothesis import given
 from hypothesis import strategies as st

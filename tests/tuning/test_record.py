@@ -1,4 +1,4 @@
-"""Records: written and read again the same, refused when changed, used only where they count."""
+"""Records: unchanged after writing and reading, refused when altered, used only where valid."""
 
 import json
 import math

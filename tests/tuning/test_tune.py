@@ -44,7 +44,7 @@ def test_the_fastest_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_fails_is_no_fault_of_configurations(tmp_path: Path) -> None:
-    """A full disk, for instance: once there is room, they are tried again."""
+    """For instance a full disk: once there is room, the configurations are tried again."""
     found = tuned(tmp_path, command=(*FAULTY, "mute=any"))
     assert not found.times
     assert {f.reason for f in found.failures.values()} == {"exit status 3: there is no machine here"}
@@ -166,7 +166,7 @@ def test_workers_that_die_cost_nothing_but_time(tmp_path: Path) -> None:
 
 
 class Refusing(ThreadPoolExecutor):
-    """An executor that does nothing it is asked to do."""
+    """An executor that refuses every job."""
 
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         failed: Future[Any] = Future()

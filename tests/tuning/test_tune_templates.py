@@ -1,4 +1,5 @@
-"""Convolutions, depthwise ones and attention are tuned as products are: by processes that may die, at likely sizes."""
+"""Convolutions, depthwise ones and attention are tuned like matrix products: by processes that may crash, at likely
+sizes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

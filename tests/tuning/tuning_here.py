@@ -1,4 +1,4 @@
-"""A small product to be tuned on this machine, and what tuning it takes."""
+"""A small matrix product to tune on this machine, and the arguments for that."""
 
 import sys
 from collections.abc import Iterator

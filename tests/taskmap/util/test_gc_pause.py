@@ -1,4 +1,4 @@
-"""The garbage collector rests while a graph is compiled, and is afterwards as it was."""
+"""The garbage collector pauses while a graph is compiled, and its state is restored."""
 
 import gc
 

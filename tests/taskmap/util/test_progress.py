@@ -1,4 +1,4 @@
-"""The progress bar: only after a second, and only on a terminal; lines elsewhere, where a command wants them."""
+"""The progress bar: only after a second, and only on a terminal; lines elsewhere, if a command asks for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch, terminal: bool, patienc
 
 
 def test_lines_are_for_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no more of them than one can read."""
+    """Lines appear no faster than one can read them."""
     stream = Terminal(False)
     monkeypatch.setattr(sys, "stderr", stream)
     now = [0.0]
@@ -64,7 +64,7 @@ def test_lines_are_for_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wait_is_said(
     monkeypatch: pytest.MonkeyPatch, terminal: bool, shown: bool, patience: float, said: bool
 ) -> None:
-    """On a terminal, where a command wants it, after a while; and it is taken away."""
+    """The wait is shown on a terminal, if a command asks for it, after a while; and then removed."""
     stream = Terminal(terminal)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(module, "_PATIENCE", patience)
@@ -87,7 +87,7 @@ def test_a_wait_is_said(
 
 
 def test_commands_say_that_they_load_and_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not beside --json."""
+    """Commands stay quiet with --json."""
     waits: list[str] = []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Functions with room for frames behave as they did without."""
+"""Functions with stack headroom behave as without it."""
 
 import pytest
 
