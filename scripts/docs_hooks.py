@@ -10,7 +10,7 @@ import griffe
 from mkdocs.exceptions import PluginError
 
 ROOT = Path(__file__).parents[1]
-FENCE = re.compile(r"^```(\w+) (?:file=(\S+)|\w+)$", re.MULTILINE)
+FENCE = re.compile(r"^```(\w+) (?:(?:file|entry)=(\S+)|\w+)$", re.MULTILINE)
 """A block that a test writes into a file, or expects to be refused."""
 
 
