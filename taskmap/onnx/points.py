@@ -30,9 +30,11 @@ class LoopBody(Protocol):
 
     def __call__(self, values: Sequence[Any], /) -> list[Any]:
         """One iteration."""
+        ...
 
     def segments(self) -> list[Segment]:
         """Every graph made so far."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
