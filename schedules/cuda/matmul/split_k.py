@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from taskmap.ir.construct import as_expr, ceil_div, const, eq, index, load, minimum, static_size
-from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope
+from taskmap.ir.construct import as_expr, ceil_div, index, minimum, static_size
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
 from taskmap.ir.types import i32
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.problem_view import Engine, Gemm, TileContext
+from taskmap.schedules.cuda.support.last_block import arrive, reset
 
 LARGEST_WORKSPACE = 64 << 20
 """Bytes of partial sums beyond which split-k costs more than it saves."""
@@ -107,15 +107,7 @@ class Split:
             self.engine.finish(local, _WIDEST, lambda *_: as_expr(True), lambda i, j, value, _: body(i, j, value))
 
         each(values.nested(), lambda i, j, value: b.store(self.partials, (self.frame.part, tile, i, j), value))
-        arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
-        self.meet()
-        fence = instruction_named("fence_gpu")
-        with b.when(self.first):
-            b.invoke(fence)
-            b.store(arrived, 0, self._atomic("add", tile, 1))
-            b.invoke(fence)
-        self.meet()
-        with b.when(eq(arrived[0], const(split - 1, i32))):
+        with b.when(arrive(b, self.counters, tile, split, self.first, self.meet)):
             inside = values.nested()
             each(inside.nested(), lambda i, j, _: b.store(total, (i, j), as_expr(0, total.dtype)))
             with b.loop("block", split, unroll=max(1, _AT_ONCE // mine)) as other:
@@ -124,12 +116,7 @@ class Split:
                 each(local, lambda i, j, v: b.store(total, (i, j), v + self.partials[other, tile, i, j]))
             yield inside
             with b.when(self.first):
-                b.evaluate(self._atomic("exch", tile, 0))
-
-    def _atomic(self, action: str, tile: Expr, value: int) -> Expr:
-        """The tile's counter before it was changed."""
-        operands = (load(self.counters, (tile,)), const(value, i32))
-        return Intrinsic(instruction_named(f"atomic_{action}_i32"), operands, i32, 1)
+                reset(b, self.counters, tile)
 
     def _number(self, values: Inliner) -> Expr:
         """The number of the block's tile among those of all products. The blocks of one product have neighbouring

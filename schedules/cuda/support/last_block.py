@@ -10,7 +10,7 @@ So a result has the same bits whichever block comes last. Method: the sample "th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import Builder
@@ -79,18 +79,10 @@ class CrossBlockReduction:
         b = self.b
         counters = Buffer("counters", i32, (groups,))
         self.counters.append(counters)
-        arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
-        fence = instruction_named("fence_gpu")
-        if self.team.teams > 1:  # with a single group, thread 0 has stored the partials itself
-            b.barrier()
-        with b.when(eq(THREAD, 0)):
-            b.invoke(fence)
-            b.store(arrived, 0, _atomic("add", counters, group, 1))
-            b.invoke(fence)
-        b.barrier()
-        last = b.let("last", eq(arrived[0], const(self.parts - 1, i32)))
+        alone = self.team.teams == 1  # thread 0 has stored the partials itself
+        last = b.let("last", arrive(b, counters, group, self.parts, eq(THREAD, 0), b.barrier, alone))
         with b.when(last & eq(THREAD, 0)):
-            b.evaluate(_atomic("exch", counters, group, 0))
+            reset(b, counters, group)
         return last
 
     def _mine(self, buffers: Sequence[Buffer], combine: Combine, start: Sequence[Expr], group: Expr) -> list[Expr]:
@@ -110,6 +102,31 @@ class CrossBlockReduction:
         return [b.let("mine", total[0]) for total in totals]
 
 
-def _atomic(action: str, counters: Buffer, group: Expr, value: int) -> Expr:
+def arrive(
+    b: Builder, counters: Buffer, at: Expr, parts: int, first: Expr, meet: Callable[[], None], alone: bool = False
+) -> Expr:
+    """The condition that this block is the last of ``parts`` to arrive at the counter ``at``.
+
+    first: holds in one thread of the block, which counts. meet: emits the block's barrier. alone: that thread has
+    stored all partials of the block.
+    """
+    arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
+    if not alone:
+        meet()
+    fence = instruction_named("fence_gpu")
+    with b.when(first):
+        b.invoke(fence)
+        b.store(arrived, 0, _atomic("add", counters, at, 1))
+        b.invoke(fence)
+    meet()
+    return eq(arrived[0], const(parts - 1, i32))
+
+
+def reset(b: Builder, counters: Buffer, at: Expr) -> None:
+    """Set the counter ``at`` back to 0 for the next launch. One thread of the last block calls this."""
+    b.evaluate(_atomic("exch", counters, at, 0))
+
+
+def _atomic(action: str, counters: Buffer, at: Expr, value: int) -> Expr:
     """The counter before it was changed."""
-    return Intrinsic(instruction_named(f"atomic_{action}_i32"), (load(counters, (group,)), const(value, i32)), i32, 1)
+    return Intrinsic(instruction_named(f"atomic_{action}_i32"), (load(counters, (at,)), const(value, i32)), i32, 1)
