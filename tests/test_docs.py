@@ -56,3 +56,12 @@ def test_a_design_note_says_what_was_rejected(page: str) -> None:
     text = (DOCS / "design" / page).read_text(encoding="utf-8")
     assert re.findall(r"^\*\*(Idea|Non-goals|Rejected)\.\*\*", text, flags=re.M) == ["Idea", "Non-goals", "Rejected"]
     assert len(text.splitlines()) < 60
+
+
+def test_the_templates_of_the_architecture_page_exist() -> None:
+    """Tables headed "In `folder/`:" name files of that folder."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^In `([\w/]+)/`:\n\n((?:\|.*\n)+)", page, flags=re.M)
+    named = [f"{folder}/{file}" for folder, rows in tables for file in re.findall(r"^\| .*?`([\w/]+\.py)`", rows, re.M)]
+    assert len(named) > 15
+    assert [file for file in named if not (DOCS.parent / file).exists()] == []
