@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 
 from taskmap.backend.children import Children, OutOfTimeError
+from taskmap.backend.compilers import Progress, first_lines, usable_cpus
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.team import have_team, load_team, team_source
 from taskmap.backend.cpu.toolchain import Toolchain
@@ -24,13 +24,9 @@ from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.errors import CompilerFailedError
 
-Progress = Callable[[int, int], None]
-"""Called with the number of kernels that are ready and the number wanted, in the thread that asked for them."""
-
 _log = logging.getLogger(__name__)
 _UNITS_PER_JOB = 2  # units never take equally long: a second round evens that out
 _ENOUGH = 24_000  # characters of C that are worth a compiler of their own
-_SHOWN_LINES = 12
 _TEAM_LOCK = Lock()
 
 
@@ -117,7 +113,7 @@ class KernelCompiler:
     ) -> None:
         self._session = _Session(toolchain, store)
         self._counters = counters
-        self._jobs = jobs or _usable_cpus()
+        self._jobs = jobs or usable_cpus()
         self._wanted: dict[str, KernelSource] = {}
         self._pending: list[KernelSource] = []
         self._started = 0.0
@@ -221,10 +217,6 @@ def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     flags = toolchain.flags_for(source.computes_with_integers, source.is_spelled_out, source.has_float_sizes)
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Session:
@@ -359,7 +351,7 @@ class _Session:
         except OSError as error:
             raise self._failure(command, unit, f"it could not be run: {error}") from error
         if status != 0:
-            raise self._failure(command, unit, f"{_ending(status)}\n{_first_lines(complaints)}")
+            raise self._failure(command, unit, f"{_ending(status)}\n{first_lines(complaints)}")
 
     def _failure(self, command: list[str], unit: TranslationUnit, why: str) -> CompilerFailedError:
         return CompilerFailedError(
@@ -372,12 +364,3 @@ class _Session:
 
 def _ending(status: int) -> str:
     return f"it was ended by signal {-status}." if status < 0 else f"exit status {status}:"
-
-
-def _first_lines(text: str) -> str:
-    """The first lines of diagnostics, starting at the first error where there is one."""
-    lines = text.strip().splitlines()
-    first = next((number for number, line in enumerate(lines) if "error:" in line), 0)
-    shown = lines[first : first + _SHOWN_LINES]
-    more = len(lines) - first - len(shown)
-    return "\n".join([*shown, f"({more} more lines)"] if more > 0 else shown)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
+from taskmap.backend.compilers import Progress, first_lines, usable_cpus
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.nvrtc import Assembled, RefusedSourceError
@@ -19,14 +19,10 @@ from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
 from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.ir.errors import CompilerFailedError, KernelResourceError
 
-Progress = Callable[[int, int], None]
-"""Called with the number of kernels that are ready and the number wanted, in the thread that asked for them."""
-
 SUFFIX = ".cubin"
 """The ending of the store's files that hold machine code for GPUs."""
 
 _RESOURCES = "resources"
-_SHOWN_LINES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class CudaCompiler:
         self, toolchain: CudaToolchain, store: KernelStore, counters: Counters, *, jobs: int | None = None
     ) -> None:
         self._toolchain, self._store, self._counters = toolchain, store, counters
-        self._executor = ThreadPoolExecutor(jobs or _usable_cpus(), "taskmap-nvrtc")
+        self._executor = ThreadPoolExecutor(jobs or usable_cpus(), "taskmap-nvrtc")
         self._wanted: dict[str, CudaSource] = {}
         self._keys: dict[str, StoredKernel] = {}
         self._made: dict[str, CudaBinary] = {}
@@ -179,7 +175,7 @@ def _binary(source: CudaSource, future: Future[Assembled], toolchain: CudaToolch
         raise CompilerFailedError(
             "the CUDA compiler refused a kernel",
             where=f"{source.symbol}, by {toolchain.identity} for {toolchain.architecture}",
-            why=_first_lines(str(error)),
+            why=first_lines(str(error), "error"),
             hint=f"This is a defect of taskmap. The source is kept in {store.keep_failed(whole_text(source))}.",
         ) from error
     binary = CudaBinary(source, assembled.image, read_resources(assembled.log))
@@ -206,15 +202,3 @@ def check_resources(binary: CudaBinary, architecture: str) -> None:
             why="\n".join(w for w in resources.warnings if "serialized" in w) or "wgmma is serialised.",
             hint="Accumulators must not be touched between wgmma and its wait, and must be indexed by constants.",
         )
-
-
-def _first_lines(text: str) -> str:
-    lines = text.strip().splitlines()
-    first = next((number for number, line in enumerate(lines) if "error" in line), 0)
-    shown = lines[first : first + _SHOWN_LINES]
-    more = len(lines) - first - len(shown)
-    return "\n".join([*shown, f"({more} more lines)"] if more > 0 else shown)
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

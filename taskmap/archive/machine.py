@@ -12,6 +12,7 @@ from importlib import import_module
 
 from taskmap import __version__
 from taskmap.archive.manifest import KINDS, Machine
+from taskmap.backend.compilers import usable_cpus
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.library import ensure_openmp
 from taskmap.backend.store.key import RUNTIME_ABI
@@ -79,8 +80,7 @@ def default_threads(planned: int) -> int | None:
     OpenMP runtime, if the environment configures that."""
     if os.environ.get("OMP_NUM_THREADS"):
         return None
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(planned, cpus)
+    return min(planned, usable_cpus())
 
 
 def have_openmp() -> bool:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import taskmap
+from taskmap.backend.compilers import usable_cpus
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import TaskmapError
@@ -50,7 +51,7 @@ class Request:
     @property
     def key(self) -> str:
         """The key: 64 hexadecimal digits."""
-        host, cpus = detect_host(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        host, cpus = detect_host(), usable_cpus()
         said = [os.environ.get(name) for name in _VARIABLES]
         parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.model, cpus, said]
         parts.append(_package(taskmap.__version__))
