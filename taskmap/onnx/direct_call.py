@@ -141,7 +141,7 @@ class _Found:
 
 
 def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> _Found | None:
-    """A result's place in its slot, in C order; None if it has another layout, or is no tensor."""
+    """A result's place in its slot, in C order; None if it has another layout, or is not a tensor."""
     if not isinstance(out, View) or out.of is not None:
         return None
     shape, strides, first = laid[out.slot if out.spec is None else id(out)]
