@@ -71,9 +71,9 @@ class AssemblyInput:
 def assemble(pieces: AssemblyInput) -> SplitProgram:
     """The programs of a plan."""
     plan, aliases = pieces.plan, pieces.aliases
-    once = constant_steps(pieces.graph, plan)
-    early = [s for s in plan.steps if isinstance(s, Group) and s in once]
-    late = [s for s in plan.steps if not (isinstance(s, Group) and s in once)]
+    constant = early_groups(plan)
+    early = [s for s in plan.steps if isinstance(s, Group) and s in constant]
+    late = [s for s in plan.steps if not (isinstance(s, Group) and s in constant)]
     if not early:
         return SplitProgram(_Assembler(pieces, late, ()).part(plan.outputs, aliases))
     made = {plan.placements[n].root for s in early for n in s.outputs}
@@ -86,33 +86,32 @@ def assemble(pieces: AssemblyInput) -> SplitProgram:
     return SplitProgram(after, before, watched)
 
 
-def constant_steps(graph: Graph, plan: Plan) -> set[Group]:
-    """The groups whose inputs are frozen parameters, constants, or results of such groups.
+def early_groups(plan: Plan) -> set[Group]:
+    """The groups that run before the first call: those that depend on constants alone, which planning marks.
 
-    A group that makes an output of the graph is excluded: each call returns memory of its own. So is a group with
-    symbolic sizes, which are known only at a call.
+    A group that makes an output of the graph is excluded: each call returns memory of its own. So is one with symbolic
+    sizes, which are known only at a call, and one that reads the results of such groups.
     """
-    frozen = {n for n in graph.inputs if _index(n) in graph.constant_inputs}
     outputs = {plan.placements[n].root for n in plan.outputs if n is not None}
     known: set[Node] = set()
-    once: set[Group] = set()
-    pending: dict[Node, list[Group]] = {}
+    early: set[Group] = set()
+    writers: dict[Node, list[Group]] = {}
     for step in plan.steps:
         if isinstance(step, Group):
             for node in step.outputs:
-                pending.setdefault(plan.placements[node].root, []).append(step)
+                writers.setdefault(plan.placements[node].root, []).append(step)
     for step in plan.steps:
-        if not isinstance(step, Group) or step.task.dims:
+        if not isinstance(step, Group) or not step.once or step.task.dims:
             continue
         sources = {plan.placements[n].root for n in step.inputs}
         roots = {plan.placements[n].root for n in step.outputs}
-        if not all(r in frozen or r.op == "constant" or r in known for r in sources) or roots & outputs:
+        if any(r.is_compute and r not in known for r in sources) or roots & outputs:
             continue
-        once.add(step)
-        # A root filled by several groups is known only when all of them are constant.
-        known |= {r for r in roots if all(group in once for group in pending[r])}
-    whole = {r: all(group in once for group in groups) for r, groups in pending.items()}
-    return {g for g in once if all(whole[plan.placements[n].root] for n in g.outputs)}
+        early.add(step)
+        # A root filled by several groups is known only when all of them run early.
+        known |= {r for r in roots if all(group in early for group in writers[r])}
+    whole = {r: all(group in early for group in groups) for r, groups in writers.items()}
+    return {g for g in early if all(whole[plan.placements[n].root] for n in g.outputs)}
 
 
 def storage_elements(shape: Sequence[Dim], strides: Sequence[Dim]) -> Dim:
