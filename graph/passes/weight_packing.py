@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast as typed
 
+from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
@@ -57,7 +58,7 @@ class PackWeights(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with packed weights."""
-        constant = constant_nodes(graph)
+        constant = computed_once(graph)
         packed: dict[tuple[Node, _Order], Node] = {}
         renamed: dict[Node, Node] = {}
         for node in graph.nodes():
@@ -144,16 +145,6 @@ class PackWeights(GraphPass):
 WEIGHTS_CHANNELS_LAST = PackWeights(lambda rows, columns, dtype: 1, images=True)
 """Stores convolution weights as channels-last images are stored: [filters, taps, channels], or [taps, channels] for
 depthwise ones. Values that are read together are then adjacent."""
-
-
-def constant_nodes(graph: Graph) -> set[Node]:
-    """The nodes whose values depend on constant inputs alone."""
-    constant = {graph.inputs[i] for i in graph.constant_inputs}
-    for node in graph.nodes():
-        derived = node.op != "extern" and node.inputs and all(n in constant for n in node.inputs)
-        if node.op == "constant" or derived:
-            constant.add(node)
-    return constant
 
 
 def _channels_lie_apart(node: Node) -> bool:
