@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from taskmap.graph.analysis.access import Accesses
@@ -40,12 +40,12 @@ class Group:
 
     name: str
     task: Task
-    inputs: list[Node]
-    outputs: list[Node]
-    nodes: list[Node]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    nodes: tuple[Node, ...]
     anchor: Node | None = None
     kind: str = "pointwise"
-    refused: list[tuple[Node, str]] = field(default_factory=list)
+    refused: tuple[tuple[Node, str], ...] = ()
     once: bool = False
 
 
@@ -147,12 +147,12 @@ class _Planner:
             return cluster.nodes[0]
         members = set(cluster.nodes)
         nodes = members_and_inlined(cluster.nodes, self.accesses.inlined)
-        outputs = [n for n in cluster.nodes if n in placements]
-        inputs = list(cluster.sources)
+        outputs = tuple(n for n in cluster.nodes if n in placements)
+        inputs = tuple(cluster.sources)
         name = task_name([n.op for n in nodes if n in members])
         task = build_task(name, nodes, inputs, outputs, placements, cluster.anchor)
-        refused = [r for r in dict.fromkeys(cluster.refused) if r[0] not in members]
-        return Group(name, task, inputs, outputs, nodes, cluster.anchor, cluster.kind, refused, cluster.once)
+        refused = tuple(r for r in dict.fromkeys(cluster.refused) if r[0] not in members)
+        return Group(name, task, inputs, outputs, tuple(nodes), cluster.anchor, cluster.kind, refused, cluster.once)
 
 
 def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:

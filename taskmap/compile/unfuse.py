@@ -35,13 +35,13 @@ def unfuse(
             continue  # a view of a value in memory
         if node not in placements:
             added[node] = Placement(node, row_major(node.shape))
-        sources = list(dict.fromkeys(node.inputs))
+        sources = tuple(dict.fromkeys(node.inputs))
         is_anchor = node is group.anchor
         task = build_task(node.op, [node], sources, [node], {**placements, **added}, node if is_anchor else None)
         kind = group.kind if is_anchor else "pointwise"
-        noted = [(n, reason.why or reason.what) for n in group.nodes if n is not node]
+        noted = tuple((n, reason.why or reason.what) for n in group.nodes if n is not node)
         parts.append(
-            Group(node.op, task, sources, [node], [node], node if is_anchor else None, kind, noted, group.once)
+            Group(node.op, task, sources, (node,), (node,), node if is_anchor else None, kind, noted, group.once)
         )
         computed.add(node)
     return parts, added
