@@ -4,6 +4,7 @@ Reading order:
 
     driver             the stages in order: import, passes, plan, kernels, programs
     session            state shared by compilations with the same options, and the record of each
+    kernels            Compile: the kernels of one graph, scheduled, lowered and generated, or found in a store
     task_store         generated C of tasks, kept between processes
     unfuse             takes a group apart that no schedule accepts as a whole
     random_order       random operators run in the model's order
