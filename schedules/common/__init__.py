@@ -14,6 +14,8 @@
     convolution_geometry   recognises convolutions, and reads their geometry
     matmul_form            recognises matrix products, and gives their canonical form
     space                  problems, configurations, and the spaces that tuning searches
+    config_text            the canonical text of configurations, written and read by one pattern
+    scheduled              the result of scheduling: kernel, template, configuration, next attempt
     sampled_equality       equality of index expressions, tested on random values
     stack_limit            stack usage of a kernel
 
