@@ -93,7 +93,7 @@ def test_everything_that_can_change_the_c_changes_the_key() -> None:
 
 
 def test_a_second_compilation_schedules_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskmap.compile.driver.compiler_version", lambda: "the same")
+    monkeypatch.setattr("taskmap.compile.kernels.compiler_version", lambda: "the same")
     x = torch.randn(4, 6)
     counts = []
     for _ in range(2):
