@@ -16,7 +16,12 @@ FENCE = re.compile(r"^```(\w+) (?:(?:file|entry)=(\S+)|\w+)$", re.MULTILINE)
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """```python file=x.py  ->  ```python title="x.py";   ```python refused  ->  ```python."""
-    return FENCE.sub(lambda found: f"```{found[1]}" + (f' title="{found[2]}"' if found[2] else ""), markdown)
+    return FENCE.sub(_fence, markdown)
+
+
+def _fence(found: re.Match[str]) -> str:
+    file = found[2] or ""
+    return f"```{found[1]}" + (f' title="{file}"' if "." in file else "")
 
 
 def on_pre_build(**_: Any) -> None:
