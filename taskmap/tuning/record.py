@@ -7,11 +7,12 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import Any
 
 from taskmap.ir.errors import TuningError
+from taskmap.util.codec import Codec, Json, many, one_of, real, record, text, whole
 
 DAY = 24 * 3600.0
 HEAD = '{"check": "'
@@ -121,19 +122,13 @@ def typical(seconds: Sequence[float]) -> float:
     return statistics.quantiles(seconds, n=4, method="inclusive")[0]
 
 
-def to_text(record: Record) -> str:
+def to_text(r: Record) -> str:
     """One line of JSON with a checksum, which ``from_text`` reads. Its keys are sorted, so the checksum comes first."""
-    content = {
-        "conditions": {name: getattr(record.conditions, name) for name in _CONDITIONS},
-        "config": record.config,
-        "measured_at": record.measured_at,
-        "operator": {name: getattr(record.operator, name) for name in _OPERATOR},
-        "reason": record.reason[:_LONGEST_REASON].encode(errors="replace").decode(),
-        "seconds": record.seconds,
-        "verdict": record.verdict.value,
-    }
-    text = _encode(content)
-    return f'{HEAD}{_digest(text)}", {text[1:]}'
+    if r.reason:
+        r = replace(r, reason=r.reason[:_LONGEST_REASON].encode(errors="replace").decode())
+    content = _RECORD.write(r)
+    line = _encode(content)
+    return f'{HEAD}{_digest(line)}", {line[1:]}'
 
 
 def from_text(line: str) -> Record:
@@ -160,50 +155,9 @@ def _again(content: Mapping[str, Any]) -> str:
 
 def _read(content: Mapping[str, Any]) -> Record:
     try:
-        return Record(
-            operator=Operator(**{f.name: _text(content["operator"][f.name]) for f in fields(Operator)}),
-            config=_text(content["config"]),
-            verdict=Verdict(_text(content["verdict"])),
-            conditions=_conditions(content["conditions"]),
-            measured_at=_number(content["measured_at"], 0.0, _LAST_DATE),
-            seconds=_samples(content["seconds"]),
-            reason=_text(content["reason"], _LONGEST_REASON),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise TuningError("a line is not a tuning record", why=f"{type(error).__name__}: {error}") from error
-
-
-def _conditions(content: Mapping[str, Any]) -> Conditions:
-    threads = content["threads"]
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 <= threads <= _MOST_THREADS:
-        raise ValueError("threads are a whole number")
-    return Conditions(
-        device=_text(content["device"]),
-        threads=threads,
-        compiler=_text(content["compiler"]),
-        version=_text(content["version"]),
-        driver=_text(content["driver"]),
-        clock=_number(content["clock"], 0.0, 1e9),
-    )
-
-
-def _samples(value: object) -> tuple[float, ...]:
-    if not isinstance(value, list) or len(value) > _MOST_SAMPLES:
-        raise TypeError(f"samples are a list of {_MOST_SAMPLES} numbers at most")
-    return tuple(_number(s, _SHORTEST, _LONGEST_RUN) for s in value)
-
-
-def _number(value: object, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ValueError(f"a number between {least:g} and {most:g} was expected")
-    return float(value)
-
-
-def _text(value: object, longest: int = _LONGEST) -> str:
-    if not isinstance(value, str) or len(value) > longest:
-        raise TypeError(f"a text of {longest} characters at most was expected")
-    value.encode()  # an unpaired surrogate cannot be stored: a UnicodeEncodeError is a ValueError
-    return value
+        return _RECORD.read(Json(content, "the record"))
+    except ValueError as error:
+        raise TuningError("a line is not a tuning record", why=str(error)) from error
 
 
 def _no_constant(name: str) -> float:
@@ -215,7 +169,26 @@ def _digest(text: str) -> str:
 
 
 _DIGITS = 16
-_CONDITIONS = tuple(f.name for f in fields(Conditions))
-_OPERATOR = tuple(f.name for f in fields(Operator))
+_TEXT = text(_LONGEST)
+_VERDICTS = one_of([v.value for v in Verdict])
+_SECONDS = many(real(_SHORTEST, _LONGEST_RUN))
+_RECORD = record(
+    Record,
+    operator=record(Operator, name=_TEXT, shapes=_TEXT, dtypes=_TEXT, layout=_TEXT, target=_TEXT),
+    config=_TEXT,
+    verdict=Codec(lambda verdict: verdict.value, lambda j: Verdict(_VERDICTS.read(j))),
+    conditions=record(
+        Conditions,
+        device=_TEXT,
+        threads=whole(0, _MOST_THREADS + 1),
+        compiler=_TEXT,
+        version=_TEXT,
+        driver=_TEXT,
+        clock=real(0.0, 1e9),
+    ),
+    measured_at=real(0.0, _LAST_DATE),
+    seconds=_SECONDS.where(lambda samples: len(samples) <= _MOST_SAMPLES, f"a list of {_MOST_SAMPLES} numbers at most"),
+    reason=text(_LONGEST_REASON),
+)
 _encode = json.JSONEncoder(sort_keys=True).encode
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)

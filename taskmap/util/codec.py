@@ -157,6 +157,17 @@ def whole(low: int = 0, high: int = LARGEST) -> Codec[int]:
     return Codec(_itself, lambda j: j.number(low, high))
 
 
+def real(low: float, high: float) -> Codec[float]:
+    """A number from ``low`` to ``high``."""
+
+    def read(j: Json) -> float:
+        if type(j.value) not in (int, float) or not low <= j.value <= high:
+            raise j.wrong(f"a number between {low:g} and {high:g}")
+        return float(j.value)
+
+    return Codec(_itself, read)
+
+
 def one_of(choices: Sequence[str]) -> Codec[str]:
     """One of some texts."""
     return Codec(_itself, lambda j: j.one_of(choices))
@@ -169,7 +180,8 @@ def matching(pattern: re.Pattern[str], wanted: str) -> Codec[str]:
 
 def many(item: Codec[T]) -> Codec[tuple[T, ...]]:
     """A list of any length."""
-    return Codec(lambda values: [item.write(v) for v in values], lambda j: j.each(item.read))
+    write = list if item.write is _itself else lambda values: [item.write(v) for v in values]
+    return Codec(write, lambda j: j.each(item.read))
 
 
 def optional(codec: Codec[T]) -> Codec[T | None]:
