@@ -1,4 +1,4 @@
-"""What writing expressions as C and as CUDA C++ has in common."""
+"""The common base of expressions as C and as CUDA C++ text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskmap.ir.nodes import Binary, Compare, Const, Expr, Select, Unary, Var
 from taskmap.ir.visit import walk_exprs
 
 Text = TypeVar("Text")
-"""Text of an expression, with what its surroundings need to know of it."""
+"""The text of an expression, with the facts that its context needs."""
 
 LEAST_I64 = "(-9223372036854775807LL - 1)"
 """The smallest i64: C has no literal for it, only the negation of one that is too large."""
@@ -18,10 +18,11 @@ LEAST_I64 = "(-9223372036854775807LL - 1)"
 
 @dataclass(slots=True)
 class ExpressionWriter(Generic[Text]):
-    """Expressions of one kernel; a subclass has a method for each class of nodes, named as it: _load, _select, ...
+    """The expressions of one kernel; a subclass has a method for each class of nodes, named after it: _load, _select,
+    ...
 
     indices: the kernel's loop variables, sizes and workers. Arithmetic on these alone does not overflow, and neither
-    does that in an address. needs_error becomes true when an index is checked.
+    does arithmetic within an address. needs_error becomes true when an index is checked.
     """
 
     LANGUAGE: ClassVar[str]
@@ -32,7 +33,7 @@ class ExpressionWriter(Generic[Text]):
     _addressing: bool = False
 
     def written(self, e: Expr) -> Text:
-        """An expression by the method of its node. Raises CodegenError where there is none."""
+        """An expression as text, by the method of its node. Raises CodegenError if there is none."""
         method = getattr(self, f"_{type(e).__name__.lower()}", None)
         if method is None:
             raise CodegenError(
@@ -42,15 +43,15 @@ class ExpressionWriter(Generic[Text]):
         return text
 
     def within_address(self, e: Expr, addressing: bool = True) -> Text:
-        """An expression whose value is an address or an extent; or (not ``addressing``) one inside an address that is
-        a value of its own."""
+        """An expression whose value is an address or an extent; or (not ``addressing``) one inside an address that is a
+        value of its own."""
         before, self._addressing = self._addressing, addressing
         text = self.written(e)
         self._addressing = before
         return text
 
     def is_index(self, e: Expr) -> bool:
-        """Whether ``e`` is arithmetic on loop variables and sizes alone."""
+        """True if ``e`` is arithmetic on loop variables and sizes alone."""
         known = self._plain.get(e)
         if known is None:
             leaves = (x for x in walk_exprs(e) if not isinstance(x, (Const, Binary, Unary, Select, Compare)))

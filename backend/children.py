@@ -1,4 +1,4 @@
-"""Compiler processes that can all be ended at once."""
+"""Compiler processes that can all be ended together."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _SHOWN_BYTES = 1 << 20
 
 
 class CancelledError(Exception):
-    """No process is started any more, or this one was ended, because the whole compilation was given up."""
+    """The whole compilation was cancelled: this process was ended, or never started."""
 
 
 class OutOfTimeError(Exception):
-    """A process ran longer than it may, and was ended."""
+    """A process exceeded its time limit and was ended."""
 
 
 @dataclass(slots=True)
 class Children:
-    """Processes started from several threads. Each leads its own group, so that what it starts ends with it."""
+    """Processes started from several threads. Each leads its own process group, so that its children end with it."""
 
     _running: set[int] = field(default_factory=set)
     _cancelled: bool = False
@@ -32,9 +32,10 @@ class Children:
     def run(
         self, command: Sequence[str], *, stdin: bytes, environment: Mapping[str, str], folder: str, timeout: float
     ) -> tuple[int, str]:
-        """Run `command` in `folder` to its end, at most `timeout` seconds; its exit status and what it complained of.
+        """Runs `command` in `folder` to its end, at most `timeout` seconds; returns its exit status and its error
+        output.
 
-        Raises CancelledError, OutOfTimeError, and OSError when the command cannot be started.
+        Raises CancelledError, OutOfTimeError, and OSError if the command cannot be started.
         """
         with self._lock:
             if self._cancelled:
@@ -60,7 +61,7 @@ class Children:
         return process.returncode, complaints[:_SHOWN_BYTES].decode(errors="replace")
 
     def cancel(self) -> None:
-        """End every process, and start none from now on."""
+        """Ends every process, and starts none from now on."""
         with self._lock:
             self._cancelled = True
             for pid in self._running:

@@ -1,4 +1,4 @@
-"""Counts of what making kernels cost, kept by whoever asks for kernels and passed down."""
+"""Counters of the cost of building kernels, owned by the caller who requests kernels and passed down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from threading import Lock
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Kernels compiled and found in the store, translation units compiled, and seconds of wall time for each part."""
+    """Numbers of kernels compiled and found in the store, of translation units compiled, and seconds of wall time for
+    each part."""
 
     kernels_compiled: int = 0
     kernels_found: int = 0

@@ -1,4 +1,4 @@
-"""Loading a shared object from memory: what was checked is what is loaded, and nothing of it stays on a disk."""
+"""Loading a shared object from memory: the verified bytes are the loaded ones, and no copy stays on a disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from taskmap.backend.store.scratch import Scratch
 
 
 def load_image(content: bytes | memoryview, *, visible: bool = False) -> Library:
-    """Load a shared object; see load_library. Raises OSError, which says why the loader refuses it."""
+    """Loads a shared object; see load_library. Raises OSError with the loader's reason."""
     folder = Path("/proc/self/fd")
     try:
         descriptor = os.memfd_create("taskmap-kernels", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):  # a system without such files, or one that forbids to run what is in them
+    except (AttributeError, OSError):  # a system without such files, or one that forbids to execute them
         return _from_disk(content, visible)
     if not folder.exists():
         os.close(descriptor)

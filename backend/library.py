@@ -1,4 +1,4 @@
-"""Loading shared objects, and the OpenMP runtime that they find in the process."""
+"""Loading shared objects, and the process's OpenMP runtime for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Library:
     handle: ctypes.CDLL
 
     def address(self, symbol: str) -> int:
-        """Where the function `symbol` lies; AttributeError when the object does not define it."""
+        """The address of the function `symbol`. Raises AttributeError if the object does not define it."""
         address = ctypes.cast(self.handle[symbol], ctypes.c_void_p).value
         if address is None:
             raise AttributeError(symbol)
@@ -27,17 +27,17 @@ class Library:
 
 
 def load_library(path: Path, *, visible: bool = False) -> Library:
-    """Map `path` into the process, every symbol bound at once; OSError says which could not be. ``visible``: what is
-    loaded later may be bound to its symbols."""
+    """Maps `path` into the process, every symbol bound at once. Raises OSError with the symbol that could not be bound.
+    ``visible``: later objects may bind to its symbols."""
     ensure_openmp()
     return Library(path, ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL if visible else ctypes.RTLD_LOCAL))
 
 
 def ensure_openmp() -> bool:
-    """Make the symbols of one GNU-compatible OpenMP runtime visible to kernels; False when there is none.
+    """Makes the symbols of one GNU-compatible OpenMP runtime visible to kernels; False if there is none.
 
     Kernels are not linked against a runtime. `import torch` makes its own visible to the whole process, under whatever
-    file name its wheel gives it, and that one is taken, so that there is one pool of threads. Without torch the
+    file name its wheel gives it, and that one is used, so that there is a single pool of threads. Without torch the
     system's libgomp is loaded; a torch imported later shares it, because the loader matches the name libgomp.so.1.
     """
     if hasattr(ctypes.CDLL(None), "GOMP_parallel"):
@@ -56,10 +56,10 @@ def ensure_openmp() -> bool:
 
 @lru_cache(maxsize=1)
 def _survive_fork() -> None:
-    """Have every os.fork give up the forking thread's pool of OpenMP threads first.
+    """Makes every os.fork release the forking thread's pool of OpenMP threads first.
 
-    A child has none of its parent's threads, and libgomp would wait for them without end. Parent and child make new
-    ones when they next need them. A runtime older than OpenMP 5.0 cannot do it; there a child hangs as before.
+    A child has none of its parent's threads, and libgomp would wait for them forever. Parent and child start new ones
+    when they next need them. A runtime older than OpenMP 5.0 cannot do it; there a child hangs as before.
     """
     pause = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
     if pause is not None and hasattr(os, "register_at_fork"):
@@ -67,7 +67,7 @@ def _survive_fork() -> None:
 
 
 def openmp_runtimes() -> list[str]:
-    """OpenMP runtimes: those that are loaded, but visible only to those who loaded them; then the system's."""
+    """OpenMP runtimes: those that are loaded, but visible only to their loaders; then the system's."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:

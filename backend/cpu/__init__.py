@@ -1,1 +1,16 @@
-"""The host CPU as a target of generated C: what it is (host) and how C is compiled for it (toolchain)."""
+"""The host CPU as a target of generated C.
+
+    host             instruction set, cores and caches of this CPU
+    toolchain        the C compiler: its discovery, identity and flags
+    math/            the prelude's functions, one file per family
+    prelude          the types and functions that one source uses
+    expressions      expressions as C
+    codegen          kernels as C
+    compile          parallel compilation into few translation units, through the kernel store
+    team             the threads that run parallel loops
+    launch           kernels launched one at a time from Python
+    peaks            measured peak rates of this CPU
+    openmp_threads   the number of OpenMP threads
+
+Imports ``ir`` and ``backend``'s own store, library and expression base.
+"""

@@ -1,8 +1,8 @@
 """C from a lowered kernel.
 
-The text includes no header. Vector types and functions come from the prelude, which finds in the text what the kernel
-uses. Names are made here, numbered in order of appearance, so that equal kernels have equal text, and no name from a
-model reaches it.
+The text includes no header. Vector types and functions come from the prelude, which scans the text for the names that
+it uses. Names are created here, numbered in order of appearance, so equal kernels have equal text, and no name from a
+model reaches the text.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _NAME = re.compile(r"[a-zA-Z_]\w*")
 
 
 def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
-    """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if
-    any index is checked. The symbol is the kernel's name followed by a hash of the text.
+    """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if any
+    index is checked. The symbol is the kernel's name followed by a hash of the text.
 
     Raises CodegenError for a node that lowering should have removed.
     """
@@ -51,7 +51,7 @@ def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
     text = emitter.function()
     needed = prelude_parts(text, vector_bytes)
     note = kernel.note.replace("*/", "* /").replace("\n", " ")
-    text = f"/* {note} */\n{text}" if note else text  # only now: words of a note are not names of the prelude
+    text = f"/* {note} */\n{text}" if note else text  # last, because words of a note are not names of the prelude
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
     digest = hashlib.sha256("\n".join([text, *needed]).encode()).hexdigest()[:16]
     symbol = f"tm_{stem}_{digest}"
@@ -66,7 +66,7 @@ class _Emitter:
     depth: int = 1
     registers: dict[Buffer, dict[int, int]] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
-    """The C type of every name that a parallel loop may take from around it."""
+    """The C type of every name that a parallel loop may capture."""
     loops: list[str] = field(default_factory=list)
 
     def function(self) -> str:
@@ -93,7 +93,7 @@ class _Emitter:
         self.lines.append("  " * self.depth + text)
 
     def collect_registers(self, body: Body) -> None:
-        """The vector width of every element group of each register buffer, from how it is used."""
+        """The vector width of every element group of each register buffer, derived from its uses."""
 
         def use(b: Buffer, where: Expr, lanes: int) -> None:
             if b.scope is not Scope.REGISTER:
@@ -157,8 +157,8 @@ class _Emitter:
         self.block(f"for (i64 {v} = 0; {v} < {self.c.address(s.extent)}; {v}++)", s.body)
 
     def parallel(self, s: For, v: str) -> None:
-        """A loop whose ranges run on any thread: a function of what the loop takes from around it, and one that takes
-        that out of a struct. Its pointers are parameters, where `restrict` holds."""
+        """A loop whose ranges may run on any thread: a function of the captured variables, and one that unpacks them
+        from a struct. Its pointers are parameters, because `restrict` takes effect there."""
         around, depth, declared = self.lines, self.depth, dict(self.declared)
         self.lines, self.depth = [], 1
         self.block(f"for (i64 {v} = first; {v} < end; {v}++)", s.body)

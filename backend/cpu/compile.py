@@ -1,4 +1,5 @@
-"""From kernel sources to addresses: found in the store, or compiled in parallel into few translation units."""
+"""From kernel sources to addresses: kernels come from the store, or are compiled in parallel in few translation
+units."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.errors import CompilerFailedError
 
 _log = logging.getLogger(__name__)
-_UNITS_PER_JOB = 2  # units never take equally long: a second round evens that out
+_UNITS_PER_JOB = 2  # units never take equally long: a second round balances them
 _ENOUGH = 24_000  # characters of C that are worth a compiler of their own
 _TEAM_LOCK = Lock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadedKernels(Mapping[str, int]):
-    """Addresses of kernels by symbol. `libraries` holds the code that they lie in."""
+    """Addresses of kernels by symbol. `libraries` keeps their code loaded."""
 
     addresses: Mapping[str, int]
     libraries: tuple[Library, ...]
@@ -49,28 +50,28 @@ class LoadedKernels(Mapping[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class TranslationUnit:
-    """Kernels that one run of the compiler makes, with preludes that go together."""
+    """Kernels that one run of the compiler builds; their preludes are compatible."""
 
     kernels: tuple[KernelSource, ...]
 
     @property
     def computes_with_integers(self) -> bool:
-        """Whether any of its kernels does."""
+        """True if any of its kernels computes with integers."""
         return any(kernel.computes_with_integers for kernel in self.kernels)
 
     @property
     def is_spelled_out(self) -> bool:
-        """Whether all of its kernels are."""
+        """True if all of its kernels are spelled out."""
         return all(kernel.is_spelled_out for kernel in self.kernels)
 
     @property
     def has_float_sizes(self) -> bool:
-        """Whether any of its kernels has."""
+        """True if any of its kernels computes sizes in floating point."""
         return any(kernel.has_float_sizes for kernel in self.kernels)
 
     @property
     def text(self) -> str:
-        """C source. Line numbers start anew in each kernel, so that a diagnostic names the kernel by its symbol."""
+        """C source. Line numbers restart in each kernel, so that a diagnostic names the kernel by its symbol."""
         kernels = (f'#line 1 "{kernel.symbol}"\n{kernel.text}\n' for kernel in self.kernels)
         return f'#line 1 "prelude"\n{self._prelude()}\n' + "".join(kernels)
 
@@ -89,23 +90,24 @@ def compile_kernels(
     *,
     jobs: int | None = None,
 ) -> LoadedKernels:
-    """Addresses of all `sources`, compiling with `jobs` compilers at once (default: one per CPU) what is not stored.
+    """Addresses of all `sources`. Kernels that are not stored are compiled by `jobs` compilers at once (default: one
+    per CPU).
 
-    What was compiled is stored as soon as it is there, so an interrupted call is continued by the next one. An
-    interrupt ends all compilers. Raises CompilerFailedError, and ValueError when a symbol stands for two sources.
+    A compiled kernel is stored as soon as it is ready, so the next call continues an interrupted one. An interrupt ends
+    all compilers. Raises CompilerFailedError, and ValueError if a symbol stands for two sources.
     """
     with closing(KernelCompiler(toolchain, store, counters, jobs=jobs)) as compiler:
         return compiler.finish(sources, progress)
 
 
 class KernelCompiler:
-    """Compiles kernels while others are still being made: `add` each, then `finish` for the addresses of all.
+    """Compiles kernels while others are still being generated: `add` each, then `finish` for the addresses of all.
 
-    with closing(KernelCompiler(toolchain, store, counters)) as compiler:
-        compiler.add(source)
-        kernels = compiler.finish(more_sources)
+        with closing(KernelCompiler(toolchain, store, counters)) as compiler:
+            compiler.add(source)
+            kernels = compiler.finish(more_sources)
 
-    `add` starts a compiler as soon as there is enough for one. `close` ends all that are still at work.
+    `add` starts a compiler as soon as there is enough for one. `close` ends all that are still running.
     """
 
     def __init__(
@@ -123,7 +125,7 @@ class KernelCompiler:
         return len(self._wanted)
 
     def add(self, source: KernelSource) -> None:
-        """A kernel is wanted. Raises ValueError when its symbol stands for another source already."""
+        """Requests a kernel. Raises ValueError if its symbol stands for another source already."""
         known = self._wanted.get(source.symbol)
         if known is not None:
             if known != source:
@@ -155,7 +157,7 @@ class KernelCompiler:
         return self._session.loaded(self._wanted)
 
     def close(self) -> None:
-        """End the compilers that are still at work."""
+        """Ends the compilers that are still running."""
         self._session.close()
 
     def _start(self, count: int) -> None:
@@ -165,7 +167,7 @@ class KernelCompiler:
 
 
 def ensure_team(toolchain: Toolchain, store: KernelStore) -> None:
-    """Load the library that kernels are bound to, where the process does not have it. Raises CompilerFailedError."""
+    """Loads the library that kernels are bound to, unless the process has it. Raises CompilerFailedError."""
     with _TEAM_LOCK:
         if not have_team():
             load_team(team_file(toolchain, store).read_bytes())
@@ -182,10 +184,10 @@ def team_file(toolchain: Toolchain, store: KernelStore) -> Path:
 
 
 def partition(kernels: Sequence[KernelSource], count: int, separate: bool = False) -> list[TranslationUnit]:
-    """About `count` units of equal length, longest first; more where there are more preludes that cannot be united.
+    """About `count` units of equal length, longest first; more if there are more incompatible preludes.
 
-    Kernels that are spelled out, or have sizes in floating point, are in units of their own; separate: so are those
-    that compute with integers.
+    Kernels that are spelled out, or have sizes in floating point, get units of their own; with ``separate``, so do
+    those that compute with integers.
     """
     groups: defaultdict[tuple[str | None, bool, bool, bool], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
@@ -213,14 +215,14 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 
 
 def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
-    """The kernel as the store knows it when ``toolchain`` has compiled it."""
+    """The kernel's key and parts in the store, for a compilation by ``toolchain``."""
     flags = toolchain.flags_for(source.computes_with_integers, source.is_spelled_out, source.has_float_sizes)
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
 
 
 class _Session:
-    """The kernels loaded so far, and the compilers at work."""
+    """The kernels loaded so far, and the running compilers."""
 
     def __init__(self, toolchain: Toolchain, store: KernelStore) -> None:
         self._toolchain = toolchain
@@ -236,14 +238,14 @@ class _Session:
 
     @property
     def separates(self) -> bool:
-        """Whether kernels that compute with integers need flags of their own."""
+        """True if kernels that compute with integers need flags of their own."""
         return self._toolchain.safer.integers != self._toolchain.safer.floats
 
     def loaded(self, symbols: Iterable[str]) -> LoadedKernels:
         return LoadedKernels({s: self._addresses[s] for s in symbols}, tuple(self._libraries.values()))
 
     def find(self, source: KernelSource) -> bool:
-        """Load the kernel if the store has it."""
+        """Loads the kernel if the store has it."""
         kernel = self._kernels[source.symbol] = stored_kernel(source, self._toolchain)
         path = self._store.lookup(kernel.key, kernel.symbol)
         if path is None:
@@ -256,7 +258,7 @@ class _Session:
         return True
 
     def file(self, source: KernelSource) -> Path:
-        """The shared object of one kernel, which is not loaded."""
+        """The shared object of one kernel, without loading it."""
         kernel = stored_kernel(source, self._toolchain)
         path = self._store.lookup(kernel.key, kernel.symbol)
         if path is None:
@@ -267,7 +269,7 @@ class _Session:
         return path
 
     def start(self, units: Sequence[TranslationUnit], jobs: int) -> None:
-        """Compile `units`, at most `jobs` at once, beside whatever else this process does."""
+        """Compiles `units`, at most `jobs` at once, in the background."""
         if self._executor is None:
             self._folder = self._scratch.enter_context(Scratch())
             self._executor = ThreadPoolExecutor(jobs, "taskmap-compile")
@@ -276,7 +278,7 @@ class _Session:
             self._running[self._executor.submit(self._compile, unit, folder, self._children)] = unit
 
     def collect(self, wanted: int, counters: Counters, progress: Progress | None) -> None:
-        """Store and load what was started, as it becomes ready."""
+        """Stores and loads started units as they become ready."""
         for future in as_completed(self._running):
             unit = self._running[future]
             self._adopt(unit, future.result())
@@ -285,20 +287,20 @@ class _Session:
                 progress(len(self._addresses), wanted)
 
     def close(self) -> None:
-        """End the compilers that are still at work, and remove their files."""
-        self._children.cancel()  # also those that an interrupt kept out of what is known to run
+        """Ends the compilers that are still running, and removes their files."""
+        self._children.cancel()  # also those that an interrupt kept out of the list of running ones
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
         self._scratch.close()
 
     def _adopt(self, unit: TranslationUnit, compiled: Path) -> None:
-        """Store and load one compiled unit. It can be found in the store only once it has been loaded."""
+        """Stores and loads one compiled unit. The store offers it only once it has been loaded."""
         symbols = [kernel.symbol for kernel in unit.kernels]
         path = self._store.add_object(compiled.read_bytes())
         try:
             self._load(path, symbols)
         except (OSError, AttributeError) as error:
-            # The store's folder may forbid executing what lies in it.
+            # The store's folder may forbid executing its files.
             self._load_or_explain(compiled, symbols, unit)
             self._store.discard(path, str(error))
             return
@@ -321,7 +323,7 @@ class _Session:
         self._libraries[path] = library
 
     def _compile(self, unit: TranslationUnit, folder: Path, children: Children) -> Path:
-        """Compile and link one unit in a new `folder`; the shared object."""
+        """Compiles and links one unit in a new `folder`; returns the shared object."""
         folder.mkdir()
         compiled, linked = folder / "unit.o", folder / "unit.so"
         command = self._toolchain.compile_command(

@@ -61,8 +61,8 @@ def mask_type(bits: int, lanes: int) -> str:
 
 @dataclass(slots=True)
 class Expressions(ExpressionWriter[str]):
-    """Expressions of one kernel as C. ``masks``: the width in bits of the mask that each variable of a vector predicate
-    holds."""
+    """Expressions of one kernel as C. ``masks``: the width in bits of the mask of each variable that holds a vector
+    predicate."""
 
     LANGUAGE = "C"
 
@@ -70,8 +70,8 @@ class Expressions(ExpressionWriter[str]):
     masks: dict[Var, int] = field(default_factory=dict)
 
     def name(self, key: Var | Buffer, prefix: str = "") -> str:
-        """The C name of a variable or a buffer, made when it is first asked for. Names that the prelude would take for
-        its own, or C for no name, get a letter in front."""
+        """The C name of a variable or a buffer, created at its first use. Names that the prelude reserves, or that are
+        not valid C, get a letter in front."""
         known = self.names.get(key)
         if known is None:
             stem = re.sub(r"[^a-zA-Z0-9]", "", key.name)[:12]
@@ -101,7 +101,7 @@ class Expressions(ExpressionWriter[str]):
         return c_type(e.dtype, e.lanes)
 
     def stored(self, value: Expr, dtype: DType) -> str:
-        """A value as it lies in memory: bools as bytes."""
+        """A value in its memory format: bools as bytes."""
         if not dtype.is_bool or value.lanes == 1:
             return self.of(value)
         return f"tm_mask_{mask_type(self.mask_bits(value), value.lanes)}_to_b8x{value.lanes}({self.of(value)})"
@@ -188,7 +188,7 @@ class Expressions(ExpressionWriter[str]):
         return f"({self.as_mask(e.a, bits)} {_BOOLEAN[e.op]} {self.as_mask(e.b, bits)})"
 
     def _shift(self, e: Binary, a: str, b: str) -> str:
-        """Shifts by less than the width; what is shifted out to the left is lost, as in an unsigned integer."""
+        """Shifts by less than the width; bits shifted out to the left are lost, as in an unsigned integer."""
         t = c_type(e.dtype, e.lanes)
         if e.op == "shr":
             return f"(({t})({a} >> {b}))"
@@ -278,7 +278,7 @@ def convert(code: str, source: DType, dtype: DType, lanes: int) -> str:
 
 
 def register_index(b: Buffer, where: Expr) -> int:
-    """The first element of a register buffer that an index means. Raises CodegenError when it is not a constant."""
+    """The first element of a register buffer that an index denotes. Raises CodegenError if it is not a constant."""
     base = where.base if isinstance(where, Ramp) else where
     start = constant_value(base)
     if start is None or (isinstance(where, Ramp) and constant_value(where.stride) != 1):
@@ -326,7 +326,7 @@ def _bf16_bits(value: float) -> int:
 
 
 def _checked_index(lanes: int, position: str, size: str) -> str:
-    """An index that may count from the end; out of range it sets the error flag and becomes 0."""
+    """An index that may count from the end; an index out of range sets the error flag and becomes 0."""
     check = "if (i < 0) i += n; if (i < 0 || i >= n) { *error = 1; i = 0; }"
     if lanes == 1:
         return f"({{ i64 i = {position}; const i64 n = {size}; {check} i; }})"

@@ -1,4 +1,4 @@
-"""What the host CPU is: instruction set, cores and caches, read from /proc and /sys."""
+"""The host CPU: instruction set, cores and caches, read from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """One CPU. Cache sizes are in bytes: L1d and L2 of one core, L3 of one cluster of cores (0 when there is none)."""
+    """One CPU. Cache sizes are in bytes: L1d and L2 of one core, L3 of one cluster of cores (0 if there is none)."""
 
     machine: str
     vendor: str
@@ -39,16 +39,16 @@ class HostInfo:
     l3: int
 
     def supports(self, isa: Isa) -> bool:
-        """Whether code for `isa` runs on this CPU."""
+        """True if code for `isa` runs on this CPU."""
         return ISAS.index(isa) <= ISAS.index(self.isa)
 
     def target(self, isa: Isa | None = None) -> Target:
-        """This CPU as schedules see it, limited to `isa` when one is given."""
+        """This CPU as schedules see it, limited to `isa` if given."""
         return cpu_target(isa or self.isa, self.physical_cores, self.l1d, self.l2, self.l3 or self.l2)
 
 
 def parse_isa(name: str) -> Isa:
-    """The instruction set called `name`; InvalidOptionError when there is none."""
+    """The instruction set called `name`. Raises InvalidOptionError if there is none."""
     for isa in ISAS:
         if isa == name:
             return isa
@@ -57,7 +57,7 @@ def parse_isa(name: str) -> Isa:
 
 @lru_cache(maxsize=8)
 def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInfo:
-    """The CPU described by `proc` and `sys`. What they do not tell is replaced by a cautious guess, never an error.
+    """The CPU described by `proc` and `sys`. A cautious guess replaces missing information; this never raises.
 
     Only CPUs that this process may run on are counted.
     """
@@ -79,7 +79,7 @@ def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInf
 
 
 def _first_cpuinfo_block(path: Path) -> dict[str, str]:
-    """Key and value of each line of the first processor in `path`; later processors of one machine say the same."""
+    """Key and value of each line of the first processor in `path`; later processors of a machine are identical."""
     fields: dict[str, str] = {}
     for line in _read(path).splitlines():
         key, colon, value = line.partition(":")
@@ -104,7 +104,7 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
 
 
 def _physical_cores(sys: Path, cpus: list[int]) -> int:
-    """How many cores the logical `cpus` belong to; a CPU of unknown topology counts as a core of its own."""
+    """The number of cores of the logical `cpus`; a CPU of unknown topology counts as a core of its own."""
     cores: set[tuple[str, str]] = set()
     for cpu in cpus:
         topology = sys / f"devices/system/cpu/cpu{cpu}/topology"

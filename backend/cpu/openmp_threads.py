@@ -6,7 +6,7 @@ import ctypes
 
 
 class openmp_threads:  # noqa: N801  a context manager that reads as a function
-    """OpenMP uses ``count`` threads inside; None leaves it as it is."""
+    """OpenMP uses ``count`` threads inside; None leaves the number unchanged."""
 
     def __init__(self, count: int | None) -> None:
         self.count = count

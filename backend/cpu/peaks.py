@@ -1,8 +1,8 @@
-"""What a CPU can do at best, measured: multiply-adds from registers, and reading from each level of its memory.
+"""Measured peaks of a CPU: multiply-adds from registers, and reads from each level of its memory.
 
 The ceilings of the roofline model (Williams, Waterman and Patterson, CACM 2009; with a ceiling for each cache as Ilic,
-Pratas and Sousa, "Cache-aware roofline model", 2014). Each is the best of several short runs, so that what else the
-machine does lowers it least; the whole takes a few tenths of a second, most of it to make the memory that is read.
+Pratas and Sousa, "Cache-aware roofline model", 2014). Each is the best of several short runs, the least disturbed by
+other load; the whole takes a few tenths of a second, most of it to initialise the memory that is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECONDS = 0.04
 _FEWEST_RUNS, _MOST_RUNS = 3, 40
 _LEAST_BYTES, _MOST_BYTES = 64 << 20, 256 << 20
 _READ_BYTES = 32 << 20
-"""A run reads about so much, so that it takes milliseconds."""
+"""About the number of bytes that a run reads, so that it takes milliseconds."""
 _DECLARATIONS = f"typedef long long i64;\n{PARALLEL_DECLARATION}\n{TEAM_DECLARATION}"
 
 
@@ -37,10 +37,10 @@ def measured_peaks(
     target: Target, threads: int, toolchain: Toolchain, store: KernelStore
 ) -> tuple[float, dict[str, tuple[int, float]]]:
     """Operations of f32 per second, and for each level of memory its capacity for ``threads`` threads (bytes; 0: all)
-    and the bytes that are read from it per second.
+    and its read rate in bytes per second.
 
-    What each core has for itself is measured on one and multiplied: that is what all could do were nothing else
-    running. Raises CompilerFailedError.
+    Private resources are measured on one core and multiplied: the rate of all cores if nothing else were running.
+    Raises CompilerFailedError.
     """
     sources = (_multiply_adds(target.vector_bytes), _reads(target.vector_bytes))
     loaded = compile_kernels(sources, replace(toolchain, contract=True), store, Counters())
@@ -62,7 +62,7 @@ def _bandwidths(target: Target, threads: int, cores: int, address: int) -> dict[
 
 
 class _Reader:
-    """Reads the same memory again and again; ``block``: the bytes that it reads at once."""
+    """Reads the same memory repeatedly; ``block``: the bytes that it reads at once."""
 
     def __init__(self, address: int, block: int, most: int, threads: int) -> None:
         arguments = (ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_void_p, ctypes.c_void_p)
@@ -150,7 +150,7 @@ static void {symbol}_range(const void *data, long long first, long long end)
 
 
 def _shared_by_threads(symbol: str) -> str:
-    """A function that has the ranges of ``threads`` iterations run in parallel."""
+    """A function that runs the ranges of ``threads`` iterations in parallel."""
     return f"""\
 static void {symbol}_body(void *at)
 {{

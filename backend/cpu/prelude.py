@@ -1,6 +1,6 @@
 """The prelude of generated C: the types and functions that one source uses, and nothing else.
 
-No header is included; compiling costs what is used. The names (V is a vector type such as `f32x16`, see math_types, of
+No header is included, so compile time depends on use alone. The names (V is a vector type, `f32x16`, see math/types, of
 1, 2, 4, ..., 64 lanes; D, E are dtypes; L is a number of lanes; M is a mask such as `m32x16`):
 
     tm_load_V(p)  tm_store_V(p, x)                   any alignment
@@ -96,9 +96,10 @@ def prelude_parts(source: str, vector_bytes: int = 64) -> tuple[str, ...]:
 
 
 def prelude(requests: Collection[PreludeRequest], vector_bytes: int = 64) -> str:
-    """C definitions of what is requested and of all that it needs, each before its first use; always the same text.
+    """C definitions of the requested names and of all that they need, each before its first use; the text is
+    deterministic.
 
-    vector_bytes: size of the target's vector registers, 64, 32 or 16; wider vectors are worked on by parts. Raises
+    vector_bytes: size of the target's vector registers, 64, 32 or 16; wider vectors are processed in parts. Raises
     CodegenError for a name that the prelude does not have.
     """
     done: dict[str, str] = {}
@@ -108,7 +109,7 @@ def prelude(requests: Collection[PreludeRequest], vector_bytes: int = 64) -> str
 
 
 def prelude_for(source: str, vector_bytes: int = 64) -> str:
-    """The prelude for a C source: all names in it that are the prelude's are requested."""
+    """The prelude for a C source: its definitions of all names in the source."""
     return "\n".join([*prelude_parts(source, vector_bytes), ""])
 
 

@@ -1,6 +1,6 @@
-"""The threads that share parallel loops: a library that every kernel of the CPU is bound to (team.c).
+"""The threads that run parallel loops: a library to which every CPU kernel is bound (team.c).
 
-Kernels call ``tm_parallel_1``, launch functions ``tm_team_1``. There is one such library in a process, visible to all
+Kernels call ``tm_parallel_1``, launch functions ``tm_team_1``. A process has one such library, visible to everything
 that is loaded later; its threads are those of the process's OpenMP runtime, which PyTorch uses, too. Without such a
 runtime loops are serial.
 """
@@ -24,19 +24,19 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 @lru_cache(maxsize=1)
 def team_source() -> KernelSource:
-    """The C of the library, found under the name of one of its functions."""
+    """The C of the library, stored under the name of one of its functions."""
     return KernelSource(PARALLEL, Path(__file__).with_name("team.c").read_text(encoding="utf-8"), "/* team */")
 
 
 def have_team() -> bool:
-    """Whether the library is in this process, where kernels find it."""
+    """True if this process has the library loaded and visible to kernels."""
     return hasattr(ctypes.CDLL(None), PARALLEL)
 
 
 def load_team(content: bytes) -> None:
-    """Load the library, once in a process. It uses no more threads than the process may have processor time for.
+    """Loads the library, once in a process. It uses no more threads than the process may have processor time for.
 
-    Raises OSError, which says why the loader refuses it.
+    Raises OSError with the loader's reason.
     """
     load_image(content, visible=True)
     allowed = allowed_processors(_QUOTA)

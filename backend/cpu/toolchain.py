@@ -1,4 +1,4 @@
-"""The C compiler: how it is found, what identifies it, and the commands that turn C into a shared object."""
+"""The C compiler: its discovery, its identity, and the commands that turn C into a shared object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ISA_FLAGS: dict[Isa, tuple[str, ...]] = {
         "-mprefer-vector-width=512",  # with the default of 256, element-wise loops ran 10 % slower
     ),
 }
-# No -fwrapv: it stops the vectorisation of loops over int (4 times slower), so generated code has to compute integers
+# No -fwrapv: it stops the vectorisation of loops over int (4 times slower), so generated code must compute integers
 # that may wrap as unsigned.
 _COMPILE_FLAGS = (
     "-O3",
@@ -44,7 +44,7 @@ _COMPILE_FLAGS = (
     "-Wall",
     "-Wno-unused",  # not every unit uses every helper of its prelude
 )
-# Register tiles are written as they are to be: gcc takes twice as long to look for loops that it could arrange better.
+# Register tiles are already in their final form: gcc takes twice as long to look for loops that it could improve.
 _SPELLED_OUT: dict[Family, tuple[str, ...]] = {
     "gcc": (
         *("-O1", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fexpensive-optimizations", "-fcse-follow-jumps"),
@@ -53,16 +53,16 @@ _SPELLED_OUT: dict[Family, tuple[str, ...]] = {
     ),
     "clang": (),
 }
-# The C library is linked only where a kernel calls it; parallel loops are bound to the library of cpu/team.py.
+# The C library is linked only if a kernel calls it; parallel loops are bound to the library of cpu/team.py.
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
-# Variables that would add headers, libraries or programs of which the kernel key knows nothing.
+# Variables that would add headers, libraries or programs unknown to the kernel key.
 _DROPPED_VARIABLES = frozenset({"CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"})
 
 
 @dataclass(frozen=True, slots=True)
 class Safer:
-    """Flags that follow all others, chosen because the compiler is wrong without them: for kernels that compute with
-    integers, and for those that do not."""
+    """Flags appended to all others because the compiler is wrong without them: for kernels that compute with integers,
+    and for those that do not."""
 
     integers: tuple[str, ...] = ()
     floats: tuple[str, ...] = ()
@@ -70,12 +70,12 @@ class Safer:
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A C compiler with everything that decides what it makes of a source.
+    """A C compiler with everything that determines its output for a source.
 
-    command: program and leading arguments. identity: version and target, whatever the program's path. fast_math: give
-    up IEEE arithmetic for speed. contract: any a * b + c may be one fused operation; without it, those alone that the C
-    writes as such, so that what one operator rounds is rounded before another adds to it. timeout: seconds that one
-    compilation may take. safer: see taskmap.trust, which tries a compiler before it is used.
+    command: program and leading arguments. identity: version and target, whatever the program's path. fast_math: trade
+    IEEE arithmetic for speed. contract: any a * b + c may be one fused operation; without it, only those that the C
+    writes as such, so one operator's result is rounded before another adds to it. timeout: seconds that one compilation
+    may take. safer: see taskmap.trust, which tests a compiler before its first use.
     """
 
     command: tuple[str, ...]
@@ -88,8 +88,8 @@ class Toolchain:
     safer: Safer = Safer()
 
     def compile_flags(self, integers: bool, spelled_out: bool = False, float_sizes: bool = False) -> tuple[str, ...]:
-        """The flags for kernels that compute with ``integers``, or for those that do not; see KernelSource for those
-        that are ``spelled_out``. Sizes computed in floating point (``float_sizes``) follow IEEE 754 in any case."""
+        """The flags for kernels that compute with ``integers``, or for those that do not; KernelSource defines
+        ``spelled_out``. Sizes computed in floating point (``float_sizes``) follow IEEE 754 in any case."""
         fast_math, contract = (self.fast_math, self.contract) if not float_sizes else (False, False)
         return (
             *self.command[1:],
@@ -103,11 +103,12 @@ class Toolchain:
 
     @property
     def link_flags(self) -> tuple[str, ...]:
-        """Free of -ffast-math, with which gcc links start-up code that flushes denormals in the whole process."""
+        """Link flags without -ffast-math, with which gcc links start-up code that flushes denormals in the whole
+        process."""
         return (*self.command[1:], *_LINK_FLAGS)
 
     def flags_for(self, integers: bool, spelled_out: bool = False, float_sizes: bool = False) -> tuple[str, ...]:
-        """Every argument that can change what becomes of such a kernel, in order, without paths."""
+        """Every argument that can change the binary of such a kernel, in order, without paths."""
         return (*self.compile_flags(integers, spelled_out, float_sizes), *self.link_flags)
 
     @property
@@ -118,12 +119,12 @@ class Toolchain:
     def compile_command(
         self, output: str, *, integers: bool = False, spelled_out: bool = False, float_sizes: bool = False
     ) -> list[str]:
-        """Argument list that compiles C from standard input into the object file `output`."""
+        """The argument list that compiles C from standard input into the object file `output`."""
         flags = self.compile_flags(integers, spelled_out, float_sizes)
         return [self.command[0], *flags, "-c", "-x", "c", "-", "-o", output]
 
     def link_command(self, compiled: str | Sequence[str], output: str) -> list[str]:
-        """Argument list that links the object files `compiled` into the shared object `output`."""
+        """The argument list that links the object files `compiled` into the shared object `output`."""
         return [
             self.command[0],
             *([compiled] if isinstance(compiled, str) else compiled),
@@ -148,10 +149,9 @@ def find_toolchain(
 ) -> Toolchain:
     """The first compiler of $TASKMAP_CC, $CC, cc, gcc, clang, set up for `isa` (default: the host's).
 
-    A TASKMAP_CC that cannot be run is an error; a CC that cannot be run is passed over with one logged warning, since
-    it was not set for us.
-    Raises CompilerNotFoundError, CompilerFailedError when the compiler does not say what it is, and UnsupportedError
-    when the host has no such `isa`.
+    A TASKMAP_CC that cannot be run is an error. A CC that cannot be run is skipped with one logged warning, because it
+    may be meant for other programs. Raises CompilerNotFoundError, CompilerFailedError if the compiler does not report
+    its identity, and UnsupportedError if the host does not support `isa`.
     """
     host = detect_host()
     chosen = host.isa if isa is None else parse_isa(isa)
@@ -187,7 +187,7 @@ def _find_command(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _chosen_command(wanted: str, search: str) -> tuple[str, ...]:
-    """The command that TASKMAP_CC gives."""
+    """The command in TASKMAP_CC."""
     try:
         found = _runnable(wanted, search)
     except ValueError as error:
@@ -214,7 +214,7 @@ def _chosen_command(wanted: str, search: str) -> tuple[str, ...]:
 
 
 def _runnable(command: str, search: str) -> tuple[str, ...] | None:
-    """A shell's command with its program's path, or None where there is none; ValueError for an open quote."""
+    """A shell's command with its program's path, or None if there is none; ValueError for an open quote."""
     program, *arguments = shlex.split(command) or [""]
     path = shutil.which(program, path=search) if program else None
     return None if path is None else (os.path.abspath(path), *arguments)
@@ -228,7 +228,7 @@ def _warn_of_cc(theirs: str, found: str) -> None:
 
 
 def fingerprint(program: str) -> tuple[str, int, int]:
-    """What changes when another compiler is installed under the same name."""
+    """File facts that change when another compiler is installed under the same name."""
     real = os.path.realpath(program)
     status = os.stat(real)
     return real, status.st_mtime_ns, status.st_size
@@ -236,7 +236,7 @@ def fingerprint(program: str) -> tuple[str, int, int]:
 
 @lru_cache(maxsize=32)
 def _identify(command: tuple[str, ...], _fingerprint: tuple[str, int, int]) -> tuple[Family, str]:
-    """Family and identity of a compiler from `cc -v`, which costs some milliseconds: so once per process."""
+    """Family and identity of a compiler from `cc -v`, cached because the call costs some milliseconds."""
     try:
         answer = subprocess.run(
             [*command, "-v"],
@@ -259,7 +259,7 @@ def _identify(command: tuple[str, ...], _fingerprint: tuple[str, int, int]) -> t
 
 def _unknown_compiler(command: tuple[str, ...], why: str) -> CompilerFailedError:
     return CompilerFailedError(
-        "the C compiler does not say its version",
+        "the C compiler does not report its version",
         where=shlex.join([*command, "-v"]),
         why=why,
         hint="Set TASKMAP_CC to a working gcc or clang.",

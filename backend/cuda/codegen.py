@@ -1,8 +1,8 @@
 """CUDA C++ from a lowered kernel.
 
-The text includes no header; it stands on device/base.cuh and its siblings, which the simulator replaces by its own. It
-is meant to be read: names are the kernel's, loops that are unrolled stay loops, the head says how the kernel was made,
-and the end of a line from which source line it comes. Equal kernels have equal text.
+The text includes no header; it builds on device/base.cuh and its siblings, which the simulator replaces by its own. It
+is meant to be read: names are the kernel's, unrolled loops stay loops, the head names the schedule, and line ends name
+the source lines. Equal kernels have equal text.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from taskmap.ir.workers import BLOCKS, THREAD
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _ATOM, _LINE = 1024, 16
-"""What swizzled tiles of the copy engine and of wgmma begin at a multiple of, in bytes, and what everything does."""
+"""Alignments in bytes: of swizzled tiles of TMA and wgmma, and of everything else."""
 
 
 def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
-    """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers, and of the memory that a launch
-    has for itself, its sizes as ``long long``, then an ``int *error`` if any index is checked. The symbol is the
-    kernel's name followed by a hash of the text without its comments, and of what a launch takes beside it: kernels of
-    one text may differ in their grids and tensor maps.
+    """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers and of the memory private to a
+    launch, its sizes as ``long long``, then an ``int *error`` if any index is checked. The symbol is the kernel's name
+    followed by a hash of the text without its comments, and of the other launch parameters: kernels of one text may
+    differ in their grids and tensor maps.
 
-    Raises CodegenError for a node that lowering should have removed, registers that are indexed by what is not known
-    when compiling, and more shared memory than a block of the target has.
+    Raises CodegenError for a node that lowering should have removed, for registers whose index is not known at compile
+    time, and for more shared memory than a block of the target has.
     """
     target = target or cuda_target("sm_80")
     emitter = _Emitter(kernel, target, Expressions(target=target))
@@ -83,13 +83,13 @@ def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
 
 
 def _families(used: set[str]) -> tuple[str, ...]:
-    """The files of device/ that a kernel stands on, in order."""
+    """The files of device/ that a kernel needs, in order."""
     together = any(name.startswith(("mma", "wgmma", "warp")) for name in used)
     return ("base", *(("extremes",) if together else ()), "portable", *sorted(used))
 
 
 def _bytes(b: Buffer) -> int:
-    """Of memory that a launch has for itself."""
+    """Bytes of a buffer that is private to a launch."""
     size = static_size(b.shape[0])
     assert size is not None
     return size * b.dtype.bytes
@@ -150,7 +150,7 @@ class _Emitter:
         return "".join(self.header()) + f"{signature}\n{{\n" + "\n".join(self.lines) + "\n}\n"
 
     def header(self) -> list[str]:
-        """Comments: the kernel's name, how it was made, and what it takes of a multiprocessor."""
+        """Comments: the kernel's name, its schedule, and its use of a multiprocessor."""
         kernel = self.kernel
         lines = [f"{kernel.name}, for {self.target.isa}", *kernel.note.splitlines()]
         if self.shared_bytes:
@@ -288,7 +288,7 @@ class _Emitter:
 
 
 def _wrapped(head: str, params: list[str]) -> str:
-    """A signature, one parameter a line where it is longer than a line."""
+    """A signature, one parameter a line if it does not fit a line."""
     line = f"{head}{', '.join(params)})"
     if len(line) <= 120:
         return line
@@ -296,5 +296,5 @@ def _wrapped(head: str, params: list[str]) -> str:
 
 
 def _comment(text: str) -> str:
-    """Words in a line comment: a backslash at its end would go on, and nothing else than text belongs there."""
+    """Text in a line comment: a trailing backslash would continue the comment on the next line."""
     return re.sub(r"[^\x20-\x7e]", "?", text).replace("\\", "/").replace("??", "?")

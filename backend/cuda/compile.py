@@ -1,4 +1,4 @@
-"""From CUDA sources to CUBINs: found in the store, or compiled side by side, one kernel to a translation unit."""
+"""From CUDA sources to CUBINs: from the store, or compiled in parallel, one kernel to a translation unit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESOURCES = "resources"
 
 @dataclass(frozen=True, slots=True)
 class CudaBinary:
-    """The machine code of a kernel, and what it takes of the GPU."""
+    """The machine code of a kernel, and its use of GPU resources."""
 
     source: CudaSource
     image: bytes
@@ -43,11 +43,12 @@ def compile_cuda(
     *,
     jobs: int | None = None,
 ) -> dict[str, CudaBinary]:
-    """The binaries of `sources` by symbol, compiling with `jobs` threads (default: one per CPU) what is not stored.
+    """The binaries of `sources` by symbol. Kernels that are not stored are compiled with `jobs` threads (default: one
+    per CPU).
 
-    ``store`` has the suffix SUFFIX. Raises CompilerFailedError when a source is refused, and its subclass
-    KernelResourceError when a kernel spills registers, or its tensor instructions are serialised, and its source does
-    not allow it.
+    ``store`` has the suffix SUFFIX. Raises CompilerFailedError if a source is rejected, and its subclass
+    KernelResourceError if a kernel spills registers, or its tensor instructions are serialised, and its source does not
+    allow it.
     """
     with closing(CudaCompiler(toolchain, store, counters, jobs=jobs)) as compiler:
         for source in sources:
@@ -56,7 +57,7 @@ def compile_cuda(
 
 
 class CudaCompiler:
-    """Compiles kernels while others are still being made: `add` each, then `finish` for all; see compile_cuda."""
+    """Compiles kernels while others are still being generated: `add` each, then `finish` for all; see compile_cuda."""
 
     def __init__(
         self, toolchain: CudaToolchain, store: KernelStore, counters: Counters, *, jobs: int | None = None
@@ -74,7 +75,7 @@ class CudaCompiler:
         return len(self._wanted)
 
     def add(self, source: CudaSource) -> None:
-        """A kernel is wanted. Raises ValueError when its symbol stands for another source already."""
+        """Requests a kernel. Raises ValueError if its symbol stands for another source already."""
         if not self._wanted.setdefault(source.symbol, source).is_same_kernel(source):
             raise ValueError(f"two different kernels are called {source.symbol}")
         if source.symbol in self._keys:
@@ -90,9 +91,9 @@ class CudaCompiler:
         self._running[self._executor.submit(self._toolchain.assemble, whole_text(source), source.symbol)] = source
 
     def refused(self, progress: Progress | None = None) -> dict[str, KernelResourceError]:
-        """By symbol, why kernels that were added take more than their sources allow. They are forgotten: others may be
-        added in their place, or they again, allowed it. Waits for all; raises CompilerFailedError as compile_cuda.
-        """
+        """By symbol, the reasons why added kernels exceed the resources that their sources allow. These kernels are
+        forgotten: others may be added in their place, or the same with more allowed. Waits for all; raises
+        CompilerFailedError as compile_cuda."""
         running, self._running = self._running, {}
         found: dict[str, KernelResourceError] = {}
         for future in as_completed(running):
@@ -119,11 +120,11 @@ class CudaCompiler:
         return {symbol: self._made[symbol] for symbol in self._wanted}
 
     def close(self) -> None:
-        """Give up what has not been started, and wait for what has: a compilation cannot be ended from outside."""
+        """Cancels compilations that have not started, and waits for the others: they cannot be ended from outside."""
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _adopt_found(self, binary: CudaBinary) -> None:
-        """A source may be stored that spills, which another, of the same text, was allowed."""
+        """Checks resources again: a stored kernel may spill because another source, of the same text, allowed it."""
         try:
             check_resources(binary, self._toolchain.architecture)
         except KernelResourceError as error:
@@ -143,7 +144,7 @@ class CudaCompiler:
 
 
 def whole_text(source: CudaSource) -> str:
-    """The text that the compiler sees. Line numbers start anew in the kernel, whose file is called by its symbol."""
+    """The compiler's input. Line numbers restart in the kernel, whose file is named after its symbol."""
     return f'{source.prelude()}\n#line 1 "{source.symbol}"\n{source.text}'
 
 
@@ -184,12 +185,12 @@ def _binary(source: CudaSource, future: Future[Assembled], toolchain: CudaToolch
 
 
 def check_resources(binary: CudaBinary, architecture: str) -> None:
-    """Raises KernelResourceError for what the source does not allow: spills, serialised tensor instructions."""
+    """Raises KernelResourceError for uses that the source does not allow: spills, serialised tensor instructions."""
     source, resources = binary.source, binary.resources
     where = f"{source.symbol}, for {architecture}"
     if resources.spills and "spills" not in source.allow:
         raise KernelResourceError(
-            "a kernel has not enough registers",
+            "a kernel runs out of registers",
             where=where,
             why=f"{resources.spill_stores} bytes are stored to memory and {resources.spill_loads} bytes loaded back "
             f"by each thread, which has {resources.registers} registers.",
@@ -197,7 +198,7 @@ def check_resources(binary: CudaBinary, architecture: str) -> None:
         )
     if resources.serialized and "serialized" not in source.allow:
         raise KernelResourceError(
-            "the tensor instructions of a kernel run one after the other",
+            "the tensor instructions of a kernel are serialised",
             where=where,
             why="\n".join(w for w in resources.warnings if "serialized" in w) or "wgmma is serialised.",
             hint="Accumulators must not be touched between wgmma and its wait, and must be indexed by constants.",

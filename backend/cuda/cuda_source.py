@@ -1,4 +1,4 @@
-"""The source of one CUDA kernel, and the device code that it stands on."""
+"""The source of one CUDA kernel, and the device code that it needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.nodes import Dim, Var
 
 ALLOWANCES = ("spills", "serialized")
-"""What a kernel may be allowed although it makes it slow: registers in memory, wgmma one after the other."""
+"""Slow behaviour that a kernel may be allowed: spilled registers, serialised wgmma."""
 
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _COMMENT = re.compile(r"[ \t]*//.*")
@@ -24,12 +24,12 @@ class CudaSource:
     """CUDA C++ of one kernel.
 
     symbol: the name of its ``extern "C" __global__`` function. text: the function alone. families: the files of device/
-    that it stands on, in order. needs_error: it takes an ``int *`` last, which it sets where an index is out of range.
-    grid: blocks, up to three sizes over ``dims``, its symbolic sizes in the order of its parameters. threads: of a
-    block. shared_bytes: dynamic shared memory of a block. cluster: blocks of a cluster. isa: what it was generated for.
-    allow: those of ALLOWANCES that are no error. maps: the tensor maps that it takes, after its
-    sizes and before the error flag. workspace, counters: bytes of each memory that a launch has for itself, whose
-    addresses follow those of the buffers; counters are 0 before every launch, and after it.
+    that it needs, in order. needs_error: it takes an ``int *`` last, which it sets if an index is out of range. grid:
+    blocks, up to three sizes over ``dims``, its symbolic sizes in the order of its parameters. threads: threads of a
+    block. shared_bytes: dynamic shared memory of a block. cluster: blocks of a cluster. isa: the architecture that it
+    was generated for. allow: those of ALLOWANCES that are not an error. maps: the tensor maps that it takes, after its
+    sizes and before the error flag. workspace, counters: bytes of each memory private to a launch, whose addresses
+    follow those of the buffers; counters are 0 before every launch, and after it.
     """
 
     symbol: str
@@ -53,15 +53,15 @@ class CudaSource:
 
     @property
     def code(self) -> str:
-        """``text`` without comments, which name the places in Python that the lines come from."""
+        """``text`` without comments, which name the Python lines that its lines come from."""
         return without_comments(self.text)
 
     def is_same_kernel(self, other: CudaSource) -> bool:
-        """Whether the two differ in comments at most."""
+        """True if the two differ in comments at most."""
         return replace(self, text=self.code) == replace(other, text=other.code)
 
     def prelude(self) -> str:
-        """The device code that ``text`` stands on."""
+        """The device code that ``text`` needs."""
         return prelude(self.families)
 
     def unit(self) -> str:
@@ -70,14 +70,14 @@ class CudaSource:
 
 
 def without_comments(text: str) -> str:
-    """A generated kernel without its line comments, the only ones that are written; it holds no strings."""
+    """A generated kernel without its line comments. It has no other comments, and no strings."""
     lines = (_COMMENT.sub("", line) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 @lru_cache(maxsize=64)
 def prelude(families: tuple[str, ...]) -> str:
-    """The text of these families, in order: files of device/, or made from the instruction table."""
+    """The text of these families, in order: files of device/, or generated from the instruction table."""
     return "\n".join(_family(name) for name in families)
 
 

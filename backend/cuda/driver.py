@@ -1,7 +1,7 @@
-"""The CUDA driver: every call checked, every failure an error that says what to do.
+"""The CUDA driver: every call is checked, and every failure is an error with a remedy.
 
 Kernels are loaded as libraries, which belong to no context: one serves all devices. ``api`` stands for the functions of
-`cuda.bindings.driver` that are used here, so that tests can put others in their place.
+`cuda.bindings.driver` that are used here, so that tests can replace them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OLDEST_DRIVER = 13000
 """The version of CUDA that a driver must support for the machine code that NVRTC 13 makes."""
 
 _MAJOR, _MINOR = "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR"
-_LARGE_SHARED = 48 << 10  # more than this has to be asked for
+_LARGE_SHARED = 48 << 10  # more than this must be requested
 _LARGE_CLUSTER = 8  # likewise
 _BROKEN = "This process cannot use the GPU any more: start it again."
 _FIND = "CUDA_LAUNCH_BLOCKING=1 finds the kernel; the option target='cuda-sim' runs it with every access checked."
@@ -37,7 +37,7 @@ _FIND = "CUDA_LAUNCH_BLOCKING=1 finds the kernel; the option target='cuda-sim' r
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One GPU: ``capability`` as (9, 0); ``shared_per_block`` is the most that a block may ask for, in bytes."""
+    """One GPU: ``capability`` as (9, 0); ``shared_per_block`` is the most that a block may request, in bytes."""
 
     index: int
     name: str
@@ -56,7 +56,7 @@ class LoadedKernel:
 
 
 class Driver:
-    """The driver with its devices. Raises NoDeviceError when there is none, or it is too old."""
+    """The driver with its devices. Raises NoDeviceError if there is none, or if it is too old."""
 
     def __init__(self, api: Any) -> None:
         self.api = api
@@ -65,7 +65,7 @@ class Driver:
         self._contexts: dict[int, Any] = {}
         try:
             status = api.cuInit(0)[0]
-        except RuntimeError as error:  # what the bindings raise where they find no libcuda.so.1
+        except RuntimeError as error:  # the bindings raise it if they find no libcuda.so.1
             raise NoDeviceError(
                 "there is no NVIDIA driver",
                 why=f"{error}.",
@@ -86,9 +86,8 @@ class Driver:
             )
 
     def refuse_newer(self, compiler: str, version: tuple[int, int]) -> None:
-        """Raises NoDeviceError where a compiler is of a newer major version of CUDA, whose machine code the driver does
-        not load. Of one major version, older drivers load what newer compilers make.
-        """
+        """Raises NoDeviceError if a compiler belongs to a newer major version of CUDA, whose machine code the driver
+        does not load. Within a major version, older drivers load the output of newer compilers."""
         if version[0] <= self.version // 1000:
             return
         raise NoDeviceError(
@@ -101,7 +100,7 @@ class Driver:
     # Devices.
 
     def device_count(self) -> int:
-        """How many GPUs the process sees."""
+        """The number of GPUs that the process sees."""
         return int(self.call("cuDeviceGetCount"))
 
     def device(self, index: int) -> DeviceInfo:
@@ -120,9 +119,9 @@ class Driver:
         return int(self.call("cuDeviceGetAttribute", attribute, device))
 
     def ensure_context(self, index: int) -> None:
-        """Make a context of a device current in this thread: its primary one, which PyTorch uses, where none is or one
-        of another device. Raises DeviceError in a process that was forked from the one that opened the driver.
-        """
+        """Makes a context of a device current in this thread: its primary one, which PyTorch uses, if none is
+        current or one of another device. Raises DeviceError in a process that was forked from the one that opened
+        the driver."""
         if os.getpid() != self._process:
             raise DeviceError(
                 "the GPU cannot be used in a forked process",
@@ -141,13 +140,13 @@ class Driver:
     # Kernels.
 
     def load(self, image: bytes, symbol: str, compiled: str) -> LoadedKernel:
-        """The kernel ``symbol`` of a CUBIN; ``compiled`` says by what and for what it was, for messages."""
+        """The kernel ``symbol`` of a CUBIN; ``compiled`` names its compiler and architecture, for messages."""
         where = f"{symbol}, compiled by {compiled}"
         library = self.call("cuLibraryLoadData", image, [], [], 0, [], [], 0, where=where)
         return LoadedKernel(symbol, self.call("cuLibraryGetKernel", library, symbol.encode(), where=where), library)
 
     def allow(self, kernel: LoadedKernel, index: int, shared_bytes: int, cluster: Sequence[int]) -> None:
-        """Let a kernel have this much dynamic shared memory, and clusters of this size, on a device."""
+        """Allows a kernel this much dynamic shared memory, and clusters of this size, on a device."""
         device = self.call("cuDeviceGet", index)
         wanted: list[tuple[str, int]] = []
         if shared_bytes > _LARGE_SHARED:
@@ -187,7 +186,7 @@ class Driver:
         return config
 
     def tensor_map(self, view: TensorView, where: str) -> EncodedMap:
-        """The 128 bytes that describe a tensor to the copy engine; beyond its edges it reads zeros."""
+        """The 128 bytes that describe a tensor to TMA; beyond its edges TMA reads zeros."""
         if self._encoder is None:
             self._encoder = MapEncoder(
                 self.api, int(self.call("cuGetProcAddress", *MapEncoder.arguments_of_lookup())[0])
@@ -198,7 +197,7 @@ class Driver:
             self.check(self.api.CUresult(status), where)
         return made
 
-    # Memory of the host that kernels can write, streams and time.
+    # Host memory that kernels can write, streams and time.
 
     def host_words(self, count: int) -> ctypes.Array[ctypes.c_int]:
         """``count`` zeroed ints of the host, at an address that kernels can use as well. They are never freed."""
@@ -209,8 +208,8 @@ class Driver:
         return words
 
     def refuse_capture(self, stream: int) -> None:
-        """Raises UnsupportedError while a CUDA graph is captured on a stream: what a first launch asks of the driver
-        would end the capture."""
+        """Raises UnsupportedError while a CUDA graph is captured on a stream: the driver calls of a first launch would
+        end the capture."""
         status = self.call("cuStreamIsCapturing", self.api.CUstream(stream))
         if str(getattr(status, "name", status)) != "CU_STREAM_CAPTURE_STATUS_NONE":
             raise UnsupportedError(
@@ -220,21 +219,21 @@ class Driver:
             )
 
     def clear(self, address: int, size: int, stream: int) -> None:
-        """Fill memory of the GPU with zeros when a stream gets there."""
+        """Fills GPU memory with zeros, in stream order."""
         self.call("cuMemsetD8Async", address, 0, size, self.api.CUstream(stream))
 
     def synchronize(self, stream: int, where: str) -> None:
-        """Wait for all that a stream was given. Raises what became of a kernel."""
+        """Waits for all work of a stream. Raises the error of a kernel that failed."""
         self.call("cuStreamSynchronize", self.api.CUstream(stream), where=where)
 
     def record(self, stream: int) -> Any:
-        """An event that happens when a stream gets there."""
+        """An event, recorded in stream order."""
         event = self.call("cuEventCreate", 0)
         self.call("cuEventRecord", event, self.api.CUstream(stream))
         return event
 
     def elapsed(self, events: Sequence[Any]) -> tuple[float, ...]:
-        """The seconds between neighbouring events, once the last has happened; the events are gone then."""
+        """The seconds between neighbouring events, once the last has happened; destroys the events."""
         self.call("cuEventSynchronize", events[-1])
         seconds = tuple(float(self.call("cuEventElapsedTime", a, b)) / 1e3 for a, b in pairwise(events))
         for event in events:
@@ -244,7 +243,7 @@ class Driver:
     # Calls and their errors.
 
     def call(self, function: str, *arguments: Any, where: str | None = None) -> Any:
-        """The result of a driver function (a tuple of several, None of none). Raises DeviceError."""
+        """The result of a driver function (a tuple for several, None for none). Raises DeviceError."""
         status, *results = getattr(self.api, function)(*arguments)
         self.check(status, where or function)
         return results[0] if len(results) == 1 else tuple(results) or None
@@ -271,7 +270,7 @@ class Driver:
                 hint="Use the NVRTC of the driver's version: pip install 'nvidia-cuda-nvrtc==13.0.*'.",
             )
         if name in _CRASHES:
-            # The driver says so at whatever call comes next, so the kernel may be one that was launched before.
+            # The driver reports at the next call, so the failed kernel may have been launched earlier.
             return DeviceError(
                 f"a kernel failed: {_CRASHES[name]}",
                 where=f"noticed at {where}",
@@ -289,7 +288,7 @@ _WRONG_CODE = {
     "CUDA_ERROR_INVALID_PTX",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
 }
-# After one of these every call in the process fails with the same status, wherever it stands.
+# After one of these every call in the process fails with the same status.
 _CRASHES = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "it accessed memory that is nobody's",
     "CUDA_ERROR_MISALIGNED_ADDRESS": "it accessed memory at a misaligned address",

@@ -1,7 +1,7 @@
 """Tensor maps, encoded by the driver into memory of our own.
 
-The driver wants the memory aligned to 64 bytes, and CUDA's header aligns the type to 128. The object of the Python
-bindings lies wherever Python's allocator puts it, so the driver's function is called past the bindings.
+The driver requires memory aligned to 64 bytes, and CUDA's header aligns the type to 128. Python's allocator places the
+object of the Python bindings anywhere, so the driver's function is called past the bindings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from taskmap.backend.cuda.tensor_map import TensorView
 MAP_BYTES = 128
 """The size of a tensor map, and the alignment of its memory."""
 
-_SINCE = 12000  # the version of CUDA that brought tensor maps
+_SINCE = 12000  # the version of CUDA that introduced tensor maps
 _WORDS, _LONG_WORDS = ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint64)
 _Encode = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p, _LONG_WORDS, _LONG_WORDS, _WORDS,
@@ -43,7 +43,7 @@ class EncodedMap:
 
 
 class MapEncoder:
-    """The driver's function cuTensorMapEncodeTiled at its address; ``api``: as of Driver."""
+    """The driver's function cuTensorMapEncodeTiled by its address; ``api``: as for Driver."""
 
     def __init__(self, api: Any, address: int) -> None:
         self._api = api

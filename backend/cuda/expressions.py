@@ -1,11 +1,11 @@
 """CUDA C++ text of expressions.
 
-What C++ can say is said in C++; what has PyTorch's meaning (integers that wrap, NaN in extrema, casts, functions) goes
-through device/portable.cuh. Index arithmetic does not overflow, so it is plain C++, in ``int`` where the ranges of its
-variables prove that it fits into 32 bits, else in ``long long``.
+Expressions use plain C++ if its semantics fit; those with PyTorch's semantics (integers that wrap, NaN in extrema,
+casts, functions) call device/portable.cuh. Index arithmetic does not overflow, so it is plain C++, in ``int`` if the
+ranges of its variables prove that it fits 32 bits, else in ``long long``.
 
-A condition of a select or an if is known to hold on its side: clamps that it makes useless are left out, as C++
-evaluates only the side that is taken.
+The condition of a select or an if is known to hold on its side: clamps that it makes redundant are left out, because
+C++ evaluates only the side that is taken.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _APPROXIMATE = frozenset(("sigmoid",))
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 _INT = Interval(-(1 << 31), (1 << 31) - 1)
 
-# What a name may not be: words of C++ and of Python, and what headers of the host may define as macros.
+# Reserved names: words of C++ and of Python, and names that headers of the host may define as macros.
 _WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval
 constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
@@ -97,7 +97,7 @@ def cuda_type(dtype: DType, lanes: int = 1) -> str:
 
 @dataclass(slots=True)
 class _Text:
-    """C++ of an expression: how tightly it binds, and, of index arithmetic, whether its C++ type is ``long long``."""
+    """C++ of an expression: how tightly it binds, and, for index arithmetic, whether its C++ type is ``long long``."""
 
     code: str
     level: int = _ATOM
@@ -109,10 +109,10 @@ class _Text:
 
 @dataclass(slots=True)
 class Expressions(ExpressionWriter[_Text]):
-    """Expressions of one kernel as CUDA C++, in the order in which they stand.
+    """Expressions of one kernel as CUDA C++, in order of appearance.
 
-    A factor of what is converted to a 16-bit float needs no more digits than that keeps: a sigmoid is made of the
-    hardware's approximations there, and divides nothing. In a sum it might be cancelled, and needs them all.
+    A factor of a value that is converted to a 16-bit float needs no more digits than that keeps: there, a sigmoid uses
+    the hardware's approximations, without a division. In a sum it might be cancelled, so it needs all digits.
 
     wide: those of its indices that are ``long long``. unrolled: loop variables that are constants once the compiler has
     unrolled their loops. families: the device code that has been used.
@@ -155,12 +155,12 @@ class Expressions(ExpressionWriter[_Text]):
         return known
 
     def fits_int(self, e: Expr) -> bool:
-        """Whether every value of ``e`` is proved to fit into 32 bits."""
+        """True if every value of ``e`` is proved to fit into 32 bits."""
         interval = self.bounds(e)
         return _INT.lo <= interval.lo and interval.hi <= _INT.hi
 
     def bind(self, var: Var, extent: Expr | int) -> None:
-        """``var`` runs over [0, extent)."""
+        """Declares that ``var`` runs over [0, extent)."""
         self.indices.add(var)
         top = extent - 1 if isinstance(extent, int) else self.bounds(extent).hi - 1
         self.ranges[var] = Interval(0, max(top, 0))
@@ -169,7 +169,7 @@ class Expressions(ExpressionWriter[_Text]):
             self.wide.add(var)
 
     def define(self, var: Var, value: Expr) -> None:
-        """``var`` names ``value``."""
+        """Declares that ``var`` names ``value``."""
         if value.dtype == i64 and value.lanes == 1:
             self.ranges[var] = self.bounds(value)
             self.multiples.define(var, value)
@@ -182,9 +182,10 @@ class Expressions(ExpressionWriter[_Text]):
 
     @contextmanager
     def known(self, cond: Expr | None = None, holds: bool = True, *, stores: bool = True) -> Iterator[None]:
-        """Inside, ``cond`` holds, or does not; what is learnt inside is forgotten after, and names are free again.
+        """Inside, ``cond`` holds, or does not hold; afterwards the facts learnt inside are forgotten, and names are
+        free again.
 
-        stores: memory may be written inside, so that what the condition says about it may cease to hold.
+        stores: memory may be written inside, which may invalidate the part of the condition that reads it.
         """
         facts, multiples, taken = self.facts, self.multiples, set(self.taken)
         parts = () if cond is None else _lasting(cond, holds) if stores else (cond,)
@@ -215,7 +216,8 @@ class Expressions(ExpressionWriter[_Text]):
         return cuda_type(e.dtype, e.lanes)
 
     def check_register(self, b: Buffer, where: Expr) -> None:
-        """Registers have no addresses: an index is known once unrolled loops are written out. Raises CodegenError."""
+        """Checks that an index of registers, which have no addresses, is constant after unrolling. Raises
+        CodegenError."""
         if b.scope is not Scope.REGISTER:
             return
         for e in walk_exprs(where):
@@ -231,11 +233,11 @@ class Expressions(ExpressionWriter[_Text]):
         return self.name(b) if offset.code == "0" else f"{self.name(b)} + {offset.at(_SUM)}"
 
     def lanes_pointer(self, b: Buffer, where: Ramp) -> tuple[str, int]:
-        """The address of neighbours, and what it is a multiple of, in elements, up to their number."""
+        """The address of neighbours, and its alignment in elements, up to their number."""
         return self.pointer(b, where.base), math.gcd(self.multiples.of(where.base), where.lanes)
 
     def decided(self, cond: Expr) -> bool | None:
-        """Whether a condition on indices certainly holds here, or certainly does not."""
+        """True or False if a condition on indices certainly holds, or certainly fails, here; else None."""
         if isinstance(cond, Binary) and cond.dtype.is_bool and cond.op in ("and", "or") and cond.lanes == 1:
             sides = self.decided(cond.a), self.decided(cond.b)
             short = cond.op == "or"
@@ -335,7 +337,7 @@ class Expressions(ExpressionWriter[_Text]):
         if e.dtype == i64 and e.lanes == 1 and not wide and not self.fits_int(e):
             left, wide = f"(long long){a.at(_UNARY)}", True
         right = b.at(level + 1)
-        if level in (_BITS, _EQUAL):  # bracketed, as nobody remembers how these bind
+        if level in (_BITS, _EQUAL):  # bracketed, because their precedence is easily misread
             left, right = (x.code if x.level >= _UNARY else f"({x.code})" for x in (a, b))
         elif level in (_AND, _OR):
             left, right = (
@@ -366,7 +368,7 @@ class Expressions(ExpressionWriter[_Text]):
         with self.known(cond, False, stores=False):
             b = self.written(e.b)
         wide = a.wide or b.wide
-        if wide and e.dtype == i64:  # both in one type, as a reader expects: cond ? p[i] : 0LL
+        if wide and e.dtype == i64:  # both in one type, for the reader: cond ? p[i] : 0LL
             a, b = _widened(e.a, a), _widened(e.b, b)
         return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, wide)
 
@@ -378,7 +380,7 @@ class Expressions(ExpressionWriter[_Text]):
             return self.written(e.a)
         if e.a.dtype == i64 and e.lanes == 1:
             text = self.written(e.a)
-            if not text.wide:  # an int already
+            if not text.wide:  # already an int
                 return text if e.dtype == i32 else _Text(f"tm_cast<{cuda_type(e.dtype)}>({text.code})")
         before, self._narrow = self._narrow, _factors(e.a) if e.dtype in _NARROW and e.a.dtype == f32 else ()
         code = self._typed(e.a)
@@ -400,7 +402,7 @@ class Expressions(ExpressionWriter[_Text]):
         return _Text(self.invoked(e.instruction, e.args))
 
     def invoked(self, instruction: Instruction, operands: Sequence[Region | Expr | TensorMap]) -> str:
-        """The call of an instruction's device function: constants are template arguments, regions pointers."""
+        """The call of an instruction's device function: constants are template arguments, regions are pointers."""
         if instruction.targets.kind != "cuda":
             raise CodegenError(
                 f"{instruction.name} cannot be written in CUDA C++", why=f"it is for {instruction.targets}."
@@ -444,7 +446,7 @@ class Expressions(ExpressionWriter[_Text]):
 
 
 def _lasting(cond: Expr, holds: bool) -> Iterator[Expr]:
-    """The parts of a condition that go on holding: what is read from memory may be written meanwhile."""
+    """The parts of a condition that stay valid: parts that read memory do not, because it may be written."""
     if isinstance(cond, Binary) and cond.op == "and" and cond.dtype.is_bool and holds:
         yield from _lasting(cond.a, holds)
         yield from _lasting(cond.b, holds)

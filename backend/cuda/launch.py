@@ -1,4 +1,4 @@
-"""Launching a program's kernels on a GPU: arguments in prepared arrays, on the stream that the caller works on."""
+"""Launching a program's kernels on a GPU: arguments in prepared arrays, on the caller's current stream."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from taskmap.backend.program.structure import Launch, Program
 from taskmap.ir.errors import IndexOutOfRangeError
 
 Memory = tuple[int, object]
-"""An address on the device, and what keeps the memory there."""
+"""An address on the device, and the owner that keeps the memory alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """What the caller gives: memory (bytes to an address), and the number of the stream that it works on now."""
+    """The caller's memory allocator (bytes to an address), and the number of its current stream."""
 
     allocate: Callable[[int], Memory]
     stream: Callable[[], int]
@@ -33,14 +33,14 @@ class LaunchContext:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKernel:
-    """A kernel that is loaded, with what its launches take."""
+    """A loaded kernel with its launch parameters."""
 
     source: CudaSource
     loaded: LoadedKernel
 
 
 class LaunchArguments:
-    """The arguments of one launch: their values, and the addresses of these, which is what the driver reads."""
+    """The arguments of one launch: their values, and the addresses of these, which the driver reads."""
 
     __slots__ = ("_maps", "_pointers", "_views", "config", "parameters", "values")
 
@@ -57,11 +57,11 @@ class LaunchArguments:
         self._views: tuple[TensorView, ...] = ()
 
     def fill(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        """Put values into the array, which stays where it is because it keeps its length."""
+        """Puts values into the array, which stays in place because it keeps its length."""
         self.values[:-1] = array("q", (*addresses, *sizes))
 
     def map(self, views: tuple[TensorView, ...], make: Callable[[TensorView], EncodedMap]) -> None:
-        """Make the tensor maps, unless they are those of the last launch."""
+        """Makes the tensor maps, unless they are those of the last launch."""
         if views != self._views:
             self._maps = [make(view) for view in views]
             first = len(self.values) - 1
@@ -74,8 +74,8 @@ class LaunchArguments:
 class CudaLauncher:
     """Launches the kernels of one program on device number ``device``.
 
-    A kernel that takes an error flag writes it into the host's memory, where it is looked at before the next run:
-    waiting for each run would cost more than most runs take. Under CUDA_LAUNCH_BLOCKING=1 every launch is waited for.
+    A kernel with an error flag writes it to host memory, which is checked before the next run: waiting for each run
+    would cost more than most runs take. Under CUDA_LAUNCH_BLOCKING=1 every launch is waited for.
     """
 
     program: Program
@@ -102,7 +102,7 @@ class CudaLauncher:
         self._flagged = {step: i for i, step in enumerate(steps)}
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> CudaCall:
-        """A run of the program. Raises IndexOutOfRangeError when an earlier run has indexed out of range."""
+        """A run of the program. Raises IndexOutOfRangeError if an earlier run has indexed out of range."""
         self.driver.ensure_context(self.device)
         if not self._allowed:
             self.driver.refuse_capture(self.surroundings.stream())
@@ -163,7 +163,7 @@ class CudaCall:
         out_of_range: Callable[[int], IndexOutOfRangeError],
     ) -> None:
         self.launcher, self.stream, self.arena, self._own = launcher, stream, memory[0], own
-        self._memory = memory[1]  # given back when the run is over: the allocator knows the order of the stream
+        self._memory = memory[1]  # freed when the run is over: the allocator knows the order of the stream
         self._frames, self._out_of_range = frames, out_of_range
         self._queue = launcher.driver.api.CUstream(stream)
 
@@ -196,5 +196,5 @@ class CudaCall:
         return self.launcher.driver.elapsed(points)
 
     def finish(self) -> None:
-        """Give the argument arrays back: the driver has read them."""
+        """Returns the argument arrays: the driver has read them."""
         self.launcher._frames.append(self._frames)

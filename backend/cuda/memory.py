@@ -1,4 +1,4 @@
-"""Memory of a GPU from the driver alone, for processes without PyTorch; blocks are used again."""
+"""GPU memory from the driver alone, for processes without PyTorch; blocks are reused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from taskmap.backend.cuda.launch import Memory
 from taskmap.ir.errors import DeviceMemoryError
 
 STREAM = 0
-"""The stream that copies and launches go to: the device's default one, on which all happens in order."""
+"""The stream of all copies and launches: the device's default stream, which runs them in order."""
 
 _SPARE = 1 << 20
 
 
 class DeviceBlock:
-    """``bytes`` bytes at ``address``; given back to its memory when nothing refers to it."""
+    """``bytes`` bytes at ``address``; returned to its memory when nothing refers to it."""
 
     def __init__(self, memory: DeviceMemory, address: int, size: int) -> None:
         self.memory, self.address, self.bytes = memory, address, size
@@ -29,8 +29,8 @@ class DeviceBlock:
 
 @dataclass(slots=True, eq=False)
 class DeviceMemory:
-    """The memory of device number ``device``. A block that is free again may be taken at once, though kernels still use
-    it: whoever takes it works on the same stream, and so after them. The device's context must be current."""
+    """The memory of device number ``device``. A free block may be reused at once, though kernels still use it: its new
+    owner works on the same stream, and so after them. The device's context must be current."""
 
     driver: Driver
     device: int
@@ -39,7 +39,7 @@ class DeviceMemory:
     _lock: Lock = field(init=False, default_factory=Lock)
 
     def allocate(self, size: int) -> Memory:
-        """A block of at least ``size`` bytes, and what keeps it. Raises DeviceMemoryError."""
+        """A block of at least ``size`` bytes, and its owner. Raises DeviceMemoryError."""
         wanted = max(size, 1)
         with self._lock:
             self._collect()
@@ -52,12 +52,12 @@ class DeviceMemory:
         return address, DeviceBlock(self, address, wanted)
 
     def give(self, address: int, size: int) -> None:
-        """A block is free again."""
-        # Without the lock: the collector may end blocks at any moment, also in a thread that holds it.
+        """Marks a block as free."""
+        # Without the lock: the garbage collector may free blocks at any moment, also in a thread that holds it.
         self._given.append((address, size))
 
     def release(self) -> None:
-        """Give the free blocks to the driver, which waits for kernels that use them."""
+        """Returns the free blocks to the driver, which waits for kernels that use them."""
         with self._lock:
             self._collect()
             blocks, self._free = self._free, []
@@ -65,12 +65,12 @@ class DeviceMemory:
             self.driver.call("cuMemFree", address)
 
     def write(self, address: int, source: int, size: int) -> None:
-        """Copy memory of the host to the GPU; it may be changed when this returns."""
+        """Copies host memory to the GPU; the host memory may be changed when this returns."""
         if size:
             self.driver.call("cuMemcpyHtoD", address, source, size)
 
     def read(self, target: int, address: int, size: int) -> None:
-        """Copy memory of the GPU to the host, once all that was launched before has ended."""
+        """Copies GPU memory to the host, once all earlier launches have ended."""
         if size:
             self.driver.call("cuMemcpyDtoH", target, address, size)
 

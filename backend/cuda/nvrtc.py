@@ -19,14 +19,14 @@ INSTALL = "Install it: pip install 'cuda-bindings==13.0.*' 'nvidia-cuda-nvrtc==1
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What a compiler made of one source: a CUBIN (or PTX), and its log."""
+    """The output of a compiler for one source: a CUBIN (or PTX), and its log."""
 
     image: bytes
     log: str
 
 
 class RefusedSourceError(Exception):
-    """The compiler refused a source; the text is its log."""
+    """The compiler rejected a source; the text is its log."""
 
 
 @lru_cache(maxsize=1)
@@ -59,11 +59,11 @@ def nvrtc_architectures() -> tuple[int, ...]:
 
 
 def assemble(text: str, name: str, flags: Sequence[str], *, ptx: bool = False) -> Assembled:
-    """Compile CUDA C++ to a CUBIN, or to PTX.
+    """Compiles CUDA C++ to a CUBIN, or to PTX.
 
     ``name`` stands for the file in messages. ``flags`` name the architecture, sm_... for a CUBIN. Raises
-    RefusedSourceError with the log when the source is refused, CompilerNotFoundError without NVRTC, and
-    CompilerFailedError when NVRTC fails otherwise.
+    RefusedSourceError with the log if the source is rejected, CompilerNotFoundError without NVRTC, and
+    CompilerFailedError if NVRTC fails otherwise.
     """
     nvrtc = nvrtc_module()
     program = _call(nvrtc, "nvrtcCreateProgram", text.encode(), name.encode(), 0, [], [])[0]

@@ -1,6 +1,6 @@
-"""Where the memory lies that launches have for themselves.
+"""The memory private to launches.
 
-Launches of a program run one after the other, so all use the same memory. Counters come first and are set to 0 once, at
+Launches of a program run one after another, so all use the same memory. Counters come first and are set to 0 once, at
 the beginning of a run: every kernel leaves them 0, and nothing else is written there.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from taskmap.backend.cuda.cuda_source import CudaSource
 
 OWN_ALIGNMENT = 256
-"""Bytes of which every address is a multiple."""
+"""Alignment of every address in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnMemory:
-    """``bytes`` in all, of which the first ``cleared`` are to be 0; by symbol the offsets of a kernel's arguments."""
+    """``bytes`` in all, of which the first ``cleared`` must be 0; by symbol the offsets of a kernel's arguments."""
 
     bytes: int
     cleared: int
@@ -25,7 +25,7 @@ class OwnMemory:
 
 
 def own_memory(sources: Mapping[str, CudaSource]) -> OwnMemory:
-    """Room for what any of ``sources``, by symbol, has for itself."""
+    """Space for the private memory of each of ``sources``, by symbol."""
     cleared = max((_end(s.counters) for s in sources.values()), default=0)
     room = max((_end(s.workspace) for s in sources.values()), default=0)
     offsets = {

@@ -1,7 +1,8 @@
-"""Device functions that are made from the instruction table: one for each shape and type of wmma and wgmma.
+"""Device functions generated from the instruction table: one for each shape and type of wmma and wgmma.
 
-Written out they would be many thousand registers, so a family's text is made when a kernel needs it. A function is one
-``asm`` statement for each choice of its constants; operands are fragments in slot order, as registers of 32 bits.
+Written by hand they would list many thousand registers, so a family's text is generated when a kernel needs it. A
+function is one ``asm`` statement for each choice of its constants; operands are fragments in slot order, as registers
+of 32 bits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from taskmap.ir.isa.table import Instruction, Place
 from taskmap.ir.types import DType, bf16, e4m3, e5m2, f16, f32, i8, i32, tf32, u8
 
 MADE = ("wmma", "wgmma_")
-"""How the names of families begin that have no file: all of wmma, and each product of wgmma."""
+"""Prefixes of the families without a file: all of wmma, and each product of wgmma."""
 
 _CPP = {f16: "tm_f16", bf16: "tm_bf16", tf32: "float", f32: "float", i32: "int", i8: "signed char", u8: "unsigned char"}
 _CPP |= {e4m3: "tm_e4m3", e5m2: "tm_e5m2"}
@@ -28,13 +29,13 @@ _LAYOUTS = ("row", "col")
 
 
 def is_made(family: str) -> bool:
-    """Whether a family's text comes from here, not from a file."""
+    """True if a family's text comes from here, not from a file."""
     return family.startswith(MADE)
 
 
 @lru_cache(maxsize=64)
 def made_family(family: str) -> str:
-    """The device functions of a family. Raises CodegenError when no instruction belongs to it."""
+    """The device functions of a family. Raises CodegenError if no instruction belongs to it."""
     functions = [_function(entry) for entry in table.INSTRUCTIONS if entry.family == family]
     if not functions:
         raise CodegenError(f"there is no family of device instructions called {family!r}")
@@ -69,7 +70,7 @@ def _statement(code: str, operands: Iterable[_Operands]) -> str:
 
 
 def _fragment(entry: Instruction, name: str) -> tuple[str, _Operands]:
-    """How a fragment is declared as a parameter, and its registers as operands of asm."""
+    """The declaration of a fragment as a parameter, and its registers as operands of asm."""
     parameter = next(p for p in entry.parameters if p.name == name)
     (dtype,) = parameter.dtypes
     packed = dtype not in (f32, i32)
@@ -123,7 +124,7 @@ def _wmma_product(entry: Instruction, spec: MatMulSpec) -> str:
 
 
 def _wgmma(entry: Instruction, spec: MatMulSpec) -> str:
-    """Scales of 1, and of 0 for d where it is not accumulated. Descriptors and layouts come last."""
+    """The scales are 1, and 0 for d if it is not accumulated. Descriptors and layouts come last."""
     constants = [p.name for p in entry.parameters if p.place is Place.CONSTANT]
     declared, accumulator = _fragment(entry, "d")
     taken, operands, left = [declared], [accumulator], "$a"

@@ -1,4 +1,4 @@
-"""What a kernel takes of the GPU, read from the assembler's report (`ptxas -v`)."""
+"""A kernel's use of GPU resources, read from the assembler's report (`ptxas -v`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _WARNING = re.compile(r"(?:^|\): )warning\b[^:]*: .*")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Per thread: ``registers``, bytes of ``stack``, ``spill_stores`` and ``spill_loads``. Per block: ``barriers``
-    and bytes of static ``shared`` memory. Bytes of ``constant`` memory. ``warnings``: what the compiler remarked.
+    """Per thread: ``registers``, bytes of ``stack``, ``spill_stores`` and ``spill_loads``. Per block: ``barriers`` and
+    bytes of static ``shared`` memory. Bytes of ``constant`` memory. ``warnings``: those of the compiler.
 
     ``serialized``: the assembler made asynchronous tensor instructions wait for each other.
     """
@@ -38,7 +38,7 @@ class Resources:
 
     @property
     def spills(self) -> int:
-        """Bytes that go to memory for want of registers."""
+        """Bytes of spilled registers."""
         return self.spill_stores + self.spill_loads
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Resources:
 
 
 def read_resources(log: str) -> Resources:
-    """The resources of the one kernel that a compiler's log speaks of, with the stack of what it calls."""
+    """The resources of the single kernel in a compiler's log, including the stack of its callees."""
     found = Resources(serialized=_SERIALIZED.search(log) is not None)
     for match in _PROPERTIES.finditer(log):
         stack, stores, loads = (int(n) for n in match.groups())

@@ -1,4 +1,4 @@
-"""The assembly of a compiled kernel, for looking at and for tests of its structure."""
+"""The assembly of a compiled kernel, for reading and for tests of its structure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BRANCH = re.compile(r"\bBRA(?:\.\S+)? (?:\S+, )?`\((\.L_x_\d+)\)")
 
 
 def sass(image: bytes) -> str:
-    """The assembly of a CUBIN. Raises CompilerNotFoundError without nvdisasm, CompilerFailedError for no CUBIN."""
+    """The assembly of a CUBIN. Raises CompilerNotFoundError without nvdisasm, CompilerFailedError for other content."""
     with NamedTemporaryFile(prefix="taskmap-", suffix=".cubin") as file:
         file.write(image)
         file.flush()
@@ -35,38 +35,38 @@ def sass(image: bytes) -> str:
 
 
 def instructions(assembly: str) -> Counter[str]:
-    """How often each instruction stands in the text, under its whole name: LDG.E.128, HMMA.16816.F32, ..."""
+    """The count of each instruction in the text, by its full name: LDG.E.128, HMMA.16816.F32, ..."""
     return Counter(match.group(1) for match in _INSTRUCTION.finditer(assembly))
 
 
 def count(found: Counter[str], *words: str) -> int:
-    """How many instructions have all these words in their names, as count(found, "LDG", "128")."""
+    """The number of instructions whose names contain all these words, as count(found, "LDG", "128")."""
     return sum(n for name, n in found.items() if set(words) <= set(name.split(".")))
 
 
 def listing(assembly: str) -> list[str]:
-    """The instructions of the text in their order, each as it is written, with its guard and operands."""
+    """The instructions of the text in order, each as written, with its guard and operands."""
     return [match.group(1) for match in _LINE.finditer(assembly)]
 
 
 @dataclass(frozen=True, slots=True)
 class SassLoop:
-    """The instructions of a loop from its first to its branch back, in their order in the text.
+    """The instructions of a loop from its first to its branch back, in text order.
 
-    skips: branches forward within it: the place of each, and of where it goes to. What stands out of line, at the end
-    of the kernel, as waiting does, is no part of the loop.
+    skips: its forward branches, as the index of each and of its target. Code that is out of line, at the end of the
+    kernel, such as waits, does not belong to the loop.
     """
 
     code: tuple[str, ...]
     skips: tuple[tuple[int, int], ...]
 
     def places(self, word: str) -> list[int]:
-        """Where the instructions stand whose text contains ``word``."""
+        """The indices of the instructions whose text contains ``word``."""
         return [n for n, text in enumerate(self.code) if word in text]
 
     @property
     def shortest(self) -> int:
-        """Instructions of a turn that takes the branch over the most of them."""
+        """The number of instructions of the shortest iteration, which takes the branch over most of them."""
         return len(self.code) - max((to - at - 1 for at, to in self.skips), default=0)
 
 
@@ -95,7 +95,7 @@ def loops(assembly: str) -> list[SassLoop]:
 
 
 def loop_with(assembly: str, *words: str) -> SassLoop:
-    """The shortest loop in which each of the words stands. Raises InputError where there is none."""
+    """The shortest loop that contains each of the words. Raises InputError if there is none."""
     fitting = [loop for loop in loops(assembly) if all(loop.places(w) for w in words)]
     if not fitting:
         raise InputError(f"no loop of the kernel has {', '.join(words)}")
@@ -103,7 +103,7 @@ def loop_with(assembly: str, *words: str) -> SassLoop:
 
 
 def can_disassemble() -> bool:
-    """Whether there is an nvdisasm."""
+    """True if there is an nvdisasm."""
     try:
         return bool(_disassembler())
     except CompilerNotFoundError:
@@ -120,7 +120,7 @@ def _disassembler() -> str:
 
 
 def _folders() -> Iterator[Path]:
-    """Where NVIDIA's wheels put programs, and where the toolkit does."""
+    """The folders of programs in NVIDIA's wheels, and in the toolkit."""
     spec = importlib.util.find_spec("nvidia")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(place).glob("cu*/bin"))

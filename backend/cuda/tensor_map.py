@@ -1,4 +1,4 @@
-"""The tensor maps that a kernel takes: how the copy engine is to see its buffers, made at each launch."""
+"""The tensor maps that a kernel takes: its buffers as TMA sees them, made at each launch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MapParameter:
     """One parameter `const __grid_constant__ tm_tensor_map`: the pointer parameter number ``buffer``, seen as a tensor.
 
     shape, strides and offset are in elements, over the kernel's sizes, the outermost dimension first; the last stride
-    is 1. box: the extents of what one instruction copies. swizzle: bytes over which chunks of 16 are swizzled in shared
+    is 1. box: the extents that one instruction copies. swizzle: bytes over which chunks of 16 are swizzled in shared
     memory, or 0.
     """
 
@@ -30,7 +30,7 @@ class MapParameter:
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """A MapParameter at a launch, as the hardware takes it: the innermost dimension first, strides in bytes.
+    """A MapParameter at a launch, in the hardware's form: the innermost dimension first, strides in bytes.
 
     ``strides`` are those of all dimensions but the first, whose elements are neighbours.
     """

@@ -1,4 +1,4 @@
-"""The compiler of CUDA C++: which one, what identifies it, and what decides what it makes of a source."""
+"""The compiler of CUDA C++: its choice, its identity, and everything that determines its output for a source."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CudaToolchain:
     def _architecture_flags(self) -> tuple[str, ...]:
         if self.compiler == "nvrtc":
             return (f"--gpu-architecture={self.architecture}",)
-        # nvcc's short form asks for PTX of the plain architecture too, which lacks the instructions of sm_90a.
+        # nvcc's short form requests PTX of the plain architecture too, which lacks the instructions of sm_90a.
         return (f"--generate-code=arch={self._virtual},code={self.architecture}",)
 
     @property
@@ -84,10 +84,10 @@ class CudaToolchain:
 def find_cuda_toolchain(
     architecture: str, *, compiler: Compiler | None = None, fast_math: bool = False, contract: bool = True
 ) -> CudaToolchain:
-    """The CUDA compiler for ``architecture``: NVRTC, or nvcc where ``compiler`` or $TASKMAP_CUDA_COMPILER says so.
+    """The CUDA compiler for ``architecture``: NVRTC, or nvcc if ``compiler`` or $TASKMAP_CUDA_COMPILER selects it.
 
-    Raises CompilerNotFoundError with how to install one, and UnsupportedError for an architecture that it, or taskmap,
-    does not have.
+    Raises CompilerNotFoundError with instructions to install one, and UnsupportedError for an architecture that it, or
+    taskmap, does not support.
     """
     number = architecture_number(architecture)
     chosen = compiler or os.environ.get("TASKMAP_CUDA_COMPILER") or "nvrtc"
@@ -109,7 +109,7 @@ def find_cuda_toolchain(
 
 
 def architecture_number(architecture: str) -> int:
-    """80 of sm_80, 90 of sm_90a. Raises UnsupportedError for what is no architecture, or one before sm_75."""
+    """80 for sm_80, 90 for sm_90a. Raises UnsupportedError for an unknown architecture, or one before sm_75."""
     match = re.fullmatch(r"sm_(\d{2,3})[af]?", architecture)
     if match is None:
         raise _unsupported(architecture, "an architecture is written sm_80, sm_90a, ...")
@@ -135,7 +135,7 @@ def _nvcc_identity(command: str) -> str:
     try:
         answer = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise CompilerFailedError("nvcc does not say its version", where=command, why=str(error)) from error
+        raise CompilerFailedError("nvcc does not report its version", where=command, why=str(error)) from error
     match = re.search(r"release .*", answer)
     return f"nvcc {match.group().strip() if match else answer.strip()}"
 

@@ -1,4 +1,4 @@
-"""Arenas: page-aligned blocks that an executable uses again from call to call."""
+"""Arenas: page-aligned blocks that an executable reuses from call to call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_ARENA = Arena(0, 0, None)
 
 
 def allocate_arena(size: int) -> Arena:
-    """A block of at least ``size`` bytes; MemoryError when there is none. Pages are taken when first written."""
+    """A block of at least ``size`` bytes. Raises MemoryError. Pages are allocated at their first write."""
     if size <= 0:
         return NO_ARENA
     huge = size >= _HUGE_PAGE
@@ -44,12 +44,12 @@ def allocate_arena(size: int) -> Arena:
 
 @dataclass(slots=True)
 class ArenaPool:
-    """Arenas that no call is using. Each call takes one and gives it back, so that calls may run at once."""
+    """Arenas that no call is using. Each call takes one and returns it, so calls may run concurrently."""
 
     _free: list[Arena] = field(default_factory=list)
 
     def take(self, size: int) -> Arena:
-        """An arena of at least ``size`` bytes that nobody else has."""
+        """An arena of at least ``size`` bytes for exclusive use."""
         try:
             arena = self._free.pop()  # atomic: two threads never get the same one
         except IndexError:
@@ -57,9 +57,9 @@ class ArenaPool:
         return arena if arena.bytes >= size else allocate_arena(size)
 
     def clear(self) -> None:
-        """Let go of all arenas that nobody has."""
+        """Frees all arenas that are not in use."""
         self._free.clear()
 
     def give(self, arena: Arena) -> None:
-        """Return an arena that ``take`` gave."""
+        """Returns an arena that ``take`` gave."""
         self._free.append(arena)

@@ -17,13 +17,13 @@ OutOfRange = Callable[[int], IndexOutOfRangeError]
 
 @dataclass(frozen=True, slots=True)
 class CpuLauncher:
-    """The Launcher of one program; ``addresses`` says where its kernels lie."""
+    """The Launcher of one program; ``addresses`` maps symbols to loaded kernels."""
 
     program: Program
     addresses: Mapping[str, int]
 
     def check(self, out_of_range: OutOfRange) -> None:
-        """Errors are raised by the launch that meets them."""
+        """Nothing to check: a launch raises its own errors."""
 
     def begin(self, arena_bytes: int, out_of_range: OutOfRange) -> CpuCall:
         """A run with an arena of its own."""
@@ -43,7 +43,7 @@ class CpuCall:
         self.arena = self.memory.address
 
     def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        """Run a step's kernel. Raises IndexOutOfRangeError."""
+        """Runs a step's kernel. Raises IndexOutOfRangeError."""
         launch = self.launcher.program.steps[step]
         assert isinstance(launch, Launch)
         types: list[type] = [ctypes.c_void_p] * len(addresses) + [ctypes.c_longlong] * len(sizes)
@@ -57,7 +57,7 @@ class CpuCall:
             raise self.out_of_range(step)
 
     def now(self) -> float:
-        """A kernel has ended when its launch returns."""
+        """The time: a kernel has ended when its launch returns."""
         return time.perf_counter()
 
     def elapsed(self, points: Sequence[float]) -> tuple[float, ...]:
@@ -65,4 +65,4 @@ class CpuCall:
         return tuple(after - before for before, after in pairwise(points))
 
     def finish(self) -> None:
-        """Nothing is left to wait for."""
+        """Nothing to wait for."""

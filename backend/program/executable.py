@@ -22,12 +22,12 @@ Extern = Callable[[int, "array[int]"], None]
 
 
 KEPT_RUNS = 256
-"""How many timed runs an executable remembers."""
+"""The number of timed runs that an executable keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """One run of all steps: the symbolic sizes, and the seconds that each step took."""
+    """One run of all steps: the symbolic sizes, and the seconds of each step."""
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -35,7 +35,7 @@ class TimedRun:
 
 @dataclass(slots=True, eq=False)
 class Executable:
-    """Runs a program. ``addresses`` maps every symbol, kernels and launch functions alike, to where it is loaded.
+    """Runs a program. ``addresses`` maps every symbol, kernels and launch functions alike, to its loaded address.
 
     Threads may call one executable at once: each call has an arena of its own. With ``single`` every step runs by
     itself and is timed; ``runs`` holds the latest.
@@ -76,11 +76,11 @@ class Executable:
         constants: array[int] = _NONE,
         extern: Extern | None = None,
     ) -> None:
-        """Run all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
+        """Runs all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
 
-        ``extern`` is called with the number of each extern call and with ``io``, where it may write the addresses of
-        what it made. Raises IndexOutOfRangeError when data indexed beyond a tensor, naming the operator, and
-        InputError when the number of addresses or sizes is wrong.
+        ``extern`` is called with the number of each extern call and with ``io``, in which it may write the addresses of
+        its results. Raises IndexOutOfRangeError if data indexed beyond a tensor, naming the operator, and InputError if
+        the number of addresses or sizes is wrong.
         """
         if (len(io), len(dims), len(constants)) != self._counts:
             raise self._wrong_counts(len(io), len(dims), len(constants))
@@ -129,7 +129,7 @@ class Executable:
         return tuple(seconds)
 
     def release(self) -> None:
-        """Give up the arenas that no call is using; the next call makes new ones."""
+        """Frees the arenas that no call is using; the next call makes new ones."""
         self._arenas.clear()
 
     def _wrong_counts(self, *given: int) -> InputError:

@@ -1,4 +1,4 @@
-"""Launching a program's kernels on the CPU one by one from Python, where somebody watches each of them."""
+"""Launching a program's kernels on the CPU one by one from Python, so that each can be observed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from taskmap.ir.errors import IndexOutOfRangeError
 
 @dataclass(slots=True, eq=False)
 class HostLauncher:
-    """A Launcher (see sequence.py) of compiled C kernels; ``addresses`` maps their symbols to where they are loaded.
-    ``threads`` is the number of OpenMP threads that kernels use; None leaves it as the process has it.
-    """
+    """A Launcher (see sequence.py) of compiled C kernels; ``addresses`` maps their symbols to their loaded addresses.
+    ``threads`` is the number of OpenMP threads that kernels use; None leaves the process's number."""
 
     program: Program
     addresses: Mapping[str, int]
@@ -31,14 +30,14 @@ class HostLauncher:
         self._functions = {symbol: _function(step, self.addresses[symbol]) for symbol, step in launches.items()}
 
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
-        """Nothing is left to say: a launch says at once what became of it."""
+        """Nothing to check: a launch raises its own errors."""
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> HostCall:
         """A run of the program."""
         return HostCall(self, self._arenas.take(arena_bytes) if arena_bytes else NO_ARENA, out_of_range)
 
     def run(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> bool:
-        """Run the kernel of a step; False when it met an index out of range."""
+        """Runs the kernel of a step; False if it met an index out of range."""
         taken = self.program.steps[step]
         assert isinstance(taken, Launch)
         error = ctypes.c_int(0)
@@ -48,7 +47,7 @@ class HostLauncher:
         return error.value == 0
 
     def give(self, arena: Arena) -> None:
-        """The arena may serve another run."""
+        """Frees the arena for another run."""
         if arena is not NO_ARENA:
             self._arenas.give(arena)
 
@@ -63,7 +62,7 @@ class HostCall:
         self._launcher, self._block, self._out_of_range = launcher, arena, out_of_range
 
     def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        """Run the kernel of a step. Raises IndexOutOfRangeError for an index out of range."""
+        """Runs the kernel of a step. Raises IndexOutOfRangeError for an index out of range."""
         if not self._launcher.run(step, addresses, sizes):
             raise self._out_of_range(step)
 
@@ -76,7 +75,7 @@ class HostCall:
         return tuple(after - before for before, after in pairwise(points))
 
     def finish(self) -> None:
-        """Give the arena back."""
+        """Returns the arena."""
         self._launcher.give(self._block)
 
 

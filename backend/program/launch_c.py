@@ -35,7 +35,7 @@ def launch_sources(
 ) -> list[KernelSource]:
     """One function for each run of launches, in order; ``single`` makes every launch a run of its own.
 
-    ``threads``: how many kernels use; None leaves it to the process's OpenMP runtime.
+    ``threads``: the number that kernels use; None leaves it to the process's OpenMP runtime.
     """
     position = 0
     sources: list[KernelSource] = []

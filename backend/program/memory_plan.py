@@ -1,8 +1,8 @@
-"""Memory planning: where in one arena every temporary buffer lies.
+"""Memory planning: the place of every temporary buffer in one arena.
 
-Buffers whose lifetimes do not meet share space. A symbolic size is split into a constant coefficient and a symbolic
-factor (batch × 4096 bytes); the buffers of one factor form a region that is planned with the coefficients alone and
-scaled by the factor at run time, so sharing is as good as for known sizes. Regions follow each other in the arena.
+Buffers with disjoint lifetimes share space. A symbolic size is split into a constant coefficient and a symbolic factor
+(batch × 4096 bytes); the buffers of one factor form a region that is planned with the coefficients alone and scaled by
+the factor at run time, so sharing is as good as for known sizes. Regions follow each other in the arena.
 
 Placement is greedy: buffers in falling order of size, each into the tightest gap between those placed before that are
 alive with it. Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, "greedy by
@@ -31,7 +31,7 @@ class MemoryBlock:
     last: int
 
     def meets(self, other: MemoryBlock) -> bool:
-        """Whether the two are alive at the same step."""
+        """True if the two are alive at the same step."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -92,9 +92,10 @@ def plan_memory(program: Program) -> MemoryPlan:
 
 
 def place(blocks: Sequence[MemoryBlock]) -> tuple[list[int], int]:
-    """An offset for every block, multiples of ALIGNMENT when the sizes are, and the total; none that meet overlap."""
+    """An offset for every block, multiples of ALIGNMENT if the sizes are, and the total; blocks alive together do not
+    overlap."""
     by_size = _greedy(blocks, lambda b: b.bytes)
-    if len(blocks) > 1000:  # quadratic: the second try is not worth its time
+    if len(blocks) > 1000:  # quadratic: the second try does not justify its time
         return by_size
     by_area = _greedy(blocks, lambda b: b.bytes * (b.last - b.first + 1))
     return min(by_size, by_area, key=lambda result: result[1])

@@ -1,9 +1,9 @@
-"""Pages of memory that the kernel of Linux watches: which were written since they were last looked at.
+"""Memory pages watched by the Linux kernel: those written since the last check.
 
 userfaultfd with asynchronous write protection (Linux 6.7): the first write to a protected page costs a fault that the
-kernel resolves by itself, and PAGEMAP_SCAN finds the pages written, 100 MB in some 15 us. No signal handler, no thread;
-whoever writes, by whatever pointer or system call, notices nothing. The file descriptor may do no more than this (it
-is opened for faults of user mode), so it needs no privilege; a sandbox may refuse it all the same.
+kernel resolves by itself, and PAGEMAP_SCAN finds the written pages, 100 MB in some 15 us. It needs no signal handler
+and no thread; writers, by any pointer or system call, notice nothing. The file descriptor is opened for user-mode
+faults only, so it needs no privilege; a sandbox may still refuse it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ Range = tuple[int, int]
 
 
 class Pages:
-    """A range of pages under watch. ``writes`` counts the times that written pages were found and protected again,
-    for all who watch any of them.
-    """
+    """A range of watched pages. ``writes`` counts how often written pages were found and protected again, for all
+    watchers of any of them."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -44,12 +43,12 @@ class Pages:
 
     @property
     def entry(self) -> tuple[int, int, int, int]:
-        """What native code needs: start, end, the address of the count, and the count now."""
+        """The native code's view: start, end, the address of the count, and the count now."""
         return self.start, self.end, addressof(self.writes), self.writes.value
 
 
 class PageWatch:
-    """The watched pages of this process. Every function may be called by several threads."""
+    """The watched pages of this process. Every method may be called by several threads."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -68,12 +67,12 @@ class PageWatch:
             raise
 
     def close(self) -> None:
-        """Give up the file descriptors."""
+        """Closes the file descriptors."""
         os.close(self._uffd)
         os.close(self.pagemap)
 
     def protect(self, ranges: Iterable[Range]) -> list[Pages | None]:
-        """Watch the pages of each range from now on; None for those that the kernel does not watch."""
+        """Watches the pages of each range from now on; None for ranges that the kernel does not watch."""
         with self._lock:
             made: list[Pages | None] = []
             written: list[Range] = []
@@ -93,7 +92,7 @@ class PageWatch:
         return self._ioctl(self._uffd, _REGISTER, start, end - start, _REGISTER_WP, 0)
 
     def _seal(self, start: int, end: int, written: list[Range]) -> bool:
-        """Protect the pages that were written, and add them to ``written``."""
+        """Protects the written pages again, and adds them to ``written``."""
         found = (c_uint64 * 3)()
         at = start
         while at < end:
@@ -122,7 +121,7 @@ class PageWatch:
 
 
 class _ThisProcess:
-    """The watch of this process. A forked child has none of it: what it inherits belongs to its parent."""
+    """The watch of this process. A forked child has none: the inherited one belongs to its parent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -146,7 +145,7 @@ os.register_at_fork(after_in_child=_THIS.forget)
 
 
 def page_watch() -> PageWatch | None:
-    """The watch of this process, opened at the first call; None where the system has none, or refuses it."""
+    """The watch of this process, opened at the first call; None if the system has none, or refuses it."""
     return _THIS.get()
 
 
@@ -160,7 +159,7 @@ def _open() -> PageWatch | None:
 
 
 def _private_memory() -> list[Range]:
-    """The mappings of this process that nobody else can write: private, and of no file; neighbours joined."""
+    """The mappings of this process that nobody else can write: private and anonymous; neighbours joined."""
     found: list[Range] = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
         for line in lines:

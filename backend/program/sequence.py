@@ -1,6 +1,6 @@
 """A program run from Python, step by step: for devices whose kernels are launched one at a time.
 
-What launches is a Launcher, so the sequence is the same for a GPU and for the simulator.
+A Launcher launches the kernels, so the sequence is the same for a GPU and for the simulator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProgramRun(Protocol):
         """Launch the kernel of a step."""
 
     def now(self) -> Any:
-        """The point in time at which all that was launched has ended."""
+        """The point in time at which all launches so far have ended."""
         ...
 
     def elapsed(self, points: Sequence[Any]) -> tuple[float, ...]:
@@ -40,23 +40,23 @@ class ProgramRun(Protocol):
         ...
 
     def finish(self) -> None:
-        """All steps have been launched."""
+        """Called when all steps have been launched."""
 
 
 class Launcher(Protocol):
-    """What runs the kernels of one program. ``out_of_range`` makes the error of a step."""
+    """Runs the kernels of one program. ``out_of_range`` makes the error of a step."""
 
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
-        """Raises what became of earlier runs."""
+        """Raises the errors of earlier runs."""
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> ProgramRun:
-        """A run of the program, with an arena of so many bytes. Raises what became of runs before it."""
+        """A run of the program, with an arena of ``arena_bytes`` bytes. Raises the errors of earlier runs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A launch: which entries of the call's table of addresses it takes, and the sizes that it is given."""
+    """A launch: the entries of the call's address table that it takes, and its sizes."""
 
     addresses: Callable[[list[int]], tuple[int, ...]]
     sizes: SizesFunction
@@ -64,7 +64,7 @@ class _Step:
 
 @dataclass(slots=True, eq=False)
 class SequenceExecutable:
-    """Runs a program through a launcher; called as Executable is. Threads may call one at once.
+    """Runs a program through a launcher; called like Executable. Threads may call one at once.
 
     With ``single`` every step is timed; ``runs`` holds the latest.
     """
@@ -98,10 +98,11 @@ class SequenceExecutable:
     def __call__(
         self, io: array[int], dims: Numbers = (), constants: array[int] = _NONE, extern: Extern | None = None
     ) -> None:
-        """Run all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
+        """Runs all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
 
-        As Executable: ``extern`` is called with the number of each extern call and with ``io``, where it may write the
-        addresses of what it made. Raises IndexOutOfRangeError, for a GPU that of an earlier call, and InputError.
+        As in Executable, ``extern`` is called with the number of each extern call and with ``io``, in which it may
+        write the addresses of its results. Raises IndexOutOfRangeError, for a GPU that of an earlier call, and
+        InputError.
         """
         if (len(io), len(dims), len(constants)) != self._counts:
             raise self._wrong_counts(len(io), len(dims), len(constants))
@@ -125,7 +126,7 @@ class SequenceExecutable:
             self.runs.append(TimedRun(tuple(dims), call.elapsed(points)))
 
     def check(self) -> None:
-        """Raises what became of earlier runs."""
+        """Raises the errors of earlier runs."""
         self.launcher.check(self._out_of_range)
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
 """Sizes as source: a symbolic size becomes a C expression, or a Python function of the symbolic dimensions.
 
-Only arithmetic on known nodes is written, and variables appear under names chosen here, so nothing that a model names
-reaches the generated text. Sizes that are computed in floating point (a scale of 1.5) are, in both, in f64.
+Only arithmetic on known nodes is written, and variables get names chosen here, so no name from a model reaches the
+generated text. Both compute sizes in floating point (a scale of 1.5) in f64.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ static inline long long tm_floordiv(long long a, long long b) { return (a - tm_m
 static inline long long tm_min(long long a, long long b) { return a < b ? a : b; }
 static inline long long tm_max(long long a, long long b) { return a > b ? a : b; }
 """
-"""What the C expressions of this module call; it stands once before them."""
+"""Helpers of this module's C expressions, defined once before them."""
 
 
 def c_size(size: Dim, names: Mapping[Var, str]) -> str:
@@ -135,7 +135,7 @@ def _write(
             return integers["float" if expr.dtype.is_float else "int"].format(go(expr.a))
         if isinstance(expr, Call) and expr.name in integers:
             return integers[expr.name].format(*map(go, expr.args))
-        raise CodegenError(f"cannot write the size {size!r}", why=f"{expr!r} is no arithmetic on known sizes.")
+        raise CodegenError(f"cannot write the size {size!r}", why=f"{expr!r} is not arithmetic on known sizes.")
 
     def number(value: float) -> str:
         if not suffix or math.isfinite(value):

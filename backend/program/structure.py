@@ -11,10 +11,10 @@ from taskmap.ir.printer import print_expr
 
 
 class BufferKind(Enum):
-    """Whose memory a buffer is.
+    """The owner of a buffer's memory.
 
-    INPUT, OUTPUT and TENSOR addresses are given by the caller at each call; a TENSOR is one that an extern call reads
-    or makes. CONSTANT addresses stay from call to call. ARENA buffers share one block that belongs to the executable.
+    The caller gives INPUT, OUTPUT and TENSOR addresses at each call; a TENSOR is one that an extern call reads or
+    makes. CONSTANT addresses stay from call to call. ARENA buffers share one block that belongs to the executable.
     """
 
     INPUT = "input"
@@ -37,8 +37,8 @@ class ProgramBuffer:
 class Launch:
     """A call of the kernel ``symbol`` with the addresses of ``buffers`` and the values of ``dims``.
 
-    ``needs_error``: the kernel takes an error flag last. ``label`` and ``where`` name the kernel and the user's line
-    in messages. ``indexing``: the operators in it that index, and what with.
+    ``needs_error``: the kernel takes an error flag last. ``label`` and ``where`` name the kernel and the user's line in
+    messages. ``indexing``: its indexing operators, and their index tensors.
     """
 
     symbol: str
@@ -50,7 +50,7 @@ class Launch:
     indexing: str = ""
 
     def out_of_range(self) -> IndexOutOfRangeError:
-        """The error of data that index beyond a tensor."""
+        """The error for data that index beyond a tensor."""
         return IndexOutOfRangeError(
             f"index out of range in {self.indexing or self.label or 'a kernel'}",
             where=self.where or None,
@@ -71,9 +71,9 @@ Step = Launch | ExternCall
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Buffers, referred to by their position; steps in order; the symbolic sizes, in the order a call gives them.
+    """Buffers, referred to by their position; steps in order; the symbolic sizes, in the order of a call's table.
 
-    Raises GraphError when a step refers to a buffer that does not exist, or an extern call to one in the arena.
+    Raises GraphError if a step refers to a buffer that does not exist, or an extern call to one in the arena.
     """
 
     buffers: tuple[ProgramBuffer, ...]
@@ -132,5 +132,5 @@ class Program:
 
 
 def size_text(size: Dim) -> str:
-    """A size for people to read."""
+    """A size as readable text."""
     return print_expr(size) if isinstance(size, Expr) else str(size)

@@ -1,9 +1,9 @@
-"""Watching memory for writes of which PyTorch does not know.
+"""Watching memory for writes that PyTorch does not notice.
 
 A tensor's version counter misses writes through ``.data``, an array that shares its memory, or another process. So the
-memory itself is looked at: large blocks page by page, by the kernel of the operating system (see pages.py); small ones,
-what lies in incomplete pages, memory that others can map, and everything where the system does not watch pages, by a
-hash. A hash misses no change of a single word, and any other with a chance of 2**-64.
+memory itself is checked: large blocks page by page, by the operating system's kernel (see pages.py); by a hash, small
+blocks, incomplete pages, memory that others can map, and everything if the system does not watch pages. A hash misses
+no change of a single word, and any other with a probability of 2**-64.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskmap.backend.program.pages import PAGE, Pages, page_watch
 from taskmap.backend.store.key import KernelSource
 
 SMALLEST = 8 * PAGE
-"""Bytes from which on pages are watched: what fewer hold is hashed in the time of a system call."""
+"""The least number of bytes for which pages are watched: hashing fewer takes no longer than a system call."""
 
 SOURCE = KernelSource(
     "taskmap_written",
@@ -89,7 +89,7 @@ class Watch:
     """Memory as it was. ``table``: the process, its page map, numbers of page ranges and of blocks; for each range its
     entry (see Pages); for each block address and bytes; the blocks' hash. ``pages`` are kept for their counts.
 
-    written: whether something was written since. The memory must still be there. hashed: bytes that it reads.
+    written: true if something was written since. The memory must still be there. hashed: bytes that it reads.
     """
 
     table: array[int]
@@ -99,9 +99,8 @@ class Watch:
 
 
 def watch(tensors: Iterable[tuple[int, int, bool]], address: int) -> Watch:
-    """Memory blocks under watch: each an address, a number of bytes, and whether it may be watched by pages, which it
-    may not where another process can write it. ``address`` is that of SOURCE's function.
-    """
+    """Memory blocks under watch: each an address, a number of bytes, and whether it may be watched by pages, which is
+    wrong for memory that another process can write. ``address`` is that of SOURCE's function."""
     ranges: list[tuple[int, int]] = []
     blocks: list[tuple[int, int]] = []
     around: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Kernels for the host: found in the store, or compiled, several to a translation unit, and loaded."""
+"""Kernels for the host: from the store, or compiled, several to a translation unit, and loaded."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def build_kernels(
     counters: Counters | None = None,
 ) -> list[SimKernel]:
     """Kernels, of different symbols, loaded. Those that are not in the store are compiled as one translation unit:
-    half of what a small kernel costs is reading the device code and linking. Raises CompilerFailedError."""
+    reading the device code and linking are half the cost of a small kernel. Raises CompilerFailedError."""
     store, counters = store or _default_store(), counters or Counters()
     engine(store)
     started = perf_counter()
@@ -75,16 +75,16 @@ def build_kernels(
 
 
 def engine(store: KernelStore | None = None) -> ctypes.CDLL:
-    """The engine, built if need be. Its symbols are visible to the whole process: kernels are bound to them."""
+    """The engine, built if necessary. Its symbols are visible to the whole process: kernels are bound to them."""
     text = engine_unit()
-    with _engine_lock:  # a process has one engine only, whatever store it came from
+    with _engine_lock:  # a process has only one engine, from whichever store
         if text not in _engines:
             _engines[text] = ctypes.CDLL(str(engine_file(store)), mode=ctypes.RTLD_GLOBAL)
         return _engines[text]
 
 
 def engine_file(store: KernelStore | None = None) -> Path:
-    """The engine's shared object in the store, built if need be. Raises CompilerFailedError."""
+    """The engine's shared object in the store, built if necessary. Raises CompilerFailedError."""
     store, text = store or _default_store(), engine_unit()
     key = stored_kernel(ENGINE_SYMBOL, text, _compiler(), engine=True)
     path = store.lookup(key.key, key.symbol)
@@ -92,8 +92,8 @@ def engine_file(store: KernelStore | None = None) -> Path:
 
 
 def use_engine(load: Callable[[], ctypes.CDLL]) -> None:
-    """Have the process use the engine of this very version that ``load`` loads, its symbols visible, unless it has one:
-    nothing is built then."""
+    """Makes the process use the engine of this very version that ``load`` loads, its symbols visible, unless it has
+    one; builds nothing then."""
     with _engine_lock:
         if engine_unit() not in _engines:
             _engines[engine_unit()] = load()
@@ -127,7 +127,7 @@ def _compile(
     except CompilerFailedError:
         if len(sources) == 1:
             raise
-        for source in sources:  # alone, so that the message speaks of the one that is refused
+        for source in sources:  # alone, so that the message names the rejected one
             _compile([source], store, checked, keys)
         return
     for source in sources:

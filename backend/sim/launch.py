@@ -1,4 +1,4 @@
-"""Launching a program's kernels in the simulator, on memory of the host, without checks: at the speed of the host."""
+"""Launching a program's kernels in the simulator, on host memory, without checks: at the speed of the host."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from taskmap.backend.sim.tensor_map import encode
 from taskmap.ir.errors import IndexOutOfRangeError, SimulationError
 
 _SECONDS = 600.0
-"""Of processor time, after which a kernel is ended that has not been found to hang."""
+"""Seconds of processor time after which a kernel is ended, if no hang was detected before."""
 
 _MOST_PROBLEMS = 4
 
 
 @dataclass(slots=True, eq=False)
 class SimLauncher:
-    """Runs the kernels of one program on the host, blocks shared out among ``workers`` threads."""
+    """Runs the kernels of one program on the host, blocks divided among ``workers`` threads."""
 
     program: Program
     kernels: Mapping[str, SimKernel]
@@ -46,7 +46,7 @@ class SimLauncher:
         self.entries = {symbol: self.kernels[symbol].entry for symbol in self.program.symbols}
 
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
-        """Nothing is left to say: a run says at once what became of it."""
+        """Nothing to check: a run raises its own errors."""
 
     def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> SimCall:
         """A run of the program."""
@@ -72,7 +72,7 @@ class SimCall:
         self._arena, self._own, self._out_of_range = arena, own, out_of_range
 
     def launch(self, step: int, addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        """Run the kernel of a step. Raises SimulationError, and IndexOutOfRangeError for an index out of range."""
+        """Runs the kernel of a step. Raises SimulationError, and IndexOutOfRangeError for an index out of range."""
         taken = self.launcher.program.steps[step]
         assert isinstance(taken, Launch)
         source = self.launcher.kernels[taken.symbol].source
@@ -124,6 +124,6 @@ class SimCall:
         return tuple(b - a for a, b in pairwise(points))
 
     def finish(self) -> None:
-        """Give the arena back."""
+        """Returns the arena."""
         if self._arena is not NO_ARENA:
             self.launcher.arenas.give(self._arena)

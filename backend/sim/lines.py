@@ -14,7 +14,7 @@ _LINE = 0x80000000
 def lines_of(sites: Iterable[int], symbol: str, path: Path) -> dict[int, int]:
     """The line of each site: a site names it, or is an offset in the shared object, whose debug information has it.
 
-    0 where it is not known, as when there is no addr2line.
+    0 if it is unknown, as without addr2line.
     """
     known = {site: site & ~_LINE for site in sites if site & _LINE}
     offsets = sorted({site for site in sites if site and not site & _LINE})

@@ -1,4 +1,4 @@
-"""What the simulator found wrong with a kernel."""
+"""The problems that the simulator finds in a kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Index = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A thread at a line of the kernel's text (0: not known); `code` is that line."""
+    """A thread at a line of the kernel's text (0: unknown); `code` is that line."""
 
     block: Index
     thread: Index
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, at one pair of lines; count: how often it happened. other: who else is involved."""
+    """One problem at one pair of lines; count: the number of its occurrences. other: the other thread involved."""
 
     kind: str
     text: str

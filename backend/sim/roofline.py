@@ -1,7 +1,7 @@
-"""How long a kernel takes on a GPU at least, from what the simulator counted.
+"""A lower bound on a kernel's time on a GPU, from the simulator's counters.
 
-Each resource alone would take so long; the longest bounds the kernel. Williams, Waterman and Patterson, "Roofline: an
-insightful visual performance model for multicore architectures", CACM 2009.
+Each resource alone would take its own time; the longest bounds the kernel. Williams, Waterman and Patterson, "Roofline:
+an insightful visual performance model for multicore architectures", CACM 2009.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from taskmap.ir.target import Target
 
 _SECTOR = 32
 _L2_BYTES_PER_CLOCK = 64
-"""What one SM takes from L2 in a clock, at best."""
+"""The most bytes that one SM loads from L2 in a clock cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """The least time that the kernel can take."""
+        """A lower bound on the kernel's time."""
         return self.seconds_of[self.bound]
 
     @property
@@ -54,7 +54,7 @@ class Roofline:
 def roofline(counters: Mapping[str, int], footprint: int, gpu: Target) -> Roofline:
     """The bounds of one launch on ``gpu``. footprint: bytes of global memory that are read or written at least once.
 
-    DRAM moves the footprint once. L2, shared memory and tensor cores work for the SM that has most blocks. Products of
+    DRAM moves the footprint once. L2, shared memory and tensor cores work for the SM with the most blocks. Products of
     8-bit elements are twice as fast as of 16 bits, those of 32 bits half as fast.
     """
     blocks = counters["blocks"]

@@ -40,7 +40,7 @@ _ALIGNMENT = 256
 
 @dataclass(frozen=True, slots=True)
 class SimReport:
-    """What came out of a run: problems (none: the kernel is right, for these sizes), and counters by name."""
+    """The result of a run: problems (none: the kernel is correct, for these sizes), and counters by name."""
 
     symbol: str
     problems: tuple[Problem, ...]
@@ -49,7 +49,7 @@ class SimReport:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a kernel's text. kind: "pointer", "size" or "map"; type: of what a pointer points to."""
+    """A parameter of a kernel's text. kind: "pointer", "size" or "map"; type: a pointer's element type."""
 
     name: str
     kind: str
@@ -72,15 +72,15 @@ def run(
     steps: int = 0,
     store: KernelStore | None = None,
 ) -> SimReport:
-    """Run a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place. Memory that a
-    launch has for itself is made here.
+    """Runs a kernel on ``arrays``, one for each pointer parameter in order, contiguous, changed in place. Memory
+    private to the launch is allocated here.
 
     bf16 and fp8 are arrays of uint16 and uint8. An `error` parameter, the last, needs an int32 array of one element.
-    seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous
-    copies land when something waits for them, or at once. outputs: numbers of arrays that hold nothing yet; they are
-    filled with 0xff bytes, and reading them before they are written is a problem.
-    raises: raise SimulationError for problems. steps: checked accesses, waits and polls after which a run is ended (0:
-    never), the same on every machine; seconds: of processor time, the last guard against loops that do not end.
+    seed: the order of blocks and threads; 0 ascending, 1 descending, others random. policy: whether asynchronous copies
+    land when something waits for them, or at once. outputs: numbers of uninitialised arrays; they are filled with 0xff
+    bytes, and reading them before they are written is a problem. raises: raise SimulationError for problems. steps:
+    checked accesses, waits and polls after which a run is ended (0: never), the same on every machine; seconds: of
+    processor time, the last guard against infinite loops.
     """
     kernel = build_kernel(source, store, checked=checks)
     sizes = _sizes(source, dims)
@@ -140,7 +140,7 @@ class _Dl(ctypes.Structure):
 
 
 def _with_counters(report: SimReport, counters: Sequence[Array], *, raises: bool) -> SimReport:
-    """The report, with a problem where the kernel does not leave its counters 0, as the next launch needs them."""
+    """The report, with a problem if the kernel does not leave its counters 0 for the next launch."""
     left = [int(n) for array in counters for n in array[array != 0]]
     if not left:
         return report
@@ -152,7 +152,7 @@ def _with_counters(report: SimReport, counters: Sequence[Array], *, raises: bool
 
 
 def _base_of(address: int) -> int:
-    """Where the shared object that holds an address is mapped."""
+    """The base address of the shared object that contains an address."""
     found = _Dl()
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(found))
     return found.base or 0
@@ -252,7 +252,7 @@ def _start(array: Array) -> int:
 
 
 def _placed(arrays: Sequence[Array]) -> list[Array]:
-    """Copies that lie as on a GPU: each memory begins at a multiple of 256 bytes. What overlaps still does."""
+    """Copies aligned as on a GPU: each memory begins at a multiple of 256 bytes. Overlaps are preserved."""
     placed: dict[int, Array] = {}
     for members in _regions_of(arrays):
         first = min(_start(arrays[i]) for i in members)
@@ -293,7 +293,7 @@ def _problems(found: Sequence[structs.FoundProblem], source: CudaSource, path: P
         at = place(p.block, p.thread, p.site)
         other = place(p.other_block, p.other_thread, p.other_site) if p.has_other else None
         problem = Problem(KINDS[p.kind], _with_names(p.text.decode(errors="replace"), text), at, other, p.count)
-        # One line may have several accesses; where no line is known they are kept apart.
+        # One line may have several accesses; if no line is known they are kept apart.
         key = (p.kind, at.line or p.site, (other.line or p.other_site) if other else -1)
         known = merged.setdefault(key, problem)
         if known is not problem:
@@ -302,7 +302,7 @@ def _problems(found: Sequence[structs.FoundProblem], source: CudaSource, path: P
 
 
 def _with_names(words: str, text: Sequence[str]) -> str:
-    """Buffers of shared memory by their names: the engine knows only the lines that declare them, as @12."""
+    """Shared-memory buffers by their names: the engine knows only the lines that declare them, as @12."""
 
     def name(match: re.Match[str]) -> str:
         declared = _DECLARED.search(text[int(match[1]) - 1]) if int(match[1]) <= len(text) else None

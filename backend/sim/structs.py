@@ -11,7 +11,8 @@ OF_WARPS = (
 )  # fmt: skip
 OF_THREADS = ("cp.async", "mbarrier", "TMA", "fences", "clusters", "atomics", "setmaxnreg")
 INSTRUCTION_KINDS = (*OF_WARPS, *OF_THREADS)
-"""What `tm_kind` counts, in its order: once for a warp (barriers for a block, wgmma for a warpgroup) or a thread."""
+"""The order of `tm_kind`: instructions counted once for a warp (barriers for a block, wgmma for a warpgroup) or a
+thread."""
 
 
 class Dim3(ctypes.Structure):
@@ -19,7 +20,7 @@ class Dim3(ctypes.Structure):
 
 
 class Bounds(ctypes.Structure):
-    """Of a buffer; region is its number plus one until the engine replaces it."""
+    """Bounds of a buffer; region is its number plus one until the engine replaces it."""
 
     _fields_ = (("low", c_void_p), ("high", c_void_p), ("region", c_void_p), ("name", c_char_p))
 

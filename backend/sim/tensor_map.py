@@ -18,9 +18,9 @@ _LARGEST_BOX = 256
 
 
 def encode(view: TensorView, bounds: structs.Bounds | None = None) -> structs.TensorMap:
-    """The engine's form of a view; bounds: of the array that it is in, where accesses are checked.
+    """The engine's form of a view; bounds: of the array that contains it, if accesses are checked.
 
-    Raises InputError for what cuTensorMapEncodeTiled refuses.
+    Raises InputError for every view that cuTensorMapEncodeTiled rejects.
     """
     _check(view)
     size, rank = view.dtype.bytes, len(view.sizes)

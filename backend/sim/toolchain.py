@@ -1,4 +1,4 @@
-"""The C++ compiler of the simulator, and the shared objects that it makes."""
+"""The C++ compiler of the simulator, and the shared objects that it builds."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _FLAGS = (
 )
 _ENGINE_FLAGS = ("-O2", "-ftls-model=initial-exec", "-pthread", "-Wall", "-Wextra")
 _KERNEL_FLAGS = ("-fno-exceptions", "-fno-rtti", "-w")
-# A checked access is told apart by its return address, so calls stay calls, and each keeps its own place.
+# A checked access is identified by its return address, so calls stay calls, and each keeps its own place.
 _CHECKED_FLAGS = ("-O1", "-g1", "-fno-optimize-sibling-calls", "-fno-crossjumping")
-# Not vectorised: what the C compiler is tried for (taskmap.trust), this one is not asked to do.
+# Not vectorised: taskmap.trust tests the C compiler's vector code, but not this compiler's.
 _FAST_FLAGS = ("-O2", "-fno-tree-vectorize")
 _TIMEOUT = 300.0
 _SHOWN_LINES = 12
@@ -45,7 +45,7 @@ _SHOWN_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C++ compiler: the command, and what identifies it whatever its path."""
+    """A C++ compiler: the command, and its identity, whatever its path."""
 
     command: tuple[str, ...]
     identity: str
@@ -78,14 +78,14 @@ def _identity(command: tuple[str, ...]) -> str:
     )
     lines = answer.stdout.splitlines()
     if answer.returncode or not lines:
-        raise CompilerFailedError("the C++ compiler does not say its version", where=shlex.join(command))
+        raise CompilerFailedError("the C++ compiler does not report its version", where=shlex.join(command))
     return lines[0].strip()
 
 
 def stored_kernel(
     symbol: str, unit: str, compiler: Compiler, *, engine: bool = False, checked: bool = True
 ) -> StoredKernel:
-    """What ``unit``, C++ that includes none of our files, is called in the store once it is compiled."""
+    """The key in the store of ``unit``, C++ that includes none of our files, once compiled."""
     flags = compiler.flags(engine=engine, checked=checked)
     parts = key_parts(KernelSource(symbol, unit), compiler=compiler.identity, flags=flags, isa=f"sim-{compiler.isa}")
     return StoredKernel(kernel_key(parts), symbol, parts)
@@ -100,9 +100,9 @@ def compile_unit(
     engine: bool = False,
     checked: bool = True,
 ) -> Path:
-    """The shared object that ``unit`` makes, which has all of ``kernels``, put into the store.
+    """The shared object built from ``unit``, which contains all of ``kernels``; it is put into the store.
 
-    Raises CompilerFailedError with what the compiler said.
+    Raises CompilerFailedError with the compiler's output.
     """
     flags = compiler.flags(engine=engine, checked=checked)
     with Scratch() as folder:

@@ -1,4 +1,4 @@
-"""The text that is compiled: the kernel's own, unchanged, behind the simulator's form of the device code."""
+"""The text that is compiled: the unchanged kernel behind the simulator's form of the device code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kernel_unit(sources: Sequence[CudaSource], *, checked: bool) -> str:
 
 @lru_cache(maxsize=1)
 def prelude() -> str:
-    """The device code on the host: our own files, then the one that both share, then the instructions."""
+    """The device code on the host: our own files, then the shared one, then the instructions."""
     others = sorted(path for path in _DEVICE.glob("*.h") if path.name not in _FIRST)
     files = [*(_DEVICE / name for name in _FIRST), _SHARED_WITH_CUDA, *others]
     return "\n".join(_without_includes(path) for path in files)
@@ -52,7 +52,7 @@ def prelude() -> str:
 
 @lru_cache(maxsize=1)
 def engine_unit() -> str:
-    """The engine as one translation unit; its files are put in where they are included."""
+    """The engine as one translation unit; its included files are inlined."""
     seen: set[Path] = set()
 
     def expand(path: Path) -> str:
@@ -73,7 +73,7 @@ def engine_unit() -> str:
 
 
 def _wgmma(text: str) -> list[str]:
-    """The products of warpgroups that a kernel's text names: there are too many shapes to declare them all."""
+    """The warpgroup products that a kernel's text names: there are too many shapes to declare them all."""
     found = dict.fromkeys(match.groups() for match in _WGMMA.finditer(text))
     return [_product(*groups) for groups in found]
 

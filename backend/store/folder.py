@@ -1,11 +1,11 @@
 """The files of a kernel store: shared objects named by their checksum, and one index entry for each kernel.
 
-    objects/<sha256 of the content>.so     what the compiler made, several kernels in each; .cubin for a GPU
+    objects/<sha256 of the content>.so     a compiler's output, several kernels in each; .cubin for a GPU
     index/<2 digits>/<kernel key>.json     which object holds the kernel
     tmp/                                   files being written; each is renamed into its place when complete
     failed/<checksum>.c                    sources that the compiler refused
 
-A reader sees a whole file or none. What a crash of the machine or a bad disk tore is found by its checksum.
+A reader sees a whole file or none. The checksum reveals files that a machine crash or a bad disk has torn.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _USED_SECONDS = 3600.0
 
 
 class DamagedEntryError(Exception):
-    """An index entry or its object is not what was written."""
+    """An index entry or its object differs from what was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFolder:
     """A store's files under `root`, its objects with the ending `suffix`.
 
-    Methods raise OSError as the file system does, and decide nothing.
+    Methods raise the file system's OSError, and make no decisions.
     """
 
     root: Path
@@ -54,7 +54,7 @@ class StoreFolder:
         return self.root / "index" / key[:2] / f"{key}.json"
 
     def find(self, key: str, symbol: str) -> str | None:
-        """Checksum of the object that holds a kernel, or None; DamagedEntryError when the entry makes no sense."""
+        """Checksum of the object that holds a kernel, or None. Raises DamagedEntryError if the entry is invalid."""
         entry = self._entry(key, symbol)
         if entry is None:
             return None
@@ -64,7 +64,7 @@ class StoreFolder:
         return checksum
 
     def facts(self, key: str, symbol: str) -> Mapping[str, str]:
-        """What was recorded about a kernel beside its object; DamagedEntryError when the entry makes no sense."""
+        """The recorded facts of a kernel beside its object. Raises DamagedEntryError if the entry is invalid."""
         entry = self._entry(key, symbol) or {}
         facts = entry.get("facts", {})
         if not isinstance(facts, dict):
@@ -86,7 +86,7 @@ class StoreFolder:
         return entry
 
     def verify(self, checksum: str) -> bool:
-        """Whether the object is there; DamagedEntryError when its content has changed."""
+        """True if the object exists. Raises DamagedEntryError if its content has changed."""
         try:
             data = self.object_path(checksum).read_bytes()
         except FileNotFoundError:
@@ -96,13 +96,13 @@ class StoreFolder:
         return True
 
     def mark_used(self, path: Path) -> None:
-        """Note that a file is used, which many file systems do not by themselves; hours apart, as far as possible."""
+        """Records the use of a file, which many file systems do not by themselves; hours apart, as far as possible."""
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - _USED_SECONDS:
                 os.utime(path)
 
     def add_object(self, data: bytes) -> str:
-        """Store an object and return its checksum. An object that is there is replaced: it may be damaged."""
+        """Stores an object and returns its checksum. An existing object is replaced: it may be damaged."""
         checksum = hashlib.sha256(data).hexdigest()
         self._write(self.object_path(checksum), data)
         return checksum
@@ -110,7 +110,7 @@ class StoreFolder:
     def add_entry(
         self, key: str, symbol: str, checksum: str, parts: Mapping[str, str], facts: Mapping[str, str]
     ) -> None:
-        """Record that the object `checksum` holds a kernel; `parts` is what its key was made of, for people to read."""
+        """Records that the object `checksum` holds a kernel; `parts` are the parts of its key, for readers."""
         entry = {"format": _FORMAT, "key": key, "symbol": symbol, "object": checksum, "parts": dict(parts)}
         if facts:
             entry["facts"] = dict(facts)
@@ -122,12 +122,12 @@ class StoreFolder:
         return path
 
     def remove(self, path: Path) -> None:
-        """Remove a file as far as that is possible."""
+        """Removes a file if possible."""
         with contextlib.suppress(OSError):
             path.unlink()
 
     def sweep(self) -> None:
-        """Remove what killed writers left behind, and refused sources that nobody has looked at for a week."""
+        """Removes leftovers of killed writers, and rejected sources that nobody has read for a week."""
         now = time.time()
         for name, age in (("tmp", LEFTOVER_SECONDS), ("failed", _FAILED_SECONDS)):
             with contextlib.suppress(OSError):

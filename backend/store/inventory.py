@@ -1,4 +1,4 @@
-"""The kernel store from outside: what lies in it, how large it is, when it was used, and what may go."""
+"""The kernel store from outside: its contents, their sizes and last use, and the candidates for removal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SUFFIXES = (".so", ".cubin")
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One file of the store: a shared object with the kernels that are found in it, their symbols and their files in
-    the index; or what was kept of a scheduled task.
+    """One file of the store: a shared object with the symbols of its kernels and their index files; or the record of a
+    scheduled task.
 
-    used: seconds since 1970 when it was last read, as far as the file system notes that, else when it was written.
+    used: the last read in seconds since 1970, if the file system records it, else the last write.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class StoredObject:
 
 
 def stored_objects(root: Path) -> list[StoredObject]:
-    """What lies in the store at ``root``, the least recently used first."""
+    """The contents of the store at ``root``, the least recently used first."""
     index: dict[str, list[tuple[Path, str, str, str]]] = {}
     for path, entry in _entries(root):
         parts = entry.get("parts")
@@ -73,13 +73,13 @@ def task_files(root: Path) -> list[StoredObject]:
 
 
 def damaged(root: Path) -> list[Path]:
-    """Objects whose content is not what their name says."""
+    """Objects whose content does not match their name."""
     return [o.path for o in stored_objects(root) if o.path.suffix in _SUFFIXES and _digest(o.path) != o.path.stem]
 
 
 def outdated(objects: Iterable[StoredObject], oldest: float | None, most_bytes: int | None) -> list[StoredObject]:
-    """Of ``objects``, least recently used first: those used before ``oldest``, and so many more that the others take
-    ``most_bytes`` bytes at most."""
+    """Of ``objects``, least recently used first: those used before ``oldest``, and as many more as needed until the
+    rest takes at most ``most_bytes`` bytes."""
     objects = list(objects)
     gone = [o for o in objects if oldest is not None and o.used < oldest]
     left = [o for o in objects if oldest is None or o.used >= oldest]
@@ -93,8 +93,8 @@ def outdated(objects: Iterable[StoredObject], oldest: float | None, most_bytes: 
 
 
 def remove(objects: Iterable[StoredObject]) -> int:
-    """Remove objects and the entries that lead to them; the bytes that became free, none where nothing can go. A
-    process that has loaded one keeps it; another compiles again what it does not find."""
+    """Removes objects and their index entries; returns the bytes freed, 0 for those that cannot be removed. A process
+    that has loaded one keeps it; another recompiles kernels that it does not find."""
     freed = 0
     for one in objects:
         for path in one.entries:
@@ -107,7 +107,7 @@ def remove(objects: Iterable[StoredObject]) -> int:
 
 
 def stray_entries(root: Path) -> list[Path]:
-    """Files of the index that cannot be read, or that lead to no object."""
+    """Index files that are unreadable, or that point to no object."""
     there = {path.stem for path in _files(root / "objects")}
     sound = {path for path, entry in _entries(root) if entry.get("object") in there}
     return [path for path in _files(root / "index") if path not in sound]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 RUNTIME_ABI = 2
-"""Version of what kernels assume of their caller; counted up when a stored kernel may no longer be called."""
+"""Version of the calling convention that kernels assume; incremented when a stored kernel can no longer be called."""
 
 _INTEGERS = re.compile(r"\b(?:[iu](?:8|16|32)|b8)(?:x\d+)?\b|\bi64x(?!1\b)|\bi64 \*|\(\(i64\)\(")
 """Integers other than addresses and counts, which are scalars of type i64, in generated C."""
@@ -29,11 +29,11 @@ _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 class KernelSource:
     """C source of one kernel.
 
-    symbol: the one external name that `text` defines; everything else in it must be static, and so named that many
-    kernels fit into one translation unit. prelude: what stands once at the head of a unit (types, inline helpers).
-    As one text, it is shared only with kernels of the same prelude; as a tuple of definitions, each after those that it
-    needs, the unit's prelude is the union of its kernels' definitions, so one name must have one definition everywhere.
-    needs_error: the function takes an `int *error` last.
+    symbol: the only external name that `text` defines; everything else in it must be static, and named so that many
+    kernels fit into one translation unit. prelude: the text at the head of a unit (types, inline helpers). As one text,
+    only kernels of the same prelude share it; as a tuple of definitions, each after those that it needs, the unit's
+    prelude is the union of its kernels' definitions, so a name must have the same definition everywhere. needs_error:
+    the function takes an `int *error` last.
     """
 
     symbol: str
@@ -47,18 +47,18 @@ class KernelSource:
 
     @property
     def computes_with_integers(self) -> bool:
-        """False only where every element that the text reads, computes and writes is a float."""
+        """False only if every element that the text reads, computes and writes is a float."""
         return _has_integers(self.text)
 
     @property
     def has_float_sizes(self) -> bool:
-        """Whether sizes are computed in floating point, which must give what Python computes for the same size."""
+        """True if sizes are computed in floating point; they must equal Python's result for the same size."""
         return _FLOAT_OF_A_SIZE.search(self.text) is not None
 
     @property
     def is_spelled_out(self) -> bool:
-        """Whether the text is register tiles: many products, each written out in vectors, and no function that a
-        compiler would have to inline and arrange well, such as exp."""
+        """True if the text consists of register tiles: many products, each written out in vectors, and no function that
+        a compiler would have to inline and schedule well, such as exp."""
         return _is_spelled_out(self.text)
 
 
@@ -67,7 +67,7 @@ def _is_spelled_out(text: str) -> bool:
     return text.count("tm_fma_f32x") >= _TILE and not _OTHER_FUNCTION.search(text)
 
 
-@lru_cache(maxsize=1024)  # asked for several times while a kernel is compiled
+@lru_cache(maxsize=1024)  # requested several times while a kernel is compiled
 def _has_integers(text: str) -> bool:
     return _INTEGERS.search(text) is not None
 

@@ -1,9 +1,9 @@
-"""The size of a kernel store kept under a limit: what was used least recently goes first.
+"""The size limit of a kernel store: the least recently used objects go first.
 
-The limit is TASKMAP_CACHE_SIZE, such as 500M or 10G; without it 4G, and "unlimited" for none. A store is looked at when
-a process first writes to it, and again after every sixteenth of the limit that this process writes; then, if it has
-grown beyond the limit, it is cut back to nine tenths of it. What was used within the last minutes stays, whatever the
-limit: a process may be about to load it.
+The limit is TASKMAP_CACHE_SIZE, such as 500M or 10G; without it 4G, and "unlimited" for none. A store is checked when a
+process first writes to it, and again after every sixteenth of the limit that this process writes; if it has grown
+beyond the limit, it is cut back to nine tenths of it. Objects used within the last minutes stay, whatever the limit: a
+process may be about to load them.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BKMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 def bytes_of(text: str) -> int:
-    """The number of bytes that ``text`` says, as in "500M". Raises ValueError."""
+    """The number of bytes in a text such as "500M". Raises ValueError."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size; write 500M or 2G")
+        raise ValueError(f"{text!r} is not a size; write 500M or 2G")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def size_limit(environ: Mapping[str, str] | None = None) -> int | None:
-    """How many bytes a store may take; None for any number. Raises InvalidOptionError for what is no size."""
+    """The most bytes that a store may take; None for no limit. Raises InvalidOptionError for an invalid size."""
     text = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
     if not text:
         return DEFAULT
@@ -53,7 +53,7 @@ def size_limit(environ: Mapping[str, str] | None = None) -> int | None:
 
 
 class SizeLimit:
-    """Decides when a store is looked at."""
+    """Decides when a store is checked."""
 
     def __init__(self, most_bytes: int | None) -> None:
         self.most_bytes = most_bytes
@@ -61,7 +61,7 @@ class SizeLimit:
         self._unseen: int | None = None
 
     def written(self, root: Path, count: int) -> None:
-        """``count`` bytes were written to the store in ``root``. No error of the file system leaves this method."""
+        """Counts ``count`` bytes written to the store in ``root``. This method raises no error of the file system."""
         most = self.most_bytes
         if most is None:
             return
@@ -73,9 +73,9 @@ class SizeLimit:
 
 
 def enforce(root: Path, most_bytes: int, now: float | None = None) -> int:
-    """Cut the store in ``root`` back if it takes more than ``most_bytes``; the bytes that became free.
+    """Cuts the store in ``root`` back if it takes more than ``most_bytes``; returns the bytes freed.
 
-    Nothing happens while another process does it, or where the folder cannot be written.
+    Nothing happens while another process does it, or if the folder cannot be written.
     """
     now = time.time() if now is None else now
     if _bytes_in(root) <= most_bytes:
@@ -93,7 +93,7 @@ def enforce(root: Path, most_bytes: int, now: float | None = None) -> int:
 
 
 def _bytes_in(root: Path) -> int:
-    """About how much a store takes: a walk without reading a file."""
+    """The approximate size of a store: a walk without reading a file."""
     total = 0
     folders = [root / "objects", root / "tasks"]
     while folders:
@@ -109,7 +109,7 @@ def _bytes_in(root: Path) -> int:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[bool]:
-    """Whether no other process cuts the store back now, and none will until the block ends."""
+    """True if no other process is cutting the store back, and none will until the block ends."""
     try:
         lock = os.open(root / "limit.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError:

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredKernel:
-    """A kernel under its key: the C symbol, the parts that the key was made of, and facts worth keeping about it."""
+    """A kernel under its key: the C symbol, the parts of the key, and facts worth keeping about it."""
 
     key: str
     symbol: str
@@ -33,16 +33,16 @@ class KernelStore:
     """Kernels by key, in a folder that many processes and threads may use at once.
 
     A folder that cannot be written is replaced, after one logged warning, by a private temporary one that lasts as long
-    as this object; what the first folder holds is still found. Damaged entries are removed and count as missing. A
-    folder that grows beyond TASKMAP_CACHE_SIZE loses what was used least recently (see store_limit.py).
+    as this object; kernels in the first folder are still found. Damaged entries are removed and count as missing. A
+    folder that grows beyond TASKMAP_CACHE_SIZE loses the least recently used kernels (see limit.py).
     """
 
     def __init__(self, path: Path | None = None, environ: Mapping[str, str] | None = None, suffix: str = ".so") -> None:
-        """Open the store in `path`, or in $TASKMAP_CACHE_DIR, $XDG_CACHE_HOME/taskmap or ~/.cache/taskmap.
+        """Opens the store in `path`, or in $TASKMAP_CACHE_DIR, $XDG_CACHE_HOME/taskmap or ~/.cache/taskmap.
 
-        ``suffix`` is the ending of the files that hold kernels: stores of several suffixes may share a folder.
-        Raises KernelStoreError when the folder belongs to another user or others may write to it: whoever can write
-        there can run code as this user; InvalidOptionError when TASKMAP_CACHE_SIZE is no size.
+        ``suffix`` is the ending of the files that hold kernels: stores of several suffixes may share a folder. Raises
+        KernelStoreError if the folder belongs to another user or others may write to it, because they could run code as
+        this user; InvalidOptionError if TASKMAP_CACHE_SIZE is not a size.
         """
         self._lock = Lock()
         self._limit = SizeLimit(size_limit(environ))
@@ -58,16 +58,16 @@ class KernelStore:
 
     @property
     def path(self) -> Path:
-        """The folder that kernels are written to now."""
+        """The folder to which kernels are written now."""
         return self._writing().root
 
     @property
     def is_private(self) -> bool:
-        """Whether kernels go to a temporary folder, because the store's own cannot be written."""
+        """True if kernels go to a temporary folder, because the store's own cannot be written."""
         return self._private is not None
 
     def lookup(self, key: str, symbol: str) -> Path | None:
-        """The shared object that holds a kernel, its checksum verified; None when the kernel has to be compiled."""
+        """The shared object that holds a kernel, its checksum verified; None if the kernel must be compiled."""
         for folder in self._folders():
             path = self._lookup_in(folder, key, symbol)
             if path is not None:
@@ -75,7 +75,7 @@ class KernelStore:
         return None
 
     def facts(self, key: str, symbol: str) -> Mapping[str, str]:
-        """What was kept about a kernel that `lookup` found; nothing when the entry has gone or is damaged."""
+        """The stored facts about a kernel that `lookup` found; empty if the entry is gone or damaged."""
         for folder in self._folders():
             try:
                 if facts := folder.facts(key, symbol):
@@ -85,9 +85,9 @@ class KernelStore:
         return {}
 
     def add_object(self, data: bytes) -> Path:
-        """Write the content of a shared object; no kernel is found in it before `add_kernels`.
+        """Writes the content of a shared object; no kernel is found in it before `add_kernels`.
 
-        Raises KernelStoreError when not even the temporary folder can be written.
+        Raises KernelStoreError if not even the temporary folder can be written.
         """
         folder, checksum = self._add_object(self._writing(), data)
         path = folder.object_path(checksum)
@@ -97,7 +97,7 @@ class KernelStore:
         return path
 
     def add_kernels(self, kernels: Iterable[StoredKernel], path: Path) -> None:
-        """Let `kernels` be found in the object that `add_object` wrote to `path`."""
+        """Makes `kernels` available in the object that `add_object` wrote to `path`."""
         folder = next(folder for folder in self._folders() if path.is_relative_to(folder.root))
         try:
             for kernel in kernels:
@@ -106,7 +106,7 @@ class KernelStore:
             self._fall_back(folder, error)
 
     def kept_file(self, key: str, symbol: str) -> tuple[Path, Mapping[str, str]] | None:
-        """A file that `keep_file` wrote, and its facts; None where there is none. Its content is not verified."""
+        """A file that `keep_file` wrote, and its facts; None if there is none. Its content is not verified."""
         for folder in self._folders():
             path = folder.object_path(key)
             try:
@@ -121,7 +121,8 @@ class KernelStore:
     def keep_file(
         self, key: str, symbol: str, parts: Mapping[str, str], facts: Mapping[str, str], write: Callable[[Path], None]
     ) -> None:
-        """Keep what ``write`` writes to the path that it is given, the whole file or nothing. Raises OSError."""
+        """Keeps the content that ``write`` writes to the path that it is given, the whole file or nothing. Raises
+        OSError."""
         folder = self._writing()
         path = folder.object_path(key)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,14 +132,14 @@ class KernelStore:
         self._limit.written(folder.root, path.stat().st_size)
 
     def discard(self, path: Path, reason: str) -> None:
-        """Remove an object that turned out not to be usable; its kernels count as missing from now on."""
+        """Removes an object that turned out to be unusable; its kernels count as missing from now on."""
         _log.warning("taskmap removed a kernel from its store and compiles it again: %s: %s", path, reason)
         with self._lock:
             self._verified.pop(path.stem, None)
         self._folder.remove(path)
 
     def keep_failed(self, source: str) -> Path:
-        """Keep a source that the compiler refused, and return where."""
+        """Keeps a source that the compiler rejected, and returns its path."""
         try:
             return self._folder.add_failed(source)
         except OSError:
@@ -214,11 +215,11 @@ class KernelStore:
 
 
 def default_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of the kernel store when the user named none."""
+    """The default folder of the kernel store."""
     environ = os.environ if environ is None else environ
     if chosen := environ.get("TASKMAP_CACHE_DIR"):
         return Path(os.path.expanduser(chosen)).absolute()
-    # The XDG specification has relative paths ignored; a user without a home folder exists in containers.
+    # The XDG specification requires relative paths to be ignored; a user without a home folder exists in containers.
     for caches in (environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(caches):
             return Path(caches, "taskmap")

@@ -1,4 +1,4 @@
-"""Private temporary folders that go away with their owner, or soon after an owner that was killed."""
+"""Private temporary folders that are removed with their owner, or soon after an owner that was killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 
 LEFTOVER_SECONDS = 3600.0
-"""A temporary file or folder without a living owner is removed when it is older than this."""
+"""A temporary file or folder without a living owner is removed once it is older than this."""
 
 
 class Scratch:
@@ -50,7 +50,7 @@ def _remove(path: Path, lock: int, owner: int) -> None:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes of this user left in `parent`."""
+    """Removes leftovers of this user's killed processes in `parent`."""
     oldest = time.time() - LEFTOVER_SECONDS
     for entry in _entries(parent):
         if not entry.name.startswith(_prefix()) or not entry.is_dir(follow_symlinks=False):

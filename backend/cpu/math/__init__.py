@@ -1,1 +1,17 @@
-"""The prelude of generated C: one file per family of functions."""
+"""The prelude of generated C: one file per family of functions.
+
+    types         scalar, vector and mask types
+    memory        loads, stores, and moves of lanes
+    mask          masks
+    cast          casts
+    native        floating-point functions that are one instruction
+    float         floating-point functions by plain arithmetic
+    float32       elementary functions of f32 by polynomials
+    float64       exp and sigmoid of f64
+    integer       integer functions
+    libm          functions of the C library, lane by lane
+    reduce        reductions over the lanes of a vector
+    vector_math   finds the definition of a function by its name
+
+Imports ``ir`` only.
+"""

@@ -1,4 +1,4 @@
-"""Casts between all element types, masks and bools, as torch's `Tensor.to` makes them.
+"""Casts between all element types, masks and bools, with the semantics of torch's `Tensor.to`.
 
 Float to integer truncates (out of range: unspecified, as in torch), integer to a narrower integer wraps, anything to
 bool is `!= 0`, and to a narrower float rounds to nearest, ties to even. A NaN stays a NaN.
@@ -9,15 +9,15 @@ from __future__ import annotations
 from taskmap.backend.cpu.math.mask import convert_mask
 from taskmap.backend.cpu.math.types import Vector
 
-# Rounding of f32 to its upper half: add just under one half of the last place that stays, and one more where that place
+# Rounding of f32 to its upper half: add just under one half of the last kept place, and one more if that place
 # is odd. A NaN could carry into infinity, so it is made quiet instead.
 _TO_BF16 = """\
   $SU u = tm_bits_$S(x);
   $SU rounded = u + 0x7fff + ((u >> 16) & 1);
   return tm_cast_${SU}_to_$TU(tm_select_$SU(x != x, u | 0x400000, rounded) >> 16);"""
 
-# The same where fewer bits stay: a subnormal number is rounded by adding a power of two whose last place is that of the
-# smallest one. e4m3 has no infinity, and what is too large becomes the largest.
+# The same with fewer bits: a subnormal number is rounded by adding a power of two whose last place is that of the
+# smallest one. e4m3 has no infinity; values that are too large become the largest.
 _TO_FLOAT8 = """\
   $SU all = tm_bits_$S(x);
   $SU u = all & 0x7fffffff;
@@ -81,7 +81,7 @@ def cast(source: Vector, target: Vector, vector_bytes: int) -> str:
 
 
 def mask(source: Vector, target: Vector, vector_bytes: int) -> str | None:
-    """`tm_mask_S_to_T(x)`: the cast where both sides are masks or b8; None where one is not."""
+    """`tm_mask_S_to_T(x)`: the cast if both sides are masks or b8, else None."""
     if not (_is_truth(source) and _is_truth(target)):
         return None
     body = _by_halves(source, target, vector_bytes) or convert_mask(source, target)
@@ -188,7 +188,7 @@ def _half(s: Vector, t: Vector) -> str:
 
 
 def _convert(s: Vector, t: Vector) -> str:
-    """Between f64, f32 and the integers, by steps that double or halve the width: others gcc does lane by lane."""
+    """Between f64, f32 and the integers, by steps that double or halve the width: gcc does others lane by lane."""
     direct = f"return __builtin_convertvector(x, {t.name});"
     if s.is_float and t.is_float:
         return direct

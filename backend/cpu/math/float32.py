@@ -1,11 +1,11 @@
 """Elementary functions in f32 by polynomials: branch-free, the same instructions in any number of lanes.
 
-The reductions are the classical ones (J.-M. Muller, "Elementary Functions", 3rd edition, chapters 5, 6 and 11): a power
-of two or a multiple of pi/2 is taken off, in two parts where the first part times the multiplier is exact, and a
-minimax polynomial does the rest. The polynomials were fitted to 40-digit values, with the weights that bound the
-relative error of the function; `test_vector_math.py` holds the errors, in units of the last place, over the whole
-range. What is one fused operation, where the CPU has one, is written as such: the compiler is told to fuse nothing by
-itself. So all numbers of lanes give the same bits.
+The reductions are the classical ones (J.-M. Muller, "Elementary Functions", 3rd edition, chapters 5, 6 and 11):
+subtract a power of two or a multiple of pi/2, in two parts of which the first times the multiplier is exact, then apply
+a minimax polynomial. The polynomials were fitted to 40-digit values, with weights that bound the function's relative
+error; `test_vector_math.py` holds the errors, in units of the last place, over the whole range. Fused operations are
+written as such if the CPU has them, because the compiler may fuse nothing by itself. So all numbers of lanes give the
+same bits.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _TANH = (
   $V e = (e1 + 1.0f) * tm_pow2_$V(n);
   return tm_copysign_$V(tm_select_$V(a < 0.6f, {fused("a * s", "p", "a")}, 1.0f - 2.0f / (e + 1.0f)), signed_x);"""
 )
-# e / (1 + e) for x < 0 and 1 / (1 + e) for x >= 0, where e = exp(-|x|) <= 1. What e and 1 + e lose by rounding is put
-# right at the end, with 1 / (1 + e) to about 4 %.
+# e / (1 + e) for x < 0 and 1 / (1 + e) for x >= 0, where e = exp(-|x|) <= 1. The end corrects the rounding errors of
+# e and 1 + e, with 1 / (1 + e) to about 4 %.
 _SIGMOID = (
     "  $M negative = x < 0;\n"
     "  x = tm_atleast_$V(-tm_abs_$V(x), tm_splat_$V(-104.0f));\n"
@@ -107,7 +107,7 @@ _LOG10 = (
     + f"  $V y = {fused('n', '0x1.3509f8p-17f', fused('f', 'k', 'f'))};\n"
     + f"  return tm_log_edges_$V(x, {fused('y', '0.5f', 'n * 0x1.344p-2f')});"
 )
-# What 1 + x loses by rounding is added to f, at the scale of f.
+# The rounding error of 1 + x is added to f, at the scale of f.
 _LOG1P = (
     "  $V u = x + 1.0f;\n"
     "  $V lost = tm_select_$V(x > 1.0f, 1.0f - (u - x), x - (u - 1.0f));\n"
@@ -117,7 +117,7 @@ _LOG1P = (
     + f"  return tm_select_$V(x == 0, x, tm_log_edges_$V(u, {_LOG_SUM}));"
 )
 
-# x = 2^n (1 + f); numbers below the normal ones are scaled first. What comes of 0, inf, NaN and x < 0 does not matter.
+# x = 2^n (1 + f); numbers below the normal ones are scaled first. Results for 0, inf, NaN and x < 0 do not matter.
 # Of 1 <= m < 2, those from 4/3 on are halved: there 3/4 m has the exponent 0, below it -1.
 _LOG_SPLIT = """\
 TM_INLINE $V tm_log_split_$V($V x, $V *n) {
@@ -212,7 +212,7 @@ _SIN = (
 )
 _COS = _SIN_COS.replace("$shift", "quadrant = quadrant + 1;").replace("$name", "cos").replace("$result", "y")
 
-# Bodies of functions of `x`, and full definitions of what they share.
+# Bodies of functions of `x`, and full definitions of their helpers.
 BODIES = {
     "exp": _EXP,
     "exp2": _EXP2,

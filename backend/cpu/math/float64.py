@@ -1,4 +1,4 @@
-"""exp and sigmoid in f64, as in f32 with a longer polynomial. The other functions of f64 go through the C library."""
+"""exp and sigmoid in f64, as in f32 with a longer polynomial. The other functions of f64 call the C library."""
 
 from __future__ import annotations
 

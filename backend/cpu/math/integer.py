@@ -1,6 +1,7 @@
-"""Functions of integers, wrapping as torch's do: what may wrap is unsigned, as C leaves signed overflow open.
+"""Functions of integers that wrap as torch's do: arithmetic that may wrap is unsigned, because signed overflow is
+undefined in C.
 
-A division by zero, which torch refuses, must not stop the process: its quotient is -1 (255 for u8), and the remainder
+A division by zero, which torch rejects, must not stop the process: its quotient is -1 (255 for u8), and the remainder
 of x by 0 is x.
 """
 
@@ -36,7 +37,7 @@ _SCALAR = {
   if (y == 0) return ($V)-1;
   if (y == ($V)-1 && ($V)-1 < 0) return tm_neg_$V(x);
   return ($V)(x / y - (x % y != 0 && (x < 0) != (y < 0)));""",
-    # Squaring; a negative exponent leaves a fraction, which is 0, of all but 1 and -1.
+    # Squaring; a negative exponent gives a fraction, truncated to 0 for all bases but 1 and -1.
     "pow": """\
   if (y < 0) return x == 1 ? 1 : x == ($V)-1 ? (y & 1 ? ($V)-1 : 1) : 0;
   u64 power = 1, base = (u64)x;
@@ -60,7 +61,7 @@ _PREDICATES = {
 
 
 def integer_body(name: str, v: Vector) -> str | None:
-    """Body of the function `name` of integers `x` (and `y`), or None where it has to go lane by lane or is not one."""
+    """Body of the function `name` of integers `x` (and `y`); None if it must go lane by lane or does not exist."""
     if name in _IDENTITY:
         return "  return x;"
     if v.dtype[0] != "i" and name in _UNARY_UNSIGNED:
@@ -75,5 +76,5 @@ def integer_body(name: str, v: Vector) -> str | None:
 
 
 def has_scalar(name: str) -> bool:
-    """Whether one lane at a time is a way to compute the function `name` of integers."""
+    """True if the function `name` of integers can be computed lane by lane."""
     return name in _SCALAR

@@ -1,4 +1,4 @@
-"""Functions that are computed lane by lane: those of the C library, and two that it lacks.
+"""Functions computed lane by lane: those of the C library, and two that it lacks.
 
 The built-ins need no header; they become calls into libm. erfinv and digamma are scalar f64 code, rounded for f32.
 """

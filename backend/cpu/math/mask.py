@@ -1,4 +1,4 @@
-"""Masks: their conversion between widths and to bytes, their negation, and the questions "any?" and "all?"."""
+"""Masks: conversion between widths and to bytes, negation, and the tests "any" and "all"."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def convert_mask(source: Vector, target: Vector) -> str:
 
 
 def invert(v: Vector, vector_bytes: int) -> str:
-    """`tm_not_M(m)`: the lanes where m is not set."""
+    """`tm_not_M(m)`: the lanes in which m is not set."""
     return v.render("TM_INLINE $V tm_not_$V($V m) { return $value; }", value="!m" if v.lanes == 1 else "~m")
 
 
 def any_lane(v: Vector, vector_bytes: int) -> str:
-    """`tm_any_M(m)`: 1 where some lane is set, else 0."""
+    """`tm_any_M(m)`: 1 if some lane is set, else 0."""
     if v.lanes == 1:
         return v.render("TM_INLINE int tm_any_$V($V m) { return m; }")
     if v.bytes <= 8:
@@ -46,5 +46,5 @@ def any_lane(v: Vector, vector_bytes: int) -> str:
 
 
 def all_lanes(v: Vector, vector_bytes: int) -> str:
-    """`tm_all_M(m)`: 1 where every lane is set, else 0."""
+    """`tm_all_M(m)`: 1 if every lane is set, else 0."""
     return v.render("TM_INLINE int tm_all_$V($V m) { return !tm_any_$V(tm_not_$V(m)); }")

@@ -15,8 +15,8 @@ _LO = "TM_INLINE $H tm_lo_$V($V x) { union { $V whole; $H half[2]; } u; u.whole 
 _HI = "TM_INLINE $H tm_hi_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[1]; }"
 _JOIN = "TM_INLINE $V tm_join_$V($H lo, $H hi) { union { $H half[2]; $V whole; } u = {{lo, hi}}; return u.whole; }"
 
-# Each arm is what gcc 12 makes the fewest instructions of: with mask registers it would turn the second one into
-# masked arithmetic and a sum, without them it makes the first one three operations instead of a blend.
+# Each arm is the form that gcc 12 compiles to the fewest instructions: with mask registers it would turn the second
+# one into masked arithmetic and a sum, without them it makes the first one three operations instead of a blend.
 _SELECT = """\
 TM_INLINE $V tm_select_$V($M m, $V a, $V b) {
 #ifdef __AVX512F__
@@ -47,7 +47,7 @@ $native  $T lanes[$L];
   for (i64 l = 0; l < $L && l < n; l++) p[l] = lanes[l];
 $end}"""
 # gcc 12 builds a vector of _Float16 from its lanes one by one, so they are loaded as integers. The empty asm hides
-# where they come from: halves of a register of them, converted to f32, are an internal error of gcc 12.
+# their source: halves of a register of them, converted to f32, are an internal error of gcc 12.
 _LOAD_STRIDED_F16 = """\
 TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
   $U x = tm_load_strided_$U((const u16 *)p, step);
@@ -60,7 +60,7 @@ _LOAD_STRIDED_SPLIT = """\
 TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
   return tm_join_$V(tm_load_strided_$H(p, step), tm_load_strided_$H(p + $L / 2 * step, step));
 }"""
-# What the built-in masked moves call elements of 8 to 64 bits, and the C types that they insist on.
+# The element names of the built-in masked moves of 8 to 64 bits, and the C types that they require.
 _MASKED_ELEMENT = {8: ("dquqi", "char"), 16: ("dquhi", "short"), 32: ("dqusi", "int"), 64: ("dqudi", "long long")}
 
 
@@ -98,7 +98,7 @@ def join(v: Vector, vector_bytes: int) -> str:
 
 
 def select(v: Vector, vector_bytes: int) -> str:
-    """`tm_select_V(m, a, b)`: a where the mask is set, b elsewhere."""
+    """`tm_select_V(m, a, b)`: a in lanes in which the mask is set, else b."""
     if v.lanes == 1:
         return v.render(_SELECT_SCALAR)
     if v.bytes <= vector_bytes:
@@ -154,7 +154,7 @@ def store_strided(v: Vector, vector_bytes: int) -> str:
 
 
 def load_masked(v: Vector, vector_bytes: int) -> str:
-    """`tm_load_masked_V(p, n)`: the first n lanes from p, 0 in the others, whose memory is not touched."""
+    """`tm_load_masked_V(p, n)`: the first n lanes from p, 0 in the others; their memory is not touched."""
     if v.lanes == 1:
         return v.render("TM_INLINE $V tm_load_masked_$V(const $T *p, i64 n) { return n > 0 ? *p : ($T)0; }")
     if v.bytes > vector_bytes:

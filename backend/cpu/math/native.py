@@ -1,8 +1,8 @@
-"""What CPUs compute in one instruction on floats: multiply-add, rounding to integers, square root, minimum and
-maximum, scaling.
+"""Floating-point functions that CPUs compute in one instruction: multiply-add, rounding to integers, square root,
+minimum and maximum, scaling.
 
-GNU C has no operators for these, and no headers are included, so each is a compiler built-in where the target has it,
-and plain vector arithmetic elsewhere.
+GNU C has no operators for these, and no headers are included, so each is a compiler built-in if the target has it, and
+plain vector arithmetic otherwise.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _SQRT = """\
   for (int l = 0; l < $L; l++) r[l] = __builtin_sqrt$f(x[l]);
   return r;"""
 
-# x86: min(a, b) is a < b ? a : b, so a NaN in b comes through. With mask registers the maximum that keeps a NaN on
-# either side takes two instructions: where a is a NaN, a itself stays.
+# x86: min(a, b) is a < b ? a : b, so a NaN in b propagates. With mask registers the maximum that propagates a NaN from
+# either side takes two instructions: if a is a NaN, a itself stays.
 _ATMOST = "  return tm_select_$V(bound < x, bound, x);"
 _ATLEAST = "  return tm_select_$V(bound > x, bound, x);"
 _MAXIMUM = "  return tm_select_$V(x != x, x, tm_atleast_$V(y, x));"
@@ -49,7 +49,7 @@ _POW2 = {  # n + magic + bias leaves n, biased, in the last bits, and the shift 
 _SCALE = """\
   $V h = tm_round_$V(n * 0.5$f);
   return x * tm_pow2_$V(h) * tm_pow2_$V(n - h);"""
-# Where the CPU cannot round x * y + z once, it is rounded twice. That happens to a whole target, never to some lanes.
+# If the CPU cannot round x * y + z once, it is rounded twice. This holds for a whole target, never for some lanes only.
 _FMA = """\
 #if defined(__FMA__) || defined(__FP_FAST_FMA$F)
 $fused
@@ -64,13 +64,12 @@ _FMA_LANES = """\
 
 
 def native(name: str, v: Vector) -> str | None:
-    """Definition of `tm_<name>_V` for f32 and f64, or None where `name` is not one of these functions.
+    """Definition of `tm_<name>_V` for f32 and f64, or None if `name` is not one of these functions.
 
-    fma(x, y, z): x y + z;
-    round (ties to even), floor, ceil, trunc, sqrt; max, min: the other operand is a NaN where one is;
-    atmost(x, bound), atleast(x, bound): a NaN in x comes through, one in bound does not;
-    pow2(n): 2^n for an integral n in [-127, 128], with 0 and inf at the ends;
-    scale(x, n): x 2^n, rounded once, for an integral n in [-252, 256] (f64: [-2044, 2048]).
+    fma(x, y, z): x y + z; round (ties to even), floor, ceil, trunc, sqrt; max, min: the other operand is a NaN where
+    one is; atmost(x, bound), atleast(x, bound): a NaN in x comes through, one in bound does not; pow2(n): 2^n for an
+    integral n in [-127, 128], with 0 and inf at the ends; scale(x, n): x 2^n, rounded once, for an integral n in [-252,
+    256] (f64: [-2044, 2048]).
     """
     if name == "fma":
         return _fma(v)
@@ -95,7 +94,7 @@ def _define(v: Vector, name: str, arguments: str, body: str) -> str:
 def _register(v: Vector, calls: dict[int, str], macros: dict[int, str]) -> tuple[str, str] | None:
     """The preprocessor condition and the built-in for a vector that fills a register, if there is one.
 
-    Not for clang, which lacks some of these names and finds the instructions in plain arithmetic by itself.
+    Not for clang, which lacks some of these names and selects the instructions from plain arithmetic by itself.
     """
     if v.lanes == 1 or v.bytes not in calls:
         return None

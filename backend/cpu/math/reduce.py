@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskmap.backend.cpu.math.types import Vector
 
-# The function that joins two values; max and min give NaN where a lane is one, as torch's do.
+# The function that joins two values; max and min give NaN if a lane is NaN, as torch's do.
 COMBINE = {"hsum": "add", "hprod": "mul", "hmax": "max", "hmin": "min"}
 
 

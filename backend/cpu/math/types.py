@@ -1,8 +1,8 @@
-"""The C types of generated CPU code: scalars by dtype, vectors of 1 to 64 lanes, and the names that go with them.
+"""The C types of generated CPU code: scalars by dtype, vectors of 1 to 64 lanes, and their names.
 
-A scalar type is called by its dtype (`f32`), a vector type by dtype and lanes (`f32x16`). The mask of a vector,
-`m32x16`, holds in each lane 0 or -1 of the element's width: what a comparison of GNU C vectors yields. With one lane
-every type is the plain scalar, and a mask is an `int`, 0 or 1, so that the same text serves any number of lanes.
+A scalar type is named after its dtype (`f32`), a vector type after dtype and lanes (`f32x16`). The mask of a vector,
+`m32x16`, holds in each lane 0 or -1 of the element's width: the result of a comparison of GNU C vectors. With one lane
+every type is the plain scalar, and a mask is an `int`, 0 or 1, so the same text serves any number of lanes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCALAR_TYPES = {
 }
 """fa8 and fb8 are the bits of e4m3 and e5m2."""
 SELDOM = ("f16", "fa8", "fb8")
-"""Types that are defined only where they are used."""
+"""Types that are defined only if they are used."""
 MASKS = ("m64", "m32", "m16", "m8")
 
 _DTYPE = "f64|f32|f16|bf16|f[ab]8|[iu](?:64|32|16|8)|b8|m(?:64|32|16|8)"
@@ -79,7 +79,7 @@ class Vector:
 
     @property
     def is_half(self) -> bool:
-        """Whether the elements are 16-bit floats, which are stored as such and computed in f32."""
+        """True if the elements are 16-bit floats, which are stored as such and computed in f32."""
         return self.dtype in ("f16", "bf16")
 
     @property
@@ -111,10 +111,10 @@ class Vector:
         return self.of(f"m{self.bits}")
 
     def render(self, template: str, **more: str) -> str:
-        """Fill in a template of C.
+        """Fills in a template of C.
 
         $V this type, $D its dtype, $T its element, $L its lanes, $M its mask, $I and $U the signed and unsigned
-        integers of its width, $H the type of half as many lanes, $F as many lanes of f32, and whatever is in `more`.
+        integers of its width, $H the type of half as many lanes, $F as many lanes of f32, and the names in `more`.
         """
         names = {
             "V": self.name,
@@ -131,7 +131,7 @@ class Vector:
 
 
 def parse_vector(name: str) -> Vector | None:
-    """The vector type called `name`, or None where that is no vector type."""
+    """The vector type called `name`, or None if there is none."""
     match = _VECTOR.fullmatch(name)
     return Vector(match[1], int(match[2])) if match else None
 
@@ -149,7 +149,7 @@ def typedef(name: str) -> str:
 
 
 def fused(x: str, y: str, z: str, vector: str = "$V") -> str:
-    """C of x * y + z, rounded once where the CPU can; constants among the operands become vectors."""
+    """C of x * y + z, rounded once if the CPU can; constants among the operands become vectors."""
     operands = (f"tm_splat_{vector}({e})" if _CONSTANT.fullmatch(e) else e for e in (x, y, z))
     return f"tm_fma_{vector}({', '.join(operands)})"
 

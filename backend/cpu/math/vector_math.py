@@ -1,10 +1,9 @@
-"""The functions that generated C may call, by name: which there are, and how each is defined for a vector type.
+"""The functions that generated C may call, by name, and their definitions for each vector type.
 
-Every function takes vectors of one type and gives one of that type, or a mask where it asks a question. The definition
-is found in this order: 16-bit floats are computed in f32 and rounded; a vector wider than a register is done by halves;
-then what the CPU has (math_native), polynomials (math_float32, math_float64), plain arithmetic (math_float,
-math_integer), and the C library lane by lane (math_libm). The sum, product, extremes, and so on of all lanes are in
-math_reduce.
+Every function takes vectors of one type and returns that type, or a mask for a predicate. The definition is found in
+this order: 16-bit floats are computed in f32 and rounded; a vector wider than a register is split into halves; then
+come instructions of the CPU (native), polynomials (float32, float64), plain arithmetic (float, integer), and the C
+library lane by lane (libm). Reductions over all lanes are in reduce.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ UNARY = frozenset(
         *("sqrt", "round", "floor", "ceil", "trunc"),
     ]
 )
-# Steps of other functions, which no one else needs.
+# Steps of other functions that nothing else needs.
 _INTERNAL = frozenset(["atmost", "atleast", "pow2", "scale", "far_sin", "far_cos", "trig_reduce"]) | {
     *math_float32.SHARED,
     *math_libm.SHARED,
@@ -44,12 +43,12 @@ _LANEWISE = """\
 
 
 def is_function(name: str) -> bool:
-    """Whether `tm_<name>_V` is defined here, for some vector types at least."""
+    """True if `tm_<name>_V` is defined here, for some vector types at least."""
     return name in FUNCTIONS or name in _INTERNAL
 
 
 def function(name: str, v: Vector, vector_bytes: int) -> str:
-    """Definition of `tm_<name>_V`; a register has `vector_bytes` bytes. Raises CodegenError where there is none."""
+    """Definition of `tm_<name>_V`; a register has `vector_bytes` bytes. Raises CodegenError if there is none."""
     if name in _INTERNAL:
         return _internal(name, v, vector_bytes)
     if v.is_half:

@@ -1,1 +1,1 @@
-"""C++ of the host that kernels stand on in the simulator: what backend/cuda/device is on a GPU."""
+"""Host C++ that kernels include in the simulator: what backend/cuda/device is on a GPU."""

@@ -1,1 +1,1 @@
-"""C++ of the simulator itself: threads, memory and what is reported about them."""
+"""The simulator's C++: threads, memory and reports."""

@@ -111,7 +111,7 @@ def test_the_version_is_asked_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", ["exit 1", "echo hello", "echo 'gcc version 1.0'; echo 'Target: t'; exit 3"])
 def test_a_compiler_that_does_not_say_what_it_is(tmp_path: Path, body: str) -> None:
     path = script(tmp_path / "cc", body)
-    with pytest.raises(CompilerFailedError, match="does not say its version"):
+    with pytest.raises(CompilerFailedError, match="does not report its version"):
         find_toolchain(environ={"TASKMAP_CC": str(path)})
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_executed(tmp_path: Path) -> None:
     path = tmp_path / "cc"
     path.write_bytes(b"\x7fELF no program")
     path.chmod(0o755)
-    with pytest.raises(CompilerFailedError, match="does not say its version"):
+    with pytest.raises(CompilerFailedError, match="does not report its version"):
         find_toolchain(environ={"TASKMAP_CC": str(path)})
 
 
